@@ -1,0 +1,1 @@
+"""What both stacks must speak: flows, ports, wire and records. Pure."""

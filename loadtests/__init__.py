@@ -1,0 +1,1 @@
+"""How fast the stacks are: provider simulator, load shapes, drivers, benchmarks."""

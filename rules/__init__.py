@@ -1,0 +1,1 @@
+"""Business rules and texts neither stack may change. Pure functions over the contract."""

@@ -1,0 +1,1 @@
+"""The tests mirror the tree; flows/, e2e/ and architecture/ look at the whole."""

@@ -1,0 +1,85 @@
+"""What every test may ask for: virtual time, no leaks, shared data, optional servers."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from pytest_asyncio import is_async_test
+
+from tests.virtual_time import VirtualLoop
+
+ROOT = Path(__file__).resolve().parent.parent
+TURNS_TO_END = 5
+
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci")
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Give tests marked `virtual` the jumping clock and all others the loop of every day."""
+    if item.get_closest_marker("virtual"):
+        return {"virtual": VirtualLoop}
+    return {"default": asyncio.new_event_loop}
+
+
+@pytest.fixture
+async def no_leaks() -> AsyncIterator[None]:
+    """Fail a test that leaves tasks behind; every asynchronous test has it.
+
+    Tasks from before the test (of a loop with a longer life) are not the test's.
+    """
+    before = asyncio.all_tasks()
+    yield
+    for _ in range(TURNS_TO_END):  # a task cancelled in the last line needs turns to end
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if left:
+        names = sorted(repr(task) for task in left)
+        pytest.fail("the test left tasks behind:\n  " + "\n  ".join(names))
+
+
+@pytest.fixture(autouse=True)
+def _leaks_are_failures(request: pytest.FixtureRequest) -> None:
+    # Synchronous tests are spared the loop that `no_leaks` needs.
+    if is_async_test(request.node):
+        request.getfixturevalue("no_leaks")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of recorded provider streams next to the project, or skip."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no ../shared/data next to the project")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """Return the address of a Redis on loopback; without one skip, and fail under CI."""
+    _require_server("Redis", 6379)
+    return "redis://127.0.0.1:6379/0"
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> str:
+    """Return the address of a PostgreSQL on loopback; without one skip, and fail under CI."""
+    _require_server("PostgreSQL", 5432)
+    return "postgresql://postgres:postgres@127.0.0.1:5432/postgres"
+
+
+def _require_server(name: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            return
+    missing = f"no {name} on 127.0.0.1:{port}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{missing}, and CI=true asks for it")
+    pytest.skip(missing)
