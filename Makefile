@@ -1,0 +1,57 @@
+# Every command of the project. On a fresh machine: git, make and python3 >= 3.11 are enough.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# `make pins UPGRADE=--upgrade` takes the newest versions, `make pins` keeps those that still fit.
+UPGRADE ?=
+COMPILE := UV_CUSTOM_COMPILE_COMMAND="make pins" $(BIN)/uv pip compile --quiet --universal \
+	--python-version 3.11 --generate-hashes --no-emit-index-url $(UPGRADE) pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench pins clean
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.project  ## make .venv with the pinned, hashed dependencies and the project
+
+demo: setup  ## the whole story on this machine, no key needed
+	$(BIN)/cutover demo
+
+test: setup  ## every test, with coverage of branches
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90
+
+lint: setup  ## ruff, format, mypy, the arrows between the packages
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup  ## measure the overhead of every layer into build/bench.json
+	@mkdir -p build
+	$(BIN)/python -m loadtests.bench
+
+pins: setup  ## resolve pyproject.toml again into requirements/*.txt
+	$(COMPILE) --all-extras --output-file requirements/dev.txt
+	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/run.txt
+
+clean:  ## remove everything that is built, .venv too
+	rm -rf .venv build dist .coverage .coverage.* .hypothesis .import_linter_cache \
+		.mypy_cache .pytest_cache .ruff_cache
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "cutover needs Python 3.11 or newer; '$(PYTHON)' is" \
+			"$$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; \
+		exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.pins: requirements/dev.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--requirement requirements/dev.txt
+	@touch $@
+
+.venv/.project: pyproject.toml .venv/.pins
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --editable .
+	@touch $@
