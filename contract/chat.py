@@ -1,0 +1,155 @@
+"""The chat flow's wire: its request, its options, its events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from contract.dialect import Dialect, TextField
+from contract.flow import Event, FlowSpec
+from contract.grammar import Grammar, many, one
+
+Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*$")]
+Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^[^\x00]*\Z")]
+PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | int | float | None
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request may set of the model, within limits."""
+
+    model_id: Identifier | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    enable_tools: bool | None = None
+    max_tool_iterations: Annotated[int, Meta(ge=0, le=50)] | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /chat/sse`."""
+
+    message_id: Identifier
+    content: Text | None = None
+    user_name: Name | None = None
+    chat_id: Identifier | None = None
+    user_id: Identifier | None = None
+    model_config: ModelSettings | None = None
+    prompt_params: dict[Identifier, PromptValue] | None = None
+
+
+class ChatOptions(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a deployment configures for the chat flow.
+
+    `yield_interval` and `lock_ttl` in seconds, `history_tokens` in estimated tokens; `texts`
+    overrides the fixed texts by their name in `rules.texts`.
+    """
+
+    wire: Literal["strict", "extended"] = "strict"
+    yield_interval: Annotated[float, Meta(ge=0, le=60)] = 0.5
+    timezone: str = "UTC"
+    model_id: str = "gpt-4.1"
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    enable_tools: bool = True
+    max_tool_iterations: Annotated[int, Meta(ge=0, le=50)] = 10
+    history_limit: Annotated[int, Meta(ge=0, le=1_000)] = 20
+    history_tokens: Annotated[int, Meta(ge=0)] = 8_000
+    lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
+    texts: dict[str, str] = {}
+
+
+class Feedback(msgspec.Struct, frozen=True):
+    """How a tool is doing."""
+
+    tool: str
+    status: Literal["running", "done", "error"]
+
+
+class Accept(msgspec.Struct, frozen=True, tag="ACCEPT", tag_field="step"):
+    """Request, lookup and lock are good."""
+
+
+class StartReply(msgspec.Struct, frozen=True, tag="START_REPLY", tag_field="step"):
+    """The reply begins."""
+
+
+class Send(msgspec.Struct, frozen=True, tag="SEND", tag_field="step"):
+    """The reply so far: `content` and `reason_content` are cumulative over all rounds."""
+
+    content: str
+    reason_content: str | UnsetType = UNSET
+    tool_call_feedback: Feedback | UnsetType = UNSET
+
+
+class Success(msgspec.Struct, frozen=True, tag="SUCCESS", tag_field="step"):
+    """The whole reply."""
+
+    content: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="FAILED", tag_field="step"):
+    """The reply failed; `code` only on the extended wire."""
+
+    code: str | UnsetType = UNSET
+
+
+class End(msgspec.Struct, frozen=True, tag="END", tag_field="step"):
+    """Nothing follows."""
+
+
+ChatEvent = Accept | StartReply | Send | Success | Failed | End
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(event: Event) -> bytes:
+    """Put one event into its frame."""
+    return b"data: " + _encoder.encode(event) + b"\n\n"
+
+
+def failed(options: ChatOptions, code: str) -> Failed:
+    """Build the FAILED event; the strict wire does not carry a code."""
+    return Failed(code) if options.wire == "extended" else Failed()
+
+
+def failure(options: ChatOptions, code: str, last: Event | None) -> tuple[Event, ...]:
+    """Give the frames that end a stream honestly after `last`."""
+    match last:
+        case End():
+            return ()
+        case Success() | Failed():
+            return (End(),)
+        case Accept():
+            return (StartReply(), failed(options, code), End())
+        case None:
+            return (Accept(), StartReply(), failed(options, code), End())
+        case _:
+            return (failed(options, code), End())
+
+
+_TEXT = TextField(("content",), "cumulative")
+
+CHAT = FlowSpec(
+    name="chat",
+    path="/chat/sse",
+    request=ChatRequest,
+    options=ChatOptions,
+    events=ChatEvent,
+    grammar=Grammar(
+        (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END")),
+        growing={"SEND": "content", "SUCCESS": "content"},
+    ),
+    dialect=Dialect(
+        name=("step",),
+        text={"SEND": _TEXT, "SUCCESS": _TEXT},
+        reasoning={"SEND": TextField(("reason_content",), "cumulative")},
+        terminal=frozenset({"END"}),
+        failures=frozenset({"FAILED"}),
+    ),
+    failure=failure,
+    encode=encode,
+    route_keys={"message_id": "message_id", "session_id": "chat_id", "user_id": "user_id"},
+)

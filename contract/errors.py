@@ -1,0 +1,76 @@
+"""The one error root and the errors every room may meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contract.faults import Fault
+
+
+class CutoverError(Exception):
+    """Root of every error cutover raises on purpose."""
+
+
+class Refused(CutoverError):
+    """A flow turns a request down before its first event; an outcome, never a failure.
+
+    `status` is the HTTP status (4xx), `code` a stable word for clients, `detail` one sentence
+    that may be shown to them.
+    """
+
+    def __init__(self, status: int, code: str, detail: str = "") -> None:
+        super().__init__(f"refused with {status} {code!r}: {detail or code}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+
+class EffectFailed(CutoverError):
+    """An effect ended with an error that is on the tape; a stack may handle it."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"effect failed with {fault.code!r}")
+        self.fault = fault
+
+
+class TapeCut(CutoverError):
+    """The entry a reader follows was cut short: its exchange ended first."""
+
+    def __init__(self, port: str, site: str) -> None:
+        super().__init__(f"the tape of {port!r} at site {site!r} was cut before its end")
+
+
+class TapeMiss(CutoverError):
+    """A run asked the tape for a call that is not on it; names the nearest recorded one."""
+
+    def __init__(self, wanted: str, nearest: str | None, *, code: str = "tape_miss") -> None:
+        hint = f"nearest on the tape: {nearest}" if nearest else "nothing recorded at that site"
+        super().__init__(f"no recorded call for {wanted} ({hint})")
+        self.code = code
+        self.wanted = wanted
+        self.nearest = nearest
+
+
+class Fenced(CutoverError):
+    """A run that was replaced called a port; its effects are no longer wanted."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run!r} is fenced: another run has taken its place")
+
+
+class Paused(CutoverError):
+    """The flow waits for a human; the shell writes the suspended ending."""
+
+    def __init__(self, hitl_id: str) -> None:
+        super().__init__(f"waiting for a human to answer {hitl_id!r}")
+        self.hitl_id = hitl_id
+
+
+class GrammarViolated(CutoverError):
+    """A flow produced an event its grammar does not allow there."""
+
+    def __init__(self, got: str, expected: tuple[str, ...]) -> None:
+        super().__init__(f"event {got!r} where {' or '.join(map(repr, expected))} was due")
+        self.got = got
+        self.expected = expected

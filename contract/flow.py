@@ -1,0 +1,77 @@
+"""What a flow is: one callable of one shape, and all that router and compare know of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from contract.ports import Effects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from contract.dialect import Dialect
+    from contract.grammar import Grammar
+
+Event = msgspec.Struct
+"""An event of a stream: a frozen struct; its flow's union says which."""
+
+B = TypeVar("B", bound=msgspec.Struct)
+O = TypeVar("O", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[B, O]):
+    """What a flow is asked: the client's body, and what this deployment configured."""
+
+    body: B
+    options: O
+
+
+Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
+"""A flow: an async generator function. It raises `Refused` before its first event, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpec:
+    """A flow as router and compare see it.
+
+    `failure(options, code, last)` gives the frames that end a stream whose last event was `last`
+    with an honest failure. `route_keys` says where in the body each route key stands; the first
+    is the default and always present. `name_of` and `text_of` read an event without parsing it.
+    """
+
+    name: str
+    path: str
+    request: type[msgspec.Struct]
+    options: type[msgspec.Struct]
+    events: Any
+    grammar: Grammar
+    dialect: Dialect
+    failure: Callable[[Any, str, Event | None], Sequence[Event]]
+    encode: Callable[[Event], bytes]
+    route_keys: Mapping[str, str]
+    operations: tuple[str, ...] = ()
+
+    def name_of(self, event: Event) -> str:
+        """Name of an event: its struct's tag."""
+        return str(type(event).__struct_config__.tag)
+
+    def text_of(self, event: Event) -> str | None:
+        """Text of an event that carries some, as its dialect says."""
+        where = self.dialect.text.get(self.name_of(event))
+        if where is None:
+            return None
+        value: Any = event
+        for key in where.path:
+            value = getattr(value, key)
+        return str(value)
+
+    def route_key(self, body: msgspec.Struct, wanted: str) -> str:
+        """Value the request is routed by; the default key's where the wanted one is absent."""
+        default = next(iter(self.route_keys.values()))
+        value = getattr(body, self.route_keys.get(wanted, default)) or getattr(body, default)
+        return str(value)

@@ -1,0 +1,104 @@
+"""Grammars of event streams, as data, and the checker that walks along one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from contract.errors import GrammarViolated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One place in a stream: any of `names`, at least `least` times, at most `most` (None: any)."""
+
+    names: frozenset[str]
+    least: int = 1
+    most: int | None = 1
+
+
+def one(*names: str) -> Step:
+    """Exactly one event, of one of these names."""
+    return Step(frozenset(names))
+
+
+def maybe(*names: str) -> Step:
+    """At most one event of these names."""
+    return Step(frozenset(names), 0)
+
+
+def many(*names: str) -> Step:
+    """Any number of events of these names, none included."""
+    return Step(frozenset(names), 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The allowed order of events; `growing` names text fields that may never shrink."""
+
+    steps: tuple[Step, ...]
+    growing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def terminal(self) -> frozenset[str]:
+        """Events that end a stream."""
+        return self.steps[-1].names
+
+
+class GrammarCheck:
+    """Walks along a grammar, event by event."""
+
+    __slots__ = ("_count", "_grammar", "_position", "_texts")
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._position = 0
+        self._count = 0
+        self._texts: dict[str, str] = {}
+
+    def event(self, name: str, text: str | None = None) -> None:
+        """Accept one event; raises `GrammarViolated` when it may not stand here."""
+        position, count = self._position, self._count
+        steps = self._grammar.steps
+        while position < len(steps):
+            step = steps[position]
+            if name in step.names and (step.most is None or count < step.most):
+                self._position, self._count = position, count + 1
+                self._grow(name, text)
+                return
+            if count < step.least:
+                break
+            position, count = position + 1, 0
+        raise GrammarViolated(name, self.expected)
+
+    def _grow(self, name: str, text: str | None) -> None:
+        track = self._grammar.growing.get(name)
+        if track is None or text is None:
+            return
+        if not text.startswith(self._texts.get(track, "")):
+            raise GrammarViolated(f"{name} (its text shrank)", (name,))
+        self._texts[track] = text
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """What may come next; empty when the stream is complete."""
+        names: list[str] = []
+        count = self._count
+        for step in self._grammar.steps[self._position :]:
+            if step.most is None or count < step.most:
+                names.extend(sorted(step.names))
+            if count < step.least:
+                break
+            count = 0
+        return tuple(names)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream may end here."""
+        rest = self._grammar.steps[self._position :]
+        return bool(rest) and all(
+            (self._count if i == 0 else 0) >= step.least for i, step in enumerate(rest)
+        )

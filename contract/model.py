@@ -1,0 +1,126 @@
+"""What a stack asks of a language model and what comes back, chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from contract.tools import ToolCall, ToolSpec
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+    """Text inside a message of several parts."""
+
+    text: str
+
+
+class ImageUrl(msgspec.Struct, frozen=True):
+    """Where an image is: a data URL or an address."""
+
+    url: str
+
+
+class ImagePart(msgspec.Struct, frozen=True, tag="image_url", tag_field="type"):
+    """An image inside a message of several parts."""
+
+    image_url: ImageUrl
+
+
+class SystemMessage(msgspec.Struct, frozen=True, tag="system", tag_field="role"):
+    """The system prompt."""
+
+    content: str
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role"):
+    """What the user said, or showed."""
+
+    content: str | tuple[TextPart | ImagePart, ...]
+
+
+class AssistantMessage(
+    msgspec.Struct, frozen=True, tag="assistant", tag_field="role", omit_defaults=True
+):
+    """What the model said; `content` is None when it only called tools."""
+
+    content: str | None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role"):
+    """A tool's answer to one call."""
+
+    tool_call_id: str
+    content: str
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Arguments of `model.stream`: everything the provider is told, and nothing secret."""
+
+    model_id: str
+    messages: tuple[Message, ...]
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: Literal["auto", "none", "required"] | None = None
+    json_object: bool = False
+
+
+class LookUp(msgspec.Struct, frozen=True):
+    """Arguments of `model.lookup`."""
+
+    model_id: str
+
+
+class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a stack may know of a registered model; limits in tokens."""
+
+    model_id: str
+    model: str
+    context_tokens: int = 128_000
+    max_output_tokens: int = 16_384
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts as providers report them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Sum two calls' usage."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.total_tokens + other.total_tokens,
+        )
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece of a tool call; `id` and `name` usually come with the first piece of an index."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One decoded piece of a model's stream.
+
+    `at` is its arrival in microseconds since the exchange began, set when it is recorded; every
+    timed decision uses it. `finish` is the provider's finish reason, `model` the model's own name.
+    """
+
+    at: int = 0
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    finish: str = ""
+    usage: Usage | None = None
+    model: str = ""

@@ -1,0 +1,140 @@
+"""The ports: the only way a stack reaches the world.
+
+Every method takes a *site*, a short label that says where in the flow the call stands. All of
+them may raise `Fenced` (the run was replaced), `TapeCut` (the exchange ended), `TapeMiss` (a run
+on a recorded tape asked for something that is not on it) and, where something can go wrong
+outside, `EffectFailed` with the fault that is on the tape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from contract.conversations import Turn
+    from contract.human import Answer, OpenQuestion
+    from contract.memory import MemoryEntry, Recall
+    from contract.model import Chunk, ModelCall, ModelInfo
+    from contract.tools import ToolCall, ToolResult, ToolSpec
+
+
+class Model(Protocol):
+    """A language model."""
+
+    def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
+        """Ask the model; yield its chunks as they arrive."""
+        ...
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Tell what is registered under `model_id`; fault `unknown_model` if nothing is."""
+        ...
+
+
+class Tools(Protocol):
+    """The tools a model may call."""
+
+    async def list(self, site: str) -> tuple[ToolSpec, ...]:
+        """Tell which tools can be offered now."""
+        ...
+
+    async def run(self, site: str, call: ToolCall) -> ToolResult:
+        """Run one call; what goes wrong inside the tool is in the result, not raised."""
+        ...
+
+
+class Memory(Protocol):
+    """Long-term memory of users."""
+
+    async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
+        """Find what is remembered, best first."""
+        ...
+
+    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+        """Remember; returns how many entries were new."""
+        ...
+
+
+class Conversations(Protocol):
+    """The store of turns both stacks share."""
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up by its id."""
+        ...
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn; storing an equal one again is fine, False when the id is taken."""
+        ...
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read up to `limit` turns of a chat that came before a message, oldest first."""
+        ...
+
+
+class Locks(Protocol):
+    """Locks with an owner, renewed while the exchange lives."""
+
+    async def acquire(self, site: str, key: str, ttl: float) -> bool:
+        """Try to take a lock, never wait; `ttl` in seconds."""
+        ...
+
+    async def release(self, site: str, key: str) -> None:
+        """Say that the lock is no longer needed; the exchange lets go of it when it ends."""
+        ...
+
+
+class Clock(Protocol):
+    """The wall clock."""
+
+    async def now(self, site: str) -> datetime:
+        """Tell the time, aware, in UTC."""
+        ...
+
+
+class Ids(Protocol):
+    """Fresh identifiers."""
+
+    async def new(self, site: str) -> str:
+        """Make an identifier nobody has used."""
+        ...
+
+
+class Human(Protocol):
+    """Somebody who answers questions."""
+
+    async def open(self, site: str, question: OpenQuestion) -> str:
+        """Store a question, and the tape so far, before anybody is shown it; returns its id."""
+        ...
+
+    async def answer(self, site: str, hitl_id: str) -> Answer:
+        """Read the answer; raises `Paused` while there is none."""
+        ...
+
+
+class Trace(Protocol):
+    """Where a stack says how long its nodes took; not an effect, never on the tape."""
+
+    def node(self, name: str) -> AbstractContextManager[None]:
+        """Time one node."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The ports of one run."""
+
+    model: Model
+    tools: Tools
+    memory: Memory
+    conversations: Conversations
+    locks: Locks
+    clock: Clock
+    ids: Ids
+    human: Human
+    trace: Trace

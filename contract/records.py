@@ -1,0 +1,136 @@
+"""Records: how exchanges are written down, one run a line, version 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from contract.faults import Fault
+from contract.model import Usage
+
+VERSION = 1
+
+Role = Literal["serving", "fallback", "shadow", "replay"]
+Outcome = Literal["completed", "refused", "failed", "truncated", "timeout", "paused", "cancelled"]
+EntryEnd = Literal["complete", "error", "cut", "open"]
+How = Literal["live", "exact", "nearest", "missed"]
+
+
+class EntryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One effect call on a tape.
+
+    `at` and `ended` in microseconds since the exchange began; `n` is the occurrence of its key
+    (port, op, site, args); `args` the canonical bytes that were encoded at the call.
+    """
+
+    seq: int
+    port: str
+    op: str
+    site: str
+    n: int = 0
+    at: int
+    ended: int = 0
+    end: EntryEnd
+    args: msgspec.Raw
+    items: tuple[msgspec.Raw, ...] = ()
+    fault: Fault | None = None
+
+
+class PlayRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call a run made, in the order it made them.
+
+    `entry` is the `seq` of the tape entry it was given (None: missed). `args` is what the run
+    asked, only where that differs from the entry's own. `at` when it asked.
+    """
+
+    port: str
+    op: str
+    site: str
+    how: How
+    at: int = 0
+    entry: int | None = None
+    args: msgspec.Raw | None = None
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run did not complete: a stable code, and the kind of failure (an exception's class)."""
+
+    code: str
+    kind: str = ""
+
+
+class RequestRecord(msgspec.Struct, frozen=True):
+    """What the flow was asked."""
+
+    body: msgspec.Raw
+    options: msgspec.Raw
+
+
+class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One model call's account: the model's own name, its finish reason, its tokens."""
+
+    model: str
+    finish: str = ""
+    usage: Usage | None = None
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One stack handling one request.
+
+    `began` is wall-clock microseconds since the Unix epoch; every other time is microseconds
+    since the exchange began. `frames` are `(at, text)` as produced, blank line included. `tape`
+    is on the serving run's line, `plays` on every one. `lost_us` is what a fallback cost.
+    `sent` counts the frames the client already had when this run took over.
+    """
+
+    v: int
+    exchange: str
+    flow: str
+    role: Role
+    stack: str
+    assigned: str
+    served: str
+    reason: str = ""
+    bucket: int = -1
+    config: str = ""
+    code: str = ""
+    began: int
+    request: RequestRecord | None = None
+    frames: tuple[tuple[int, str], ...] = ()
+    outcome: Outcome
+    error: ErrorRecord | None = None
+    tape: tuple[EntryRecord, ...] | None = None
+    plays: tuple[PlayRecord, ...] = ()
+    nodes: dict[str, int] = {}
+    models: tuple[ModelUse, ...] = ()
+    cost: float | None = None
+    lost_us: int = 0
+    sent: int = 0
+    redacted: bool = False
+
+
+class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a user thought of an exchange, joined to the stack that was assigned."""
+
+    v: int
+    exchange: str
+    score: Literal[-1, 0, 1]
+    at: int
+    comment: str | None = None
+    assigned: str | None = None
+    served: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(RunRecord)
+
+
+def encode_run(record: RunRecord) -> bytes:
+    """Write one run as one line of JSON, newline included."""
+    return _encoder.encode(record) + b"\n"
+
+
+def decode_run(line: bytes) -> RunRecord:
+    """Read one line; raises `msgspec.DecodeError` or `ValidationError` on anything else."""
+    return _decoder.decode(line)

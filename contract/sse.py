@@ -1,0 +1,118 @@
+"""Server-sent events, sans I/O: a decoder with `feed` and `flush`, and the encoder.
+
+Rules: WHATWG HTML, "Interpreting an event stream". Working on bytes is safe because no byte of a
+multi-byte UTF-8 sequence equals CR or LF.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One dispatched event; `data` as bytes (lines joined by LF), `event` "" when unnamed."""
+
+    data: bytes
+    event: str = ""
+    id: str = ""
+    retry: int | None = None
+
+    @property
+    def text(self) -> str:
+        """`data` as text, invalid UTF-8 replaced."""
+        return self.data.decode("utf-8", "replace")
+
+
+class SseDecoder:
+    """Turns bytes, cut anywhere, into events; an unterminated last event is dropped."""
+
+    __slots__ = ("_after_cr", "_data", "_event", "_id", "_retry", "_start", "_tail", "comments")
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._start = True
+        self._after_cr = False
+        self._data: list[bytes] = []
+        self._event = ""
+        self._id = ""
+        self._retry: int | None = None
+        self.comments = 0
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """Take the next bytes; return the events they complete."""
+        if self._start:
+            piece = self._skip_bom(piece)
+        if self._after_cr and piece:
+            piece = piece.removeprefix(b"\n")
+            self._after_cr = False
+        if b"\r" in piece:
+            self._after_cr = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n" not in piece:
+            self._tail += piece
+            return []
+        lines = (self._tail + piece).split(b"\n")
+        self._tail = lines.pop()
+        return self._lines(lines)
+
+    def flush(self) -> list[SseEvent]:
+        """End the stream: what was not ended by a blank line is not an event."""
+        self._data.clear()
+        self._tail = b""
+        return []
+
+    def _skip_bom(self, piece: bytes) -> bytes:
+        piece = self._tail + piece
+        self._tail = b""
+        if len(piece) < len(_BOM) and _BOM.startswith(piece):
+            self._tail = piece
+            return b""
+        self._start = False
+        return piece.removeprefix(_BOM)
+
+    def _lines(self, lines: list[bytes]) -> list[SseEvent]:
+        events: list[SseEvent] = []
+        for line in lines:
+            if line.startswith(b"data: "):
+                self._data.append(line[6:])
+            elif line:
+                self._field(line)
+            else:
+                if self._data:
+                    events.append(self._dispatch())
+                self._event = ""
+                self._data.clear()
+        return events
+
+    def _dispatch(self) -> SseEvent:
+        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+        event = SseEvent(data, self._event, self._id, self._retry)
+        self._retry = None
+        return event
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if not name:
+            self.comments += 1
+        elif name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit():
+            self._retry = int(value)
+
+
+def comment(text: str) -> bytes:
+    """Encode a comment frame; `text` must be one line."""
+    return f": {text}\n\n".encode()
+
+
+def is_comment(frame: bytes) -> bool:
+    """Whether a frame is a comment, and so no part of what is compared."""
+    return frame.startswith(b":")
