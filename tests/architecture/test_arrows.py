@@ -1,0 +1,93 @@
+"""Who may import whom; the arrows themselves are in pyproject.toml, `[tool.importlinter]`."""
+
+import sys
+
+import pytest
+from importlinter.cli import lint_imports
+
+from tests.architecture.tree import PACKAGES, ROOT, imports, root_of, sources
+
+MODULES_THAT_ACT = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "http",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "queue",
+        "random",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+    }
+)
+GRAPH_ENGINE = frozenset({"langgraph", "langchain_core"})
+
+
+@pytest.mark.slow
+def test_the_import_linter_keeps_every_arrow(capfd: pytest.CaptureFixture[str]) -> None:
+    """All contracts of pyproject.toml hold, through indirect imports too."""
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert status == 0, capfd.readouterr().out
+
+
+@pytest.mark.parametrize("package", ["contract", "rules"])
+def test_a_pure_package_imports_nothing_that_acts(package: str) -> None:
+    """No loop, socket, thread, clock, chance or file in contract/ and rules/."""
+    acting = [
+        f"{path}:{line} imports {module}"
+        for path in sources(package)
+        for line, module in imports(path)
+        if root_of(module) in MODULES_THAT_ACT
+    ]
+    assert not acting
+
+
+@pytest.mark.parametrize("package", ["contract", "rules"])
+def test_a_pure_package_needs_two_libraries_at_most(package: str) -> None:
+    """Beside the standard library: pydantic and msgspec."""
+    allowed = sys.stdlib_module_names | {"pydantic", "msgspec", "contract", package}
+    foreign = [
+        f"{path}:{line} imports {module}"
+        for path in sources(package)
+        for line, module in imports(path)
+        if root_of(module) not in allowed
+    ]
+    assert not foreign
+
+
+def test_the_graph_engine_is_named_in_one_place() -> None:
+    """Outside graph_impl/ and its own tests nobody imports LangGraph, tests included."""
+    others = [package for package in PACKAGES if package != "graph_impl"]
+    leaks = [
+        f"{path}:{line} imports {module}"
+        for path in sources(*others, "tests")
+        if not path.is_relative_to("tests/graph_impl")
+        for line, module in imports(path)
+        if root_of(module) in GRAPH_ENGINE
+    ]
+    assert not leaks
+
+
+def test_removing_the_legacy_stack_leaves_one_line_to_remove() -> None:
+    """`rm -r legacy` breaks a single import, in cutover/."""
+    others = [package for package in PACKAGES if package != "legacy"]
+    naming = [
+        f"{path}:{line}"
+        for path in sources(*others)
+        for line, module in imports(path)
+        if root_of(module) == "legacy"
+    ]
+    assert len(naming) <= 1, naming
+    assert all(place.startswith("cutover/") for place in naming), naming
