@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.virtual_time import NothingLeftToWaitForError, VirtualLoop
+from tests.virtual_time import NothingLeftToWaitFor, VirtualLoop
 
 HOUR = 3600.0
 
@@ -79,7 +79,7 @@ def test_a_deadlock_is_named() -> None:
     loop = VirtualLoop(guard_seconds=0.01)
     forever = loop.create_task(asyncio.Event().wait())
     try:
-        with pytest.raises(NothingLeftToWaitForError, match=r"0\.01 real seconds"):
+        with pytest.raises(NothingLeftToWaitFor, match=r"0\.01 real seconds"):
             loop.run_until_complete(forever)
         forever.cancel()
         with pytest.raises(asyncio.CancelledError):

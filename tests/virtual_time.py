@@ -15,7 +15,7 @@ Ready = list[tuple[selectors.SelectorKey, int]]
 GUARD_SECONDS = 5.0
 
 
-class NothingLeftToWaitForError(RuntimeError):
+class NothingLeftToWaitFor(RuntimeError):
     """No timer is set, and nothing arrived from a socket or a thread: the test hangs."""
 
     def __init__(self, guard_seconds: float) -> None:
@@ -64,7 +64,7 @@ class JumpingSelector(selectors.DefaultSelector):
     def _wait(self) -> Ready:
         ready = super().select(self._guard_seconds)
         if not ready:
-            raise NothingLeftToWaitForError(self._guard_seconds)
+            raise NothingLeftToWaitFor(self._guard_seconds)
         return ready
 
 

@@ -1,0 +1,75 @@
+"""What tests/conftest.py promises, proven on small suites of their own."""
+
+from pathlib import Path
+
+import pytest
+
+PROMISES = Path(__file__).with_name("conftest.py")
+
+SETTINGS = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+markers = virtual: on virtual time
+"""
+
+SUITE = """
+import asyncio
+import pytest
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_leaves_a_task() -> None:
+    test_leaves_a_task.task = asyncio.create_task(forever())
+
+
+async def test_cancels_its_task_in_the_last_line() -> None:
+    asyncio.create_task(forever()).cancel()
+
+
+def test_has_no_loop() -> None:
+    pass
+"""
+
+NEEDS_SERVERS = """
+def test_of_redis(redis_url: str) -> None:
+    pass
+
+
+def test_of_postgres(postgres_dsn: str) -> None:
+    pass
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    """Return a folder of tests under the project's own conftest."""
+    pytester.makeini(SETTINGS)
+    pytester.makeconftest(PROMISES.read_text("utf-8"))
+    return pytester
+
+
+@pytest.mark.slow
+def test_a_task_left_behind_fails_its_test(suite: pytest.Pytester) -> None:
+    """The test itself passes, its teardown names the task; a cancelled task is none."""
+    suite.makepyfile(SUITE)
+    result = suite.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*the test left tasks behind*", "*forever()*"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ci", "outcome"), [("", "skipped"), ("true", "errors")])
+def test_a_missing_server_skips_here_and_fails_in_ci(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: str
+) -> None:
+    """Redis and PostgreSQL are optional on a developer's machine alone."""
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr("socket.socket.connect_ex", lambda *_: 111)
+    suite.makepyfile(NEEDS_SERVERS)
+    result = suite.runpytest_inprocess("-rs", "-p", "no:cacheprovider")
+    result.assert_outcomes(**{outcome: 2})
+    result.stdout.fnmatch_lines(["*no Redis on 127.0.0.1:6379*"])
