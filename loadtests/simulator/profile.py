@@ -1,0 +1,79 @@
+"""How the simulated provider behaves, as a default and per request.
+
+A request overrides the server's profile through its model name, in query-string form:
+`sim-chat?ttft_ms=200&rate=50&tokens=64&ending=cut&after=10`. An unknown key or a bad value is
+refused with status 400. The rest of the name decides nothing but the text.
+
+    key          default       meaning
+    ttft_ms      0             milliseconds to the first chunk
+    rate         0             tokens per second after the first; 0 sends them at once
+    jitter_ms    0             each delta comes up to this much later, drawn from the request
+    tokens       0             tokens of a plain answer; 0 lets the request decide (about 40-60)
+    limit        160           tokens after which a very long answer ends by `length`
+    chunk        1             tokens per delta
+    reasoning    0             tokens of reasoning before the answer
+    reasoning_field  reasoning_content   name of the delta's field, or `reasoning`
+    call_ids     unique        ids of tool calls: `unique`, `missing` or `duplicate`
+    split        0             1 sends every chunk by itself even when several are due
+    stamp        0             1 adds `sent_ns` (monotonic, this machine) to each chunk as it is sent
+    times        0             the ending strikes only the first n attempts of a conversation; 0 all
+    ending       complete      `complete`, `no_done`, `cut`, `stall`, `error_event`, `http_error`,
+                               `silent` or `reset`
+    after        10            deltas before `cut`, `stall` and `error_event`
+    code         server_error  of `error_event`
+    status       500           of `http_error`
+    retry_after  none          seconds, of `http_error`
+    headers      0             1: `silent` sends headers first
+"""
+
+from functools import lru_cache
+from typing import Annotated, Literal
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from loadtests.simulator.ending import ENDING_KEYS, Complete, Ending
+from loadtests.simulator.refusal import Refusal
+
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=3_600_000)]
+PerSecond = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Times, amounts and faults of answers; the module's table says what each means."""
+
+    ttft_ms: Milliseconds = 0.0
+    rate: PerSecond = 0.0
+    jitter_ms: Milliseconds = 0.0
+    tokens: Tokens = 0
+    limit: AtLeastOne = 160
+    chunk: AtLeastOne = 1
+    reasoning: Tokens = 0
+    reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
+    call_ids: Literal["unique", "missing", "duplicate"] = "unique"
+    split: bool = False
+    stamp: bool = False
+    times: Tokens = 0
+    ending: Ending = Complete()
+
+
+@lru_cache(maxsize=1024)
+def overridden(profile: Profile, model: str) -> Profile | Refusal:
+    """Apply what the model's name says after `?`; 400 for a key or value that means nothing."""
+    query = model.partition("?")[2]
+    if not query:
+        return profile
+    try:
+        given: dict[str, object] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+        return _merged(profile, given)
+    except ValueError as error:  # msgspec.ValidationError is one
+        return Refusal(400, f"The model name {model!r} asks for what the simulator cannot do: {error}", param="model")
+
+
+def _merged(profile: Profile, given: dict[str, object]) -> Profile:
+    fault = {key: given.pop(key) for key in ENDING_KEYS & given.keys()}
+    fields = msgspec.to_builtins(profile) | given
+    fields["ending"] = fault if "ending" in fault else fields["ending"] | fault
+    return msgspec.convert(fields, Profile, strict=False)
