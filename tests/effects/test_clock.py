@@ -1,0 +1,42 @@
+"""Clocks: the machine's and the one moved by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from contract.ports import Clock
+from effects.clock import ManualClock, SystemClock
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
+async def test_a_clock_tells_aware_utc_and_never_goes_back(clock: Clock) -> None:
+    """Two readings are in UTC and in order."""
+    first = await clock.now("a")
+    second = await clock.now("b")
+    assert first.tzinfo is UTC
+    assert first <= second
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
+async def test_seconds_and_datetime_are_the_same_clock(clock: SystemClock | ManualClock) -> None:
+    """`time()` is the same moment as `now()`."""
+    before = clock.time()
+    now = (await clock.now("a")).timestamp()
+    assert before <= now + 1e-3
+    assert clock.time() >= now - 1e-3
+
+
+async def test_a_manual_clock_moves_only_when_told() -> None:
+    """It stands still, then has moved by exactly as much as it was advanced."""
+    clock = ManualClock(datetime(2026, 11, 5, 12, 0, tzinfo=UTC))
+    assert await clock.now("a") == await clock.now("a")
+    clock.advance(90.5)
+    assert await clock.now("a") == datetime(2026, 11, 5, 12, 1, 30, 500_000, tzinfo=UTC)
+
+
+async def test_a_manual_clock_takes_any_zone() -> None:
+    """A start in another zone is the same moment, told in UTC."""
+    start = datetime(2026, 11, 5, 8, 0, tzinfo=timezone(timedelta(hours=8)))
+    assert (await ManualClock(start).now("a")).isoformat() == "2026-11-05T00:00:00+00:00"
