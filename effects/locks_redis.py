@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import Context
-from copy import copy
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -47,10 +46,10 @@ return redis.call('del', KEYS[1])
 """
 
 
-class _Server:
+class RedisServer:
     """The connection all owners share; `limit` in seconds for connecting and for each reply."""
 
-    def __init__(self, url: str, limit: float) -> None:
+    def __init__(self, url: str, limit: float = 1.0) -> None:
         self.client: Redis = Redis.from_url(
             url,
             socket_connect_timeout=limit,
@@ -77,20 +76,18 @@ class _Hold:
 class RedisLocks:
     """Locks in Redis; each object is one owner, `for_exchange()` makes another.
 
-    Redis out of reach is the fault `lock_unavailable`. A lock taken by a call that was cancelled
+    `server` is an address (`redis://host:6379/0`) or a connection already made. Redis out of reach is the fault `lock_unavailable`. A lock taken by a call that was cancelled
     before its answer came is not renewed and ends after its ttl.
     """
 
-    def __init__(self, url: str, *, prefix: str = "", limit: float = 1.0) -> None:
-        self._server = _Server(url, limit)
+    def __init__(self, server: str | RedisServer, *, prefix: str = "") -> None:
+        self._server = RedisServer(server) if isinstance(server, str) else server
         self._prefix = prefix
         self._holds: dict[str, _Hold] = {}
 
     def for_exchange(self) -> RedisLocks:
         """Make another owner of the same locks, on the same connection."""
-        other = copy(self)
-        other._holds = {}
-        return other
+        return RedisLocks(self._server, prefix=self._prefix)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
         """Take a lock nobody holds, without waiting; False when anybody does, this owner too."""
