@@ -1,0 +1,259 @@
+"""Measuring one streamed response: stamps go in as they are taken, a `Row` comes out. Pure.
+
+A content event is one by which the answer or the reasoning grew; an empty role chunk, a repeated
+cumulative text or a keep-alive is none. The first moment a reader sees words is what TTFT means
+here, so the empty first chunk some clients count is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, assert_never
+
+import msgspec
+
+from contract.sse import SseDecoder
+from loadtests.rows import Ending, Row
+
+if TYPE_CHECKING:
+    from contract.dialect import Dialect, TextField
+    from contract.flow import FlowSpec
+
+STALL_SECONDS = 2.0
+REFUSAL_BYTES = 4_096
+HTTP_OK = 200
+MICROSECOND = 1_000
+SECOND = 1_000_000_000
+
+How = Literal["done", "cut", "timeout", "cancelled"]
+"""How the transport ended: as HTTP says it must, broken off, or left by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Whose request it is; `scheduled` in monotonic nanoseconds."""
+
+    run: int
+    stack: str
+    message_id: str
+    scheduled: int
+
+
+class _Track:
+    """One growing text of a stream: tells whether an event made it grow."""
+
+    __slots__ = ("_fields", "_length")
+
+    def __init__(self, fields: Mapping[str, TextField]) -> None:
+        self._fields = fields
+        self._length = 0
+
+    def grows(self, name: str, body: object) -> bool:
+        where = self._fields.get(name)
+        text = None if where is None else _at(body, where.path)
+        if where is None or not isinstance(text, str):
+            return False
+        added = len(text) - (self._length if where.growth == "cumulative" else 0)
+        self._length += max(added, 0)
+        return added > 0
+
+
+class StreamMeter:
+    """Takes one response as it arrives. `at` is always `time.monotonic_ns()` of the arrival."""
+
+    __slots__ = (
+        "_answer",
+        "_code",
+        "_content_stamps",
+        "_dialect",
+        "_events",
+        "_failed",
+        "_first_event",
+        "_first_text",
+        "_flow",
+        "_headers",
+        "_labels",
+        "_planned",
+        "_reasoning",
+        "_refusal",
+        "_sent",
+        "_split",
+        "_stall",
+        "_status",
+        "_terminal",
+    )
+
+    def __init__(
+        self, spec: FlowSpec, planned: Planned, sent: int, *, stall: float = STALL_SECONDS
+    ) -> None:
+        self._flow = spec.name
+        self._dialect: Dialect = spec.dialect
+        self._planned = planned
+        self._sent = sent
+        self._stall = int(stall * SECOND)
+        self._split: _Splitter = _splitter(spec.dialect)
+        self._answer = _Track(spec.dialect.text)
+        self._reasoning = _Track(spec.dialect.reasoning)
+        self._status = 0
+        self._headers: int | None = None
+        self._labels: dict[str, str] = {}
+        self._refusal = b""
+        self._events = 0
+        self._first_event: int | None = None
+        self._first_text: int | None = None
+        self._terminal: int | None = None
+        self._content_stamps: list[int] = []
+        self._failed = False
+        self._code = ""
+
+    def started(self, status: int, labels: dict[str, str], at: int) -> None:
+        """Take the response's status and those headers that belong to the row."""
+        self._status = status
+        self._labels = labels
+        self._headers = at - self._sent
+
+    def body(self, piece: bytes, at: int) -> None:
+        """Take the next bytes of the body, cut anywhere."""
+        if self._status != HTTP_OK:
+            self._refusal = (self._refusal + piece)[:REFUSAL_BYTES]
+            return
+        after = at - self._sent
+        for name, data in self._split.feed(piece):
+            self._event(name, data, after)
+
+    def _event(self, name: str, data: bytes, after: int) -> None:
+        self._events += 1
+        if self._first_event is None:
+            self._first_event = after
+        try:
+            body: object = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            self._fails("malformed")
+            return
+        if self._dialect.name is not None:
+            name = str(_at(body, self._dialect.name))
+        self._content(name, body, after)
+        if name in self._dialect.failures:
+            self._fails(str(_at(body, self._dialect.code) or ""))
+        if name in self._dialect.terminal and self._terminal is None:
+            self._terminal = after
+
+    def _content(self, name: str, body: object, after: int) -> None:
+        answered = self._answer.grows(name, body)
+        reasoned = self._reasoning.grows(name, body)
+        if answered and self._first_text is None:
+            self._first_text = after
+        if answered or reasoned:
+            self._content_stamps.append(after)
+
+    def _fails(self, code: str) -> None:
+        self._failed = True
+        self._code = self._code or code
+
+    def row(self, how: How, at: int, *, code: str = "") -> Row:
+        """Close the account; `code` is the transport's own word for what went wrong."""
+        stamps = self._content_stamps
+        ended = at - self._sent
+        ending, own = self._ending(how)
+        quiet = [*stamps, self._terminal if self._terminal is not None else ended]
+        return Row(
+            run=self._planned.run,
+            stack=self._planned.stack,
+            flow=self._flow,
+            message_id=self._planned.message_id,
+            scheduled=self._planned.scheduled,
+            sent=self._sent,
+            status=self._status,
+            headers=self._headers,
+            first_event=self._first_event,
+            first_token=stamps[0] if stamps else None,
+            first_text=self._first_text,
+            last_content=stamps[-1] if stamps else None,
+            terminal=self._terminal,
+            ended=ended,
+            ending=ending,
+            code=own or ("" if ending == "complete" else code),
+            events=self._events,
+            contents=len(stamps),
+            comments=self._split.comments,
+            gaps=tuple(gap // MICROSECOND for gap in _gaps(stamps)),
+            stalls=sum(gap > self._stall for gap in _gaps(quiet)),
+            labels=self._labels,
+        )
+
+    def _ending(self, how: How) -> tuple[Ending, str]:
+        match how:
+            case "timeout" | "cancelled":
+                return how, ""
+            case "cut" if self._status == 0:
+                return "unreachable", ""
+            case "done" | "cut":
+                return self._answered(how)
+            case _:
+                assert_never(how)
+
+    def _answered(self, how: Literal["done", "cut"]) -> tuple[Ending, str]:
+        if self._status != HTTP_OK:
+            return "refused", _refusal_code(self._refusal) or f"http_{self._status}"
+        if self._failed:
+            return "error", self._code or "failed"
+        if how == "cut":
+            return "truncated", ""
+        if self._terminal is None:
+            return "truncated", "no_terminal"
+        return "complete", ""
+
+
+def _gaps(stamps: list[int]) -> list[int]:
+    return [later - earlier for earlier, later in pairwise(stamps)]
+
+
+def _at(body: object, path: tuple[str, ...]) -> object:
+    for key in path:
+        body = body.get(key) if isinstance(body, dict) else None
+    return body
+
+
+def _refusal_code(body: bytes) -> str:
+    """Return the `code` of an `application/problem+json` body, "" when there is none."""
+    try:
+        return str(_at(msgspec.json.decode(body), ("code",)) or "")
+    except msgspec.DecodeError:
+        return ""
+
+
+class _SseSplitter:
+    """Server-sent events as (name, data)."""
+
+    def __init__(self) -> None:
+        self._decoder = SseDecoder()
+
+    def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
+        return [(event.event, event.data) for event in self._decoder.feed(piece)]
+
+    @property
+    def comments(self) -> int:
+        return self._decoder.comments
+
+
+class _LineSplitter:
+    """Lines of JSON as (name, data); empty lines are keep-alives."""
+
+    comments = 0
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
+        *lines, self._tail = (self._tail + piece).split(b"\n")
+        return [("", line) for line in lines if line.strip()]
+
+
+_Splitter = _SseSplitter | _LineSplitter
+
+
+def _splitter(dialect: Dialect) -> _Splitter:
+    makers: dict[str, Callable[[], _Splitter]] = {"sse": _SseSplitter, "ndjson": _LineSplitter}
+    return makers[dialect.framing]()

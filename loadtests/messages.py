@@ -1,0 +1,85 @@
+"""Messages: what a load run asks, from a JSONL file, with ids nobody has used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.errors import CutoverError
+
+if TYPE_CHECKING:
+    from contract.flow import FlowSpec
+
+ID_LENGTH = 128
+
+
+class MessagesRefused(CutoverError):
+    """A messages file cannot be used."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot use {str(path)!r} as messages: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request body and the id it is known by."""
+
+    message_id: str
+    body: bytes
+
+
+class Messages:
+    """Bodies in the order of the file, again and again."""
+
+    def __init__(self, spec: FlowSpec, bodies: list[dict[str, Any]]) -> None:
+        self._bodies = bodies
+        self._own = next(iter(spec.route_keys.values()))
+        # A conversation per request: otherwise histories grow during the run and late requests are
+        # not like early ones. People stay who they are.
+        self._fresh = [
+            field for key, field in spec.route_keys.items() if key in ("message_id", "session_id")
+        ]
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def fresh(self, index: int, tag: str) -> Message:
+        """Give message `index` (modulo their number) under ids marked with `tag`.
+
+        The tag must be new for every request; body ids are the file's own, then the tag.
+        """
+        body = dict(self._bodies[index % len(self._bodies)])
+        for field in self._fresh:
+            if field in body:
+                body[field] = f"{str(body[field])[: ID_LENGTH - 1 - len(tag)]}-{tag}"
+        return Message(str(body[self._own]), msgspec.json.encode(body))
+
+    def endless(self, tag: str, start: int = 0) -> Iterator[Message]:
+        """Yield messages for ever, tagged `{tag}-0`, `{tag}-1` and so on."""
+        for number in count():
+            yield self.fresh(start + number, f"{tag}-{number}")
+
+
+def read_messages(spec: FlowSpec, path: Path) -> Messages:
+    """Read a messages file; raises `MessagesRefused` on a missing, empty or bad one."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise MessagesRefused(path, error.strerror or "it cannot be read") from error
+    bodies = [_body(spec, path, number, line) for number, line in enumerate(lines, 1) if line]
+    if not bodies:
+        raise MessagesRefused(path, "it holds no message")
+    return Messages(spec, bodies)
+
+
+def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        msgspec.json.decode(line, type=spec.request)
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise MessagesRefused(path, f"line {number}: {error}") from error
