@@ -27,7 +27,10 @@ from loadtests.simulator.tokens import count, pieces
 
 Finish = Literal["stop", "length", "tool_calls", "content_filter"]
 FORBIDDEN = re.compile(r"违禁话题|forbidden topic", re.IGNORECASE)
-LONG = re.compile(r"很长很长|写一篇很长|超长|(?:a |an )?(?:very|extremely) long (?:story|essay|text|answer)", re.IGNORECASE)
+LONG = re.compile(
+    r"很长很长|写一篇很长|超长|(?:a |an )?(?:very|extremely) long (?:story|essay|text|answer)",
+    re.IGNORECASE,
+)
 PREFACED_ONE_IN = 3
 AFTER_RESULTS = 24
 
@@ -43,7 +46,9 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> int:
         """Tokens of everything said, calls included."""
-        called = sum(count(call.function.name) + count(call.function.arguments) for call in self.calls)
+        called = sum(
+            count(call.function.name) + count(call.function.arguments) for call in self.calls
+        )
         return len(self.reasoning) + len(self.content) + called
 
 
@@ -60,13 +65,22 @@ def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> A
 def _said(
     request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
 ) -> Answer:
-    question = request.question
-    if FORBIDDEN.search(question):
-        return Answer(tuple(pieces(pick(digest, "filtered", prose.BANK[language].filtered))), "content_filter")
+    phrases = prose.BANK[language]
+    if FORBIDDEN.search(request.question):
+        begun = pick(digest, "filtered", phrases.filtered)
+        return Answer(tuple(pieces(begun)), "content_filter")
     if calls := _calls(request, digest, profile):
         return Answer(_preface(digest, language), "tool_calls", calls)
     if results := quoting.quoted(request.turn, language):
-        return Answer(tuple(pieces(results + prose.sentences(digest, language, AFTER_RESULTS))))
+        more = prose.sentences(digest, language, AFTER_RESULTS)
+        return Answer(tuple(pieces(results + more)))
+    return _written(request, digest, profile, language)
+
+
+def _written(
+    request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
+) -> Answer:
+    question = request.question
     if pictures := _pictures(request):
         scenes = prose.BANK[language].scenes
         seen = [picture.describe(picture.read(url), language, scenes) for url in pictures]

@@ -1,55 +1,42 @@
-"""The provider as an ASGI application; no framework, because it shares cores with what it feeds."""
+"""The provider as an ASGI application; no framework, because it shares cores with what it feeds.
+
+| endpoint | |
+|---|---|
+| `POST /v1/chat/completions` | streamed or not |
+| `POST /v1/embeddings` | floats or base64 |
+| `GET /v1/models` | |
+| `GET /sim/counts` | what was asked and what became of it (`ledger.py`) |
+| `GET /sim/requests?since=N` | up to 1 000 records from number N on |
+| `POST /sim/reset` | forget both |
+"""
 
 import hmac
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from loadtests.simulator import embeddings
-from loadtests.simulator.ledger import Ledger
+from loadtests.simulator.desk import Desk
+from loadtests.simulator.ledger import End, Ledger
 from loadtests.simulator.models import catalogue, known
-from loadtests.simulator.plan import plan, refused
 from loadtests.simulator.playing import play
-from loadtests.simulator.profile import Profile, overridden
+from loadtests.simulator.profile import Profile
 from loadtests.simulator.refusal import Refusal
-from loadtests.simulator.request import ChatCompletionRequest, decode, digest_of
-from loadtests.simulator.script import JSON, Chunk, Script
 
-CACHED_SCRIPTS = 4_096
-CACHED_BODY = 64 * 1024
 MAX_BODY = 16 * 1024 * 1024
-UNPLANNED = "-"
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Order(msgspec.Struct, frozen=True):
-    """A chat request that can be planned."""
-
-    request: ChatCompletionRequest
-    profile: Profile
-    digest: str
-
-    @property
-    def name(self) -> str:
-        """The model's name without overrides."""
-        return self.request.model_name
-
-
 class Simulator:
-    """OpenAI's chat, embeddings and models endpoints, and `/sim/…` to look inside."""
+    """An OpenAI-compatible provider; `api_key` is required of clients when given."""
 
     def __init__(self, profile: Profile | None = None, api_key: str | None = None) -> None:
         self.ledger = Ledger()
-        self._profile = profile or Profile()
+        self._desk = Desk(profile or Profile())
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
-        # Load comes in equal requests; keyed by the body itself, nothing is decoded twice.
-        self._order = lru_cache(CACHED_SCRIPTS)(self._read_order)
-        self._script = lru_cache(CACHED_SCRIPTS)(self._planned)
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/chat/completions": ("POST", self._chat),
             "/v1/embeddings": ("POST", self._embeddings),
@@ -67,7 +54,7 @@ class Simulator:
         elif scope["method"] != method:
             await _refuse(send, Refusal(405, f"Only {method} is allowed here."))
         elif not self._admitted(scope):
-            await _refuse(send, Refusal(401, "Incorrect API key provided.", code="invalid_api_key"))
+            await _refuse(send, Refusal(401, "Incorrect API key provided.", "invalid_api_key"))
         else:
             await handler(scope, receive, send)
 
@@ -79,31 +66,75 @@ class Simulator:
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)
-        if isinstance(body, Refusal):
-            await _refuse(send, body)
-            return
-        cached = len(body) <= CACHED_BODY
-        order = self._order(body) if cached else self._read_order(body)
+        order = body if isinstance(body, Refusal) else self._desk.order(body)
         if isinstance(order, Refusal):
             await _refuse(send, order)
             return
         spent = 0 < order.profile.times <= self.ledger.attempts(order.digest)
-        script = self._script(body, spent) if cached else self._planned(body, spent=spent)
-        record = self.ledger.open(order.digest, order.name, stream=bool(order.request.stream))
+        request = order.request
+        record = self.ledger.open(order.digest, request.model_name, stream=bool(request.stream))
         line = scope["state"]["line"]
-        end = "cancelled"
+        end: End = "cut"  # unless it comes to its end
         try:
-            end = await play(script, record, line, receive, send)
+            end = await play(order.script(spent=spent), record, line, receive, send)
         finally:
             self.ledger.close(record, end, line.lost_ns)
 
-    def _read_order(self, body: bytes) -> Order | Refusal:
-        request = decode(body)
+    async def _embeddings(self, _: Scope, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        request = body if isinstance(body, Refusal) else embeddings.decode(body)
         if isinstance(request, Refusal):
-            return request
-        if not known(request.model_name):
-            return Refusal(404, f"The model {request.model!r} does not exist.", "model_not_found")
-        profile = overridden(self._profile, request.model)
-        if isinstance(profile, Refusal):
-            return profile
-        return Order(request, profile, digest_of(request).hex())
+            await _refuse(send, request)
+        elif not known(request.model):
+            message = f"The model {request.model!r} does not exist."
+            await _refuse(send, Refusal(404, message, "model_not_found"))
+        else:
+            await _reply(send, embeddings.embed(request))
+
+    async def _models(self, _: Scope, __: Receive, send: Send) -> None:
+        await _reply(send, catalogue())
+
+    async def _counts(self, _: Scope, __: Receive, send: Send) -> None:
+        await _reply(send, msgspec.json.encode(self.ledger.counts()))
+
+    async def _requests(self, scope: Scope, _: Receive, send: Send) -> None:
+        since = parse_qs(scope["query_string"].decode()).get("since", ["0"])[0]
+        if since.isdecimal():
+            await _reply(send, msgspec.json.encode(self.ledger.page(int(since))))
+        else:
+            await _refuse(send, Refusal(400, f"{since!r} is not a number.", param="since"))
+
+    async def _reset(self, _: Scope, __: Receive, send: Send) -> None:
+        self.ledger.reset()
+        await _reply(send, b"{}")
+
+
+async def _body(receive: Receive) -> bytes | Refusal:
+    """Read the whole body; 413 as soon as it is too long."""
+    body = b""
+    while True:
+        message = await receive()
+        part: bytes = message.get("body", b"")
+        body += part
+        if len(body) > MAX_BODY:
+            return Refusal(413, f"A request body has at most {MAX_BODY} bytes.")
+        if not message.get("more_body"):
+            return body
+
+
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    # A body that was not read to its end must not be taken for the next request.
+    headers = (*refusal.headers, (b"connection", b"close"))
+    await _reply(send, refusal.body, refusal.status, headers)
+
+
+async def _reply(
+    send: Send, body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    described = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": described})
+    await send({"type": "http.response.body", "body": body})

@@ -10,7 +10,8 @@ EXPRESSION = re.compile(
 PERCENT = re.compile(rf"({NUMBER})\s*(?:%|percent) of ({NUMBER})", re.IGNORECASE)
 PERCENT_ZH = re.compile(rf"({NUMBER})\s*的\s*({NUMBER})\s*%")
 SPELLED = re.compile(
-    rf"({NUMBER})\s*(plus|minus|times|multiplied by|divided by|加上?|减去?|乘以?|除以)\s*({NUMBER})",
+    rf"({NUMBER})\s*(plus|minus|times|multiplied by|divided by|加上?|减去?|乘以?|除以)"
+    rf"\s*({NUMBER})",
     re.IGNORECASE,
 )
 CONTINUED = re.compile(
@@ -21,7 +22,9 @@ CONTINUED = re.compile(
 ADDED = re.compile(
     rf"(add|subtract)\s+({NUMBER})\s+(?:to|from)\s+(?:it|that|the \w+)", re.IGNORECASE
 )
-ASKED = re.compile(r"calculate|compute|work out|how much|what(?:'s| is)|计算|算|等于|多少", re.IGNORECASE)
+ASKED = re.compile(
+    r"calculate|compute|work out|how much|what(?:'s| is)|计算|算|等于|多少", re.IGNORECASE
+)
 OPERATORS = {"plus": "+", "add": "+", "加": "+", "minus": "-", "subtract": "-", "减": "-"}
 OPERATORS |= {"times": "*", "mult": "*", "乘": "*", "divi": "/", "除": "/"}
 SIGNS = str.maketrans({"×": "*", "÷": "/", "x": "*", ",": None})
@@ -47,9 +50,10 @@ def _continued(text: str) -> list[tuple[int, str]]:
     for match in CONTINUED.finditer(text):
         word, number = (match[1], match[2]) if match[1] else (match[3], match[4])
         found.append((match.start(), f"{PREVIOUS} {_operator(word)} {_plain(number)}"))
-    for match in ADDED.finditer(text):
-        found.append((match.start(), f"{PREVIOUS} {_operator(match[1])} {_plain(match[2])}"))
-    return found
+    return found + [
+        (match.start(), f"{PREVIOUS} {_operator(match[1])} {_plain(match[2])}")
+        for match in ADDED.finditer(text)
+    ]
 
 
 def _symbolic(match: re.Match[str]) -> str:

@@ -50,7 +50,9 @@ def decode(body: bytes) -> EmbeddingRequest | Refusal:
     except msgspec.ValidationError as error:
         return Refusal(422, f"Invalid request: {error}", code="invalid_type")
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Refusal(400, "We could not parse the JSON body of your request.", code="invalid_json")
+        return Refusal(
+            400, "We could not parse the JSON body of your request.", code="invalid_json"
+        )
     if not request.texts:
         return Refusal(400, "'input' must not be empty.", param="input")
     return request
@@ -84,7 +86,9 @@ def vector(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 
 def _features(text: str) -> list[str]:
-    found = [feature for hit in FEATURE.finditer(text.lower()) for feature in (hit[0], hit[1]) if feature]
+    found = [
+        feature for hit in FEATURE.finditer(text.lower()) for feature in (hit[0], hit[1]) if feature
+    ]
     return found or [text]
 
 

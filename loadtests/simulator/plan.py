@@ -47,19 +47,18 @@ def _answered(request: ChatCompletionRequest, profile: Profile) -> Script:
     said = answer(request, digest, profile)
     usage = Usage(prompt_tokens(request), said.tokens, len(said.reasoning))
     if request.stream:
-        return _streamed(request, profile, said, usage)
-    return _whole(request, profile, said, usage)
+        return _streamed(request, digest, profile, said, usage)
+    return _whole(request, digest, profile, said, usage)
 
 
 def _streamed(
-    request: ChatCompletionRequest, profile: Profile, said: Answer, usage: Usage
+    request: ChatCompletionRequest, digest: bytes, profile: Profile, said: Answer, usage: Usage
 ) -> Script:
-    digest = digest_of(request)
     envelope = wire.envelope(request, digest)
-    deltas = wire.deltas(said, profile)
-    due = due_times(profile, digest, len(deltas))
-    chunks = [Chunk(due[0], envelope.delta(wire.first_delta(said)))]
-    chunks += [Chunk(at, envelope.delta(delta)) for at, delta in zip(due, deltas, strict=False)]
+    events = envelope.deltas([wire.first_delta(said), *wire.deltas(said, profile)])
+    due = due_times(profile, digest, len(events) - 1)
+    # The role goes out with the first delta.
+    chunks = [Chunk(at, event) for at, event in zip([due[0], *due], events, strict=False)]
     end = [Chunk(due[-1], envelope.finish(said.finish))]
     if request.include_usage:
         end.append(Chunk(due[-1], envelope.usage(usage)))
@@ -87,15 +86,20 @@ def _ended(chunks: list[Chunk], end: list[Chunk], profile: Profile) -> list[Chun
             assert_never(profile.ending)
 
 
-def _whole(request: ChatCompletionRequest, profile: Profile, said: Answer, usage: Usage) -> Script:
-    digest = digest_of(request)
+def _whole(
+    request: ChatCompletionRequest, digest: bytes, profile: Profile, said: Answer, usage: Usage
+) -> Script:
     body = wire.body(request, digest, said, usage, profile)
     last = due_times(profile, digest, len(wire.deltas(said, profile)))[-1]
     match profile.ending:
+        case Complete() | NoDone():
+            return Script((Chunk(last, body),), content_type=JSON)
         case Cut() | Stall():
-            body = body[: len(body) // 2]
-            return Script((Chunk(last, body),), profile.ending, content_type=JSON)
+            half = body[: len(body) // 2]
+            return Script((Chunk(last, half),), profile.ending, content_type=JSON)
         case ErrorEvent(code=code):
             return refused(Refusal(500, "The server had an error.", code=code))
+        case HttpError() | SilentBeforeFirst() | Reset():
+            return Script((), profile.ending)
         case _:
-            return Script((Chunk(last, body),), content_type=JSON)
+            assert_never(profile.ending)

@@ -15,7 +15,7 @@ refused with status 400. The rest of the name decides nothing but the text.
     reasoning_field  reasoning_content   name of the delta's field, or `reasoning`
     call_ids     unique        ids of tool calls: `unique`, `missing` or `duplicate`
     split        0             1 sends every chunk by itself even when several are due
-    stamp        0             1 adds `sent_ns` (monotonic, this machine) to each chunk as it is sent
+    stamp        0             1 adds `sent_ns` (this machine's monotonic clock) to each chunk
     times        0             the ending strikes only the first n attempts of a conversation; 0 all
     ending       complete      `complete`, `no_done`, `cut`, `stall`, `error_event`, `http_error`,
                                `silent` or `reset`
@@ -59,6 +59,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ending: Ending = Complete()
 
 
+KEYS = tuple(field for field in Profile.__struct_fields__ if field != "ending")
+
+
 @lru_cache(maxsize=1024)
 def overridden(profile: Profile, model: str) -> Profile | Refusal:
     """Apply what the model's name says after `?`; 400 for a key or value that means nothing."""
@@ -66,14 +69,43 @@ def overridden(profile: Profile, model: str) -> Profile | Refusal:
     if not query:
         return profile
     try:
-        given: dict[str, object] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
-        return _merged(profile, given)
+        given: dict[str, object] = dict(
+            parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+        )
+        return merged(profile, given)
     except ValueError as error:  # msgspec.ValidationError is one
-        return Refusal(400, f"The model name {model!r} asks for what the simulator cannot do: {error}", param="model")
+        return Refusal(
+            400,
+            f"The model name {model!r} asks for what the simulator cannot do: {error}",
+            param="model",
+        )
 
 
-def _merged(profile: Profile, given: dict[str, object]) -> Profile:
+def merged(profile: Profile, given: dict[str, object]) -> Profile:
+    """Put given keys, texts as values, over a profile.
+
+    Raises:
+        ValueError: a key or value means nothing (msgspec.ValidationError).
+    """
+    given = dict(given)
     fault = {key: given.pop(key) for key in ENDING_KEYS & given.keys()}
     fields = msgspec.to_builtins(profile) | given
     fields["ending"] = fault if "ending" in fault else fields["ending"] | fault
     return msgspec.convert(fields, Profile, strict=False)
+
+
+def to_arguments(profile: Profile) -> list[str]:
+    """Write a profile as options of the command line; defaults are left out."""
+    fields = msgspec.to_builtins(profile)
+    fields |= fields.pop("ending")
+    plain = msgspec.to_builtins(Profile())
+    plain |= plain.pop("ending")
+    return [
+        f"--{key.replace('_', '-')}={_text(value)}"
+        for key, value in fields.items()
+        if value != plain.get(key)
+    ]
+
+
+def _text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)

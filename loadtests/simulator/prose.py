@@ -1,6 +1,7 @@
 """Text in the language of the question, drawn from a bank of phrases."""
 
 import tomllib
+from functools import lru_cache
 from importlib.resources import files
 from itertools import cycle, islice
 
@@ -55,7 +56,7 @@ def plain(digest: bytes, language: Language, topic: str, tokens: int) -> list[st
     opening = pick(digest, "opening", BANK[language].opening)
     flourish = _flourish(digest, BANK[language])
     text = opening.replace("{topic}", topic or BANK[language].without_topic)
-    body = sentences(digest, language, wanted - count(text) - count(flourish))
+    body = sentences(digest, language, wanted - count(text) - _length(flourish))
     answer = pieces(text + body + flourish)
     return answer[:tokens] if tokens else answer
 
@@ -69,7 +70,7 @@ def sentences(digest: bytes, language: Language, tokens: int) -> str:
         if tokens <= 0:
             return text
         text += space + sentence
-        tokens -= count(space + sentence)
+        tokens -= _length(space + sentence)
     return text
 
 
@@ -88,6 +89,10 @@ def reasoning(digest: bytes, language: Language, topic: str, tokens: int) -> lis
     order = [first, *shuffled(digest, "reasoning", rest)]
     text = "".join(islice(cycle(order), tokens // 4 + 1))
     return pieces(text.replace("{topic}", topic or BANK[language].without_topic))[:tokens]
+
+
+# Only texts of the bank come here: the same few, over and over.
+_length = lru_cache(1024)(count)
 
 
 def _flourish(digest: bytes, phrases: Phrases) -> str:

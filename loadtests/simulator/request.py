@@ -160,10 +160,17 @@ def decode(body: bytes) -> ChatCompletionRequest | Refusal:
     except msgspec.ValidationError as error:
         return Refusal(422, f"Invalid request: {error}", code="invalid_type")
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Refusal(400, "We could not parse the JSON body of your request.", code="invalid_json")
+        return Refusal(
+            400, "We could not parse the JSON body of your request.", code="invalid_json"
+        )
     for field in ("model", "messages"):
         if not getattr(request, field):
-            return Refusal(400, f"Missing required parameter: {field!r}.", code="missing_required_parameter", param=field)
+            return Refusal(
+                400,
+                f"Missing required parameter: {field!r}.",
+                code="missing_required_parameter",
+                param=field,
+            )
     return request
 
 

@@ -16,6 +16,8 @@ def due_times(profile: Profile, digest: bytes, count: int) -> list[int]:
     """
     first = profile.ttft_ms * PER_MILLISECOND
     gap = profile.chunk * MICROSECONDS / profile.rate if profile.rate else 0.0
+    if not profile.jitter_ms and not gap:
+        return [round(first)] * max(count, 1)
     if not profile.jitter_ms:
         return [round(first + k * gap) for k in range(max(count, 1))]
     spread = profile.jitter_ms * PER_MILLISECOND / DRAWN

@@ -1,5 +1,8 @@
 """A planned answer: what is sent, when, and how it ends."""
 
+from itertools import groupby
+from operator import attrgetter
+
 import msgspec
 
 from loadtests.simulator.ending import Complete, Cut, Ending, Reset, SilentBeforeFirst, Stall
@@ -49,13 +52,7 @@ class Script(msgspec.Struct, frozen=True):
 
 def merged(chunks: list[Chunk]) -> tuple[Chunk, ...]:
     """Join neighbours that are due at the same moment, so that they go out as one."""
-    sends: list[list[Chunk]] = []
-    for chunk in chunks:
-        if sends and sends[-1][0].due_us == chunk.due_us:
-            sends[-1].append(chunk)
-        else:
-            sends.append([chunk])
-    return tuple(_joined(send) for send in sends)
+    return tuple(_joined(list(send)) for _, send in groupby(chunks, attrgetter("due_us")))
 
 
 def stamped(wire: bytes, now_ns: int) -> bytes:

@@ -22,15 +22,19 @@ from loadtests.simulator.arithmetic import PREVIOUS, expressions
 from loadtests.simulator.request import FunctionCall
 from loadtests.simulator.units import Conversion, conversions
 
-NEXT_ROUND = re.compile(r"\b(?:and )?then\b|\bafter that\b|\bafterwards\b|然后再?|接着再?", re.IGNORECASE)
+NEXT_ROUND = re.compile(
+    r"\b(?:and )?then\b|\bafter that\b|\bafterwards\b|然后再?|接着再?", re.IGNORECASE
+)
 TIME = re.compile(
     r"what(?:'s| is) the (?:current |local )?(?:time|date)|what time is it|current time"
-    r"|what day is (?:it|today)|today's date|几点|现在[^，。？\n]{0,6}时间|当前时间|今天是?(?:几号|星期几|周几)",
+    r"|what day is (?:it|today)|today's date|几点"
+    r"|现在[^，。？\n]{0,6}时间|当前时间|今天是?(?:几号|星期几|周几)",
     re.IGNORECASE,
 )
 MEMORY = re.compile(
     r"(?:do|can) you (?:still )?remember|did i (?:ever )?(?:tell|mention)|have i (?:told|mentioned)"
-    r"|what do you (?:know|remember) about me|还记得|你记得|记不记得|我(?:之前|以前|上次)[^，。？\n]{0,6}[说提讲]过",
+    r"|what do you (?:know|remember) about me|还记得|你记得|记不记得"
+    r"|我(?:之前|以前|上次)[^，。？\n]{0,6}[说提讲]过",
     re.IGNORECASE,
 )
 ENDLESS = re.compile(r"keep checking|一直查", re.IGNORECASE)

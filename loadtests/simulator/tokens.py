@@ -33,7 +33,10 @@ class Usage(msgspec.Struct, frozen=True):
                 "completion_tokens": self.completion,
                 "total_tokens": self.prompt + self.completion,
                 "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-                "completion_tokens_details": {"reasoning_tokens": self.reasoning, "audio_tokens": 0},
+                "completion_tokens_details": {
+                    "reasoning_tokens": self.reasoning,
+                    "audio_tokens": 0,
+                },
             }
         )
 
@@ -55,5 +58,8 @@ def prompt_tokens(request: ChatCompletionRequest) -> int:
 
 
 def _message_tokens(message: Message) -> int:
-    calls = sum(count(call.function.name) + count(call.function.arguments) for call in message.tool_calls or ())
+    calls = sum(
+        count(call.function.name) + count(call.function.arguments)
+        for call in message.tool_calls or ()
+    )
     return PER_MESSAGE + count(message.text) + calls + PER_PICTURE * len(message.pictures)

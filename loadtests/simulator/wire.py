@@ -22,18 +22,16 @@ class Envelope(msgspec.Struct, frozen=True):
     head: bytes
     tail: bytes
 
-    def chunk(self, choices: bytes) -> bytes:
-        """Wrap a list of choices."""
-        return b"%b,\"choices\":[%b]%b}\n\n" % (self.head, choices, self.tail)
-
-    def delta(self, delta: bytes) -> bytes:
-        """Wrap a delta that is not the last one."""
-        return self.chunk(b'{"index":0,"delta":%b,"logprobs":null,"finish_reason":null}' % delta)
+    def deltas(self, deltas: list[bytes]) -> list[bytes]:
+        """Wrap deltas that are not the last ones."""
+        before = self.head + b',"choices":[{"index":0,"delta":'
+        after = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % self.tail
+        return [before + delta + after for delta in deltas]
 
     def finish(self, reason: str) -> bytes:
         """Write the chunk that says why the answer ends."""
         choice = b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}' % reason.encode()
-        return self.chunk(choice)
+        return b'%b,"choices":[%b]%b}\n\n' % (self.head, choice, self.tail)
 
     def usage(self, usage: Usage) -> bytes:
         """Write the chunk after the last choice: no choices, but the usage."""
@@ -98,7 +96,10 @@ def _identity(request: ChatCompletionRequest, digest: bytes, kind: str) -> dict[
 def _call_deltas(calls: tuple[ToolCall, ...], size: int) -> list[bytes]:
     """Id and name in the first delta of an index only; then the arguments, taking turns."""
     parts = [_grouped(tuple(pieces(call.function.arguments)), size) for call in calls]
-    written = [b'{"tool_calls":[%b]}' % encode({"index": k} | _call(call, arguments="")) for k, call in enumerate(calls)]
+    written = [
+        b'{"tool_calls":[%b]}' % encode({"index": k} | _call(call, arguments=""))
+        for k, call in enumerate(calls)
+    ]
     for turn in range(max(map(len, parts), default=0)):
         for index, part in enumerate(parts):
             if turn < len(part):
