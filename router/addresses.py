@@ -1,0 +1,70 @@
+"""Addresses and names of secrets in a configuration: what may stand there, and reading them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from router.toml_table import ConfigRefused
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FROM_ENVIRONMENT = "env:"
+_HERE = "environment"
+
+
+def variable_fault(value: str) -> str | None:
+    """Say why `value` is no name of an environment variable; "" means none is wanted."""
+    if not value or _VARIABLE.fullmatch(value):
+        return None
+    return "the name of an environment variable is due (never the secret itself)"
+
+
+def store_fault(value: str) -> str | None:
+    """Say why `value` is no address of a store."""
+    if value.startswith(_FROM_ENVIRONMENT):
+        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
+    return _secret_fault(value) or _scheme_fault(
+        value, ("sqlite", "postgresql", "http", "https", "memory")
+    )
+
+
+def locks_fault(value: str) -> str | None:
+    """Say why `value` is no address of a lock store."""
+    if value == "process":
+        return None
+    if value.startswith(_FROM_ENVIRONMENT):
+        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
+    return _secret_fault(value) or _scheme_fault(value, ("redis", "rediss"), "'process'")
+
+
+def endpoint_fault(value: str) -> str | None:
+    """Say why `value` is no base URL of a provider."""
+    return _secret_fault(value) or _scheme_fault(value, ("http", "https"))
+
+
+def address(value: str, environ: Mapping[str, str]) -> str:
+    """Give the address itself, `env:NAME` looked up; raises `ConfigRefused` when it is not set."""
+    if not value.startswith(_FROM_ENVIRONMENT):
+        return value
+    name = value.removeprefix(_FROM_ENVIRONMENT)
+    if not environ.get(name):
+        raise ConfigRefused(_HERE, name, "not set, and a store's address is due")
+    return environ[name]
+
+
+def _secret_fault(value: str) -> str | None:
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return "an address is due"
+    if parts.password is None:
+        return None
+    return "a password may not stand in the file: put the address into a variable, write 'env:NAME'"
+
+
+def _scheme_fault(value: str, schemes: tuple[str, ...], *others: str) -> str | None:
+    scheme, colon, _ = value.partition("://")
+    if colon and scheme in schemes:
+        return None
+    return "allowed: " + ", ".join([*others, *(f"{name}://…" for name in schemes), "env:NAME"])

@@ -1,0 +1,109 @@
+"""One flow's switches and shares, and the stage people see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+
+from contract.flow import FlowSpec
+from router.toml_table import ConfigRefused, Table, converted, shown, subtable, unknown
+
+Stage = Literal["off", "shadow", "ramp", "full", "retired"]
+Share = Literal["none", "some", "all"]
+
+STEP = Decimal("0.001")
+_FULL = 100_000
+
+_STAGES: tuple[tuple[Stage, bool | None, Share | None, bool | None, bool | None], ...] = (
+    # stage, enabled, share of keys on graph, mirrored, legacy takes over (None: either way)
+    ("off", False, None, None, None),
+    ("off", True, "none", False, None),
+    ("shadow", True, "none", True, None),
+    ("ramp", True, "some", None, None),
+    ("retired", True, "all", False, False),
+    ("full", True, "all", None, None),
+)
+
+
+class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `[flows.<name>]` says; percentages in steps of 0.001.
+
+    `enable_langgraph` off means that the graph stack is not run at all, not even in the shadow.
+    `options` is the flow's own options struct.
+    """
+
+    enable_langgraph: bool = False
+    langgraph_percent: Decimal = Decimal("0.000")
+    langgraph_fallback: bool = True
+    fallback_to_graph: bool = False
+    shadow_percent: Decimal = Decimal("0.000")
+    route_key: str = ""
+    force_graph: frozenset[str] = frozenset()
+    force_legacy: frozenset[str] = frozenset()
+    options: Any = None
+
+    @property
+    def graph_thousandths(self) -> int:
+        """Share of route keys assigned to graph, in thousandths of a percent: 0 to 100 000."""
+        return int(self.langgraph_percent * 1_000)
+
+    @property
+    def shadow_thousandths(self) -> int:
+        """Share of requests mirrored, in thousandths of a percent: 0 to 100 000."""
+        return int(self.shadow_percent * 1_000)
+
+    @property
+    def stage(self) -> Stage:
+        """How far the migration of this flow is, as shown to people."""
+        graph = self.graph_thousandths
+        share: Share = "none" if graph == 0 else "all" if graph == _FULL else "some"
+        facts = (self.enable_langgraph, share, self.shadow_thousandths > 0, self.langgraph_fallback)
+        return next(
+            stage
+            for stage, *wanted in _STAGES
+            if all(want is None or want == fact for want, fact in zip(wanted, facts, strict=True))
+        )
+
+
+def flow_settings(table: Table, spec: FlowSpec, where: str) -> FlowSettings:
+    """Read one flow's table; raises `ConfigRefused`."""
+    prefix = f"flows.{spec.name}."
+    own = {key: value for key, value in table.items() if key != "options"}
+    found = converted(own, FlowSettings, where, prefix)
+    _refuse_double_pins(found, where, prefix)
+    options = subtable(table, "options", where, prefix)
+    return msgspec.structs.replace(
+        found,
+        langgraph_percent=percent(found.langgraph_percent, where, f"{prefix}langgraph_percent"),
+        shadow_percent=percent(found.shadow_percent, where, f"{prefix}shadow_percent"),
+        route_key=_route_key(found.route_key, spec.route_keys, where, f"{prefix}route_key"),
+        options=converted(options, spec.options, where, f"{prefix}options."),
+    )
+
+
+def percent(value: Decimal, where: str, key: str) -> Decimal:
+    """Give a percentage with three places; raises `ConfigRefused` on finer ones and beyond 100."""
+    if not 0 <= value <= 100:  # noqa: PLR2004 (per cent)
+        raise ConfigRefused(where, key, "allowed: 0 to 100", shown(key, value))
+    rounded = value.quantize(STEP)
+    if rounded != value:
+        raise ConfigRefused(where, key, f"allowed: steps of {STEP}", shown(key, value))
+    return rounded
+
+
+def _route_key(wanted: str, known: Mapping[str, str], where: str, key: str) -> str:
+    if not wanted:
+        return next(iter(known))
+    if wanted not in known:
+        raise unknown(where, key, known, "route key", wanted)
+    return wanted
+
+
+def _refuse_double_pins(found: FlowSettings, where: str, prefix: str) -> None:
+    both = sorted(found.force_graph & found.force_legacy)
+    if both:
+        why = "also in force_legacy: a key can be pinned to one stack only"
+        raise ConfigRefused(where, f"{prefix}force_graph", why, repr(both[0]))

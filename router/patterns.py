@@ -1,0 +1,154 @@
+"""Named patterns of personal data, and a cheap look whether any could be there at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+# Digits become "0", what people put between them disappears, the rest becomes a space.
+_MASK = bytes(
+    ord("0") if chr(code) in "0123456789" else code if chr(code) == "+" else ord(" ")
+    for code in range(256)
+)
+_BETWEEN_DIGITS = b" -.()"
+_CARD_MOST = 9
+
+
+class Match(NamedTuple):
+    """A stretch of a text that is personal data, and the name of the pattern that found it."""
+
+    start: int
+    end: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One kind of personal data.
+
+    `marks`: bytes of which one is in every match; `digits`: as `marks`, in the masked text. With
+    neither, the expression itself must look. `check` turns false matches down.
+    """
+
+    name: str
+    expression: re.Pattern[str]
+    marks: tuple[bytes, ...] = ()
+    digits: tuple[bytes, ...] = ()
+    check: Callable[[str], bool] | None = None
+
+    def possible(self, raw: bytes, masked: bytes) -> bool:
+        """Whether the text could hold a match, judged by its bytes."""
+        if not self.marks and not self.digits:
+            return True
+        return any(mark in raw for mark in self.marks) or any(
+            mark in masked for mark in self.digits
+        )
+
+    def matches(self, text: str) -> Iterator[Match]:
+        """Yield the matches, none of them empty."""
+        for found in self.expression.finditer(text):
+            if found.end() > found.start() and (self.check is None or self.check(found.group())):
+                yield Match(found.start(), found.end(), self.name)
+
+
+def luhn(text: str) -> bool:
+    """Whether the digits of `text` end in the check digit of ISO/IEC 7812-1, annex B."""
+    total = 0
+    for place, digit in enumerate(int(char) for char in reversed(text) if char.isdigit()):
+        doubled = digit * 2 if place % 2 else digit
+        total += doubled - 9 if doubled > _CARD_MOST else doubled
+    return total % 10 == 0
+
+
+BUILT_IN: tuple[Pattern, ...] = (
+    Pattern(
+        "email",
+        re.compile(
+            r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,8}\.[A-Za-z]{2,24}"
+        ),
+        marks=(b"@",),
+    ),
+    Pattern(  # issuers' first digits, then 13 to 19 in all, in groups or not
+        "card",
+        re.compile(
+            r"(?<![0-9])(?:3[0-9]|4[0-9]|5[0-9]|6[0-9]|2[2-7])(?:[ -]?[0-9]){11,17}(?![0-9])"
+        ),
+        digits=(b"0" * 13,),
+        check=luhn,
+    ),
+    Pattern(  # GB 11643: region, date of birth, serial, check digit (mistyped ones too)
+        "id_card",
+        re.compile(
+            r"(?<![0-9A-Za-z])[1-9][0-9]{5}(?:18|19|20)[0-9]{2}(?:0[1-9]|1[0-2])"
+            r"(?:0[1-9]|[12][0-9]|3[01])[0-9]{3}[0-9Xx](?![0-9A-Za-z])"
+        ),
+        digits=(b"0" * 17,),
+    ),
+    Pattern(  # Chinese mobile numbers, and anything in E.164 with its plus
+        "phone",
+        re.compile(
+            r"(?<![0-9])(?:(?:\+|00)?86[ -]?)?1[3-9][0-9](?:[ -]?[0-9]{4}){2}(?![0-9])"
+            r"|\+[1-9](?:[ .()-]{0,2}[0-9]){6,14}(?![0-9])"
+        ),
+        digits=(b"0" * 11, b"+0000000"),
+    ),
+    Pattern(
+        "api_key",
+        re.compile(
+            r"\b(?:sk-[A-Za-z0-9_-]{16,200}|AKIA[0-9A-Z]{16}|AIza[A-Za-z0-9_-]{35}"
+            r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}"
+            r"|xox[abeprs]-[A-Za-z0-9-]{10,200}"
+            r"|eyJ[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000})"
+        ),
+        marks=(b"sk-", b"AKIA", b"AIza", b"gh", b"xox", b"eyJ"),
+    ),
+)
+
+
+class Patterns:
+    """The patterns in force."""
+
+    __slots__ = ("all",)
+
+    def __init__(self, patterns: tuple[Pattern, ...] = BUILT_IN) -> None:
+        self.all = patterns
+
+    def possible(self, raw: bytes) -> Patterns:
+        """Give the patterns that could match somewhere in `raw`; usually none."""
+        masked = raw.translate(_MASK, _BETWEEN_DIGITS)
+        return Patterns(tuple(one for one in self.all if one.possible(raw, masked)))
+
+    def matches(self, text: str) -> list[Match]:
+        """Give all matches of all patterns; they may overlap."""
+        return [match for pattern in self.all for match in pattern.matches(text)]
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+
+def compiled(custom: Mapping[str, str]) -> Patterns:
+    """Join the built-in patterns and `custom` ones; raises `ValueError` on a bad one.
+
+    A custom pattern takes the place of the built-in one of its name, an empty one removes it.
+    """
+    own = [_compile(name, expression) for name, expression in custom.items() if expression]
+    kept = [pattern for pattern in BUILT_IN if pattern.name not in custom]
+    return Patterns((*kept, *own))
+
+
+def _compile(name: str, expression: str) -> Pattern:
+    if not _NAME.fullmatch(name):
+        message = "a pattern's name is a lower-case word of 32 characters at most"
+        raise ValueError(message)
+    try:
+        found = re.compile(expression)
+    except (re.error, RecursionError, OverflowError) as error:
+        message = f"not a regular expression: {error}"
+        raise ValueError(message) from error
+    if found.fullmatch(""):
+        message = "matches the empty text"
+        raise ValueError(message)
+    return Pattern(name, found)

@@ -1,0 +1,120 @@
+"""The sections of the configuration beside the flows: frozen values with their bounds."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Bytes = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1)]
+Price = Annotated[float, Meta(ge=0)]
+
+MIB = 1_048_576
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A section of the file; a misspelt key is refused."""
+
+
+class Rollout(Section, frozen=True):
+    """`[rollout]`: the salt is equal across a fleet; changing it reshuffles everyone."""
+
+    salt: str = "cutover"
+
+
+class Server(Section, frozen=True):
+    """`[server]`: where requests come in; `qa_key_env` names the key of the QA header."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8_080
+    max_body_bytes: Bytes = MIB
+    drain_seconds: Seconds = 20.0
+    qa_key_env: str = ""
+
+
+class Limits(Section, frozen=True):
+    """`[limits]`: how long a stack may stall, how much a tape may hold, how long calls may take."""
+
+    stall_seconds: Seconds = 10.0
+    exchange_bytes: Bytes = 4 * MIB
+    total_bytes: Bytes = 256 * MIB
+    tool_seconds: Seconds = 30.0
+    write_seconds: Seconds = 30.0
+
+
+class Shadow(Section, frozen=True):
+    """`[shadow]`: how the candidate runs beside; `queue` exchanges wait at most."""
+
+    mode: Literal["replay", "tail"] = "replay"
+    queue: Count = 256
+    seconds: Seconds = 60.0
+
+
+class Redact(Section, frozen=True):
+    """`[captures.redact]`: what is replaced before anything is stored.
+
+    `paths` are dotted, `*` stands for one step; `patterns` are regular expressions by name, which
+    come on top of the built-in ones; one with a built-in's name takes its place, "" removes it.
+    """
+
+    paths: tuple[str, ...] = (
+        "request.body.user_name",
+        "tape.conversations.*.args.turn.user_name",
+        "tape.conversations.*.items.*.turn.user_name",
+        "tape.conversations.*.items.*.turns.*.user_name",
+    )
+    patterns: dict[str, str] = {}
+
+
+class Captures(Section, frozen=True):
+    """`[captures]`: where exchanges are written down, how many, and how much they may take.
+
+    `pseudonym_key_env` names the key of the pseudonyms; without one they hold for one process.
+    """
+
+    path: str = "captures"
+    percent: Decimal = Decimal("100.000")
+    batch: Count = 64
+    queue: Count = 1_024
+    flush_seconds: Seconds = 1.0
+    segment_bytes: Bytes = 64 * MIB
+    disk_bytes: Bytes = 4_096 * MIB
+    pseudonym_key_env: str = ""
+    redact: Redact = Redact()
+
+
+class Stores(Section, frozen=True):
+    """`[stores]`: addresses, or `env:NAME` for one with a password in it."""
+
+    conversations: str = "sqlite:///var/cutover.sqlite"
+    memory: str = "sqlite:///var/cutover.sqlite"
+    pauses: str = "sqlite:///var/cutover.sqlite"
+    locks: str = "process"
+
+
+class Provider(Section, frozen=True):
+    """`[providers.<name>]`: an OpenAI-compatible endpoint and its time limits."""
+
+    base_url: str
+    key_env: str = ""
+    connect_seconds: Seconds = 5.0
+    first_byte_seconds: Seconds = 30.0
+    first_token_seconds: Seconds = 60.0
+    idle_seconds: Seconds = 30.0
+    total_seconds: Seconds = 600.0
+
+
+class ModelEntry(Section, frozen=True):
+    """`[models.<id>]`: who serves a model id; prices per million tokens."""
+
+    provider: str
+    model: str = ""
+    context_tokens: Count = 128_000
+    max_output_tokens: Count = 16_384
+    input_price: Price | None = None
+    output_price: Price | None = None
+    fallbacks: tuple[str, ...] = ()

@@ -1,0 +1,191 @@
+"""`cutover.toml`, read once at the edge into one frozen, typed value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from contract.flow import FlowSpec
+from router.addresses import endpoint_fault, locks_fault, store_fault, variable_fault
+from router.flow_settings import FlowSettings, flow_settings, percent
+from router.patterns import Patterns, compiled
+from router.sections import (
+    Captures,
+    Limits,
+    ModelEntry,
+    Provider,
+    Rollout,
+    Server,
+    Shadow,
+    Stores,
+)
+from router.toml_table import (
+    ConfigRefused,
+    Table,
+    checked,
+    converted,
+    read_toml,
+    shown,
+    subtable,
+    tables,
+    unknown,
+)
+
+_SECTIONS = (
+    "rollout",
+    "flows",
+    "server",
+    "limits",
+    "shadow",
+    "captures",
+    "stores",
+    "providers",
+    "models",
+)
+_VERSION_BYTES = 6
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a deployment configures; every known flow is in `flows`, named in it or not.
+
+    `version` is a short digest of the content, equal for files that mean the same.
+    """
+
+    rollout: Rollout = Rollout()
+    flows: dict[str, FlowSettings] = {}
+    server: Server = Server()
+    limits: Limits = Limits()
+    shadow: Shadow = Shadow()
+    captures: Captures = Captures()
+    stores: Stores = Stores()
+    providers: dict[str, Provider] = {}
+    models: dict[str, ModelEntry] = {}
+    version: str = ""
+
+    @property
+    def patterns(self) -> Patterns:
+        """The compiled patterns of `[captures.redact]`."""
+        return compiled(self.captures.redact.patterns)
+
+
+def load(path: Path, specs: Mapping[str, FlowSpec]) -> Settings:
+    """Read the file; raises `ConfigRefused`, also where it cannot be read."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigRefused(str(path), "", f"not UTF-8 at byte {error.start}") from error
+    return parse(text, str(path), specs)
+
+
+def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
+    """Read the text of a file called `where`; raises `ConfigRefused`."""
+    table = read_toml(text, where)
+    for name in table:
+        if name not in _SECTIONS:
+            raise unknown(where, name, _SECTIONS, "section")
+    settings = Settings(
+        rollout=converted(subtable(table, "rollout", where), Rollout, where, "rollout."),
+        flows=_flows(table, where, specs),
+        server=converted(subtable(table, "server", where), Server, where, "server."),
+        limits=converted(subtable(table, "limits", where), Limits, where, "limits."),
+        shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
+        captures=_captures(table, where),
+        stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
+        providers=_providers(table, where),
+        models=_models(table, where),
+    )
+    _check(settings, where)
+    return msgspec.structs.replace(settings, version=_version(settings))
+
+
+def _version(settings: Settings) -> str:
+    content = msgspec.json.encode(settings, order="deterministic")
+    return blake2b(content, digest_size=_VERSION_BYTES).hexdigest()
+
+
+def _flows(table: Table, where: str, specs: Mapping[str, FlowSpec]) -> dict[str, FlowSettings]:
+    named = tables(table, "flows", where)
+    for name in named:
+        if name not in specs:
+            raise unknown(where, f"flows.{name}", specs, "flow")
+    return {name: flow_settings(named.get(name, {}), spec, where) for name, spec in specs.items()}
+
+
+def _captures(table: Table, where: str) -> Captures:
+    found = converted(subtable(table, "captures", where), Captures, where, "captures.")
+    share = percent(found.percent, where, "captures.percent")
+    return msgspec.structs.replace(found, percent=share)
+
+
+def _providers(table: Table, where: str) -> dict[str, Provider]:
+    return {
+        name: converted(below, Provider, where, f"providers.{name}.")
+        for name, below in tables(table, "providers", where).items()
+    }
+
+
+def _models(table: Table, where: str) -> dict[str, ModelEntry]:
+    found: dict[str, ModelEntry] = {}
+    for name, below in tables(table, "models", where).items():
+        _refuse_unquoted(name, below, where)
+        entry = converted(below, ModelEntry, where, f"models.{name}.")
+        found[name] = msgspec.structs.replace(entry, model=entry.model or name)
+    return found
+
+
+def _refuse_unquoted(name: str, table: Table, where: str) -> None:
+    # `[models.gpt-4.1]` is TOML for the table "1" inside "gpt-4".
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            quoted = f'[models."{name}.{key}"]'
+            raise ConfigRefused(where, f"models.{name}.{key}", f"a dot needs quotes: {quoted}")
+
+
+def _check(settings: Settings, where: str) -> None:
+    checked(variable_fault, settings.server.qa_key_env, where, "server.qa_key_env")
+    checked(
+        variable_fault, settings.captures.pseudonym_key_env, where, "captures.pseudonym_key_env"
+    )
+    for name in ("conversations", "memory", "pauses"):
+        checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
+    checked(locks_fault, settings.stores.locks, where, "stores.locks")
+    for name, provider in settings.providers.items():
+        checked(endpoint_fault, provider.base_url, where, f"providers.{name}.base_url")
+        checked(variable_fault, provider.key_env, where, f"providers.{name}.key_env")
+    for name in settings.models:
+        _check_model(name, settings, where)
+    _check_redaction(settings.captures, where)
+
+
+def _check_model(name: str, settings: Settings, where: str) -> None:
+    entry = settings.models[name]
+    if entry.provider not in settings.providers:
+        key = f"models.{name}.provider"
+        raise unknown(where, key, settings.providers, "provider", entry.provider)
+    for fallback in entry.fallbacks:
+        key = f"models.{name}.fallbacks"
+        if fallback == name:
+            raise ConfigRefused(where, key, "a model cannot be its own fallback", repr(name))
+        if fallback not in settings.models:
+            raise unknown(where, key, settings.models, "model", fallback)
+
+
+def _check_redaction(captures: Captures, where: str) -> None:
+    for index, path in enumerate(captures.redact.paths):
+        key = f"captures.redact.paths[{index}]"
+        first = path.partition(".")[0]
+        if first not in ("request", "tape", "frames") or not all(path.split(".")):
+            why = "allowed: dotted paths that begin with request, tape or frames"
+            raise ConfigRefused(where, key, why, shown(key, path))
+    for name, expression in captures.redact.patterns.items():
+        key = f"captures.redact.patterns.{name}"
+        try:
+            compiled({name: expression})
+        except ValueError as error:
+            raise ConfigRefused(where, key, str(error), shown(key, expression)) from error

@@ -1,0 +1,200 @@
+"""The configuration: good defaults, and refusals that say what to do."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from contract.chat import CHAT, ChatOptions
+from router.addresses import address
+from router.settings import Settings, load, parse
+from router.toml_table import ConfigRefused
+
+SPECS = {"chat": CHAT}
+ALONE = "enable_langgraph = true\nlanggraph_percent = 100\nlanggraph_fallback = false"
+PROVIDER = '[providers.openai]\nbase_url = "http://127.0.0.1:1/v1"\n'
+
+
+def read(text: str) -> Settings:
+    """Parse a file called `cutover.toml`."""
+    return parse(text, "cutover.toml", SPECS)
+
+
+def refusal(text: str) -> str:
+    """Give the sentence a text is refused with."""
+    with pytest.raises(ConfigRefused) as caught:
+        read(text)
+    return str(caught.value)
+
+
+def test_an_empty_file_works() -> None:
+    """Everything has a default, and every known flow is there: off, everything to legacy."""
+    settings = read("")
+    flow = settings.flows["chat"]
+    assert flow.stage == "off"
+    assert flow.langgraph_fallback
+    assert not flow.fallback_to_graph
+    assert flow.route_key == "message_id"
+    assert flow.options == ChatOptions()
+    assert settings.limits.exchange_bytes == 4_194_304
+    assert settings.limits.total_bytes == 268_435_456
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8080)
+
+
+def test_a_full_file_is_read() -> None:
+    """Every section reaches its value."""
+    settings = read(
+        """
+        [rollout]
+        salt = "2026-11-chat"
+        [flows.chat]
+        enable_langgraph = true
+        langgraph_percent = 10.125
+        shadow_percent = 100
+        route_key = "session_id"
+        force_graph = ["qa-1"]
+        [flows.chat.options]
+        wire = "extended"
+        yield_interval = 0.25
+        [shadow]
+        mode = "tail"
+        [captures.redact]
+        patterns = {badge = "B-[0-9]{6}", email = ""}
+        [stores]
+        locks = "redis://127.0.0.1/0"
+        conversations = "env:DATABASE"
+        [providers.openai]
+        base_url = "http://127.0.0.1:1/v1"
+        key_env = "OPENAI_API_KEY"
+        [models."gpt-4.1"]
+        provider = "openai"
+        fallbacks = ["small"]
+        [models.small]
+        provider = "openai"
+        model = "gpt-4.1-mini"
+        """
+    )
+    flow = settings.flows["chat"]
+    assert flow.graph_thousandths == 10_125
+    assert flow.shadow_thousandths == 100_000
+    assert flow.options == ChatOptions(wire="extended", yield_interval=0.25)
+    assert settings.models["gpt-4.1"].model == "gpt-4.1"
+    assert {"badge", "phone"} <= {one.name for one in settings.patterns.all}
+    assert "email" not in {one.name for one in settings.patterns.all}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[server]\nprot = 1", ["server.prot", "did you mean 'port'?"]),
+        ("[sever]\nport = 1", ["sever", "did you mean 'server'?"]),
+        ('[server]\nport = "80"', ["server.port = '80'", "Expected `int`"]),
+        ("[server]\nport = 70000", ["server.port = 70000", "<= 65535"]),
+        ("server = 3", ["server = 3", "a table is due"]),
+        ("[flows.chta]", ["flows.chta", "did you mean 'chat'?"]),
+        ("[flows]\nchat = 1", ["flows.chat = 1", "a table is due"]),
+        ("[flows.chat]\nlanggraph_percent = 10.0001", ["= 10.0001", "steps of 0.001"]),
+        ("[flows.chat]\nlanggraph_percent = 100.001", ["= 100.001", "0 to 100"]),
+        ("[flows.chat]\nlanggraph_percent = -1", ["= -1", "0 to 100"]),
+        ("[flows.chat]\nshadow_percent = nan", ["shadow_percent = NaN", "finite"]),
+        ('[flows.chat]\nlanggraph_percent = "10"', ["= '10'", "a number is due"]),
+        ("[flows.chat]\nlanggraph_percent = true", ["langgraph_percent = True"]),
+        ('[flows.chat]\nroute_key = "sesion_id"', ["route_key = 'sesion_id'", "'session_id'?"]),
+        ('[flows.chat]\nforce_graph=["a"]\nforce_legacy=["a"]', ["force_graph = 'a'", "pinned"]),
+        ("[flows.chat]\nforce_graph = [3]", ["flows.chat.force_graph[0] = 3", "`str`"]),
+        ("[flows.chat.options]\nwier = 1", ["flows.chat.options.wier", "did you mean 'wire'?"]),
+        ('[flows.chat.options]\nwire = "x"', ["options.wire = 'x'", "'strict', 'extended'"]),
+        ("[flows.chat]\noptions = 1", ["flows.chat.options = 1", "a table is due"]),
+        ("[flows.chat.options.texts]\na = 1", ["flows.chat.options.texts"]),
+        ('[shadow]\nmode = "live"', ["shadow.mode = 'live'", "'replay', 'tail'"]),
+        ("[captures]\npercent = 0.0005", ["captures.percent = 0.0005", "steps"]),
+        ("[captures.redact]\npath = []", ["captures.redact.path", "did you mean 'paths'?"]),
+        ('[captures.redact]\npaths = ["body.x"]', ["redact.paths[0] = 'body.x'", "request"]),
+        ("[captures.redact.patterns]\nx = '('", ["patterns.x = '('", "regular expression"]),
+        ("[captures.redact.patterns]\nx = 'a*'", ["patterns.x", "empty text"]),
+        ("[captures.redact.patterns]\nX = 'a'", ["patterns.X", "lower-case"]),
+        ('[stores]\nlocks = "file"', ["stores.locks = 'file'", "'process', redis://…"]),
+        ('[stores]\nmemory = "ftp://x"', ["stores.memory", "sqlite://…"]),
+        ('[models.a]\nprovider = "x"', ["models.a.provider = 'x'", "unknown provider"]),
+        ("[models.gpt-4.1]\nx = 1", ["models.gpt-4.1", 'quotes: [models."gpt-4.1"]']),
+        (PROVIDER + '[models.a]\nprovider="openai"\nfallbacks=["a"]', ["own fallback"]),
+        (PROVIDER + '[models.a]\nprovider="openai"\nfallbacks=["b"]', ["unknown model"]),
+        ("[providers.p]\nkey_env = 'A'", ["providers.p", "base_url"]),
+        ("[rollout]\nsalt = 2026-11-01", ["rollout.salt", "`str`, got `date`"]),
+        ("[rollout", ["not TOML"]),
+    ],
+)
+def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: list[str]) -> None:
+    """Whoever made the mistake can mend it from the sentence alone."""
+    sentence = refusal(text)
+    assert sentence.startswith("cutover.toml: ")
+    for part in parts:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[server]\nqa_key_env = "sk-hush hush"',
+        '[captures]\npseudonym_key_env = "sk-hush!"',
+        '[providers.p]\nbase_url = "http://u:hush@127.0.0.1/v1"',
+        '[providers.p]\nbase_url = "ftp://127.0.0.1/v1?api_key=hush"',
+        '[providers.p]\nbase_url = "http://127.0.0.1"\nkey_env = "sk-hush"',
+        '[providers.p]\nbase_url = "http://127.0.0.1"\napi_key = "sk-hush"',
+        '[stores]\nconversations = "postgresql://u:hush@127.0.0.1/db"',
+        '[stores]\nlocks = "redis://:hush@127.0.0.1/0"',
+        "[server]\nqa_key_env = ['hush']",
+    ],
+)
+def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
+    """A secret pasted where its variable's name is due stays out of the error."""
+    assert "hush" not in refusal(text)
+
+
+def test_the_version_follows_the_meaning() -> None:
+    """Order, comments and the spelling of numbers do not matter; a value does."""
+    a = read('[flows.chat]\nlanggraph_percent = 10\nforce_graph = ["a", "b"]')
+    b = read('# hi\n[flows.chat]\nforce_graph = ["b", "a"]\nlanggraph_percent = 10.000')
+    c = read("[flows.chat]\nlanggraph_percent = 10.001")
+    assert a.version == b.version
+    assert a == b
+    assert a.version != c.version
+    assert len(a.version) == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "stage"),
+    [
+        ("enable_langgraph = false\nlanggraph_percent = 50\nshadow_percent = 50", "off"),
+        ("enable_langgraph = true", "off"),
+        ("enable_langgraph = true\nshadow_percent = 0.001", "shadow"),
+        ("enable_langgraph = true\nlanggraph_percent = 0.001", "ramp"),
+        ("enable_langgraph = true\nlanggraph_percent = 99.999\nshadow_percent = 5", "ramp"),
+        ("enable_langgraph = true\nlanggraph_percent = 100", "full"),
+        (f"{ALONE}\nshadow_percent = 1", "full"),
+        (ALONE, "retired"),
+    ],
+)
+def test_the_stage_is_derived(text: str, stage: str) -> None:
+    """A stage is what the switches amount to."""
+    assert read(f"[flows.chat]\n{text}").flows["chat"].stage == stage
+
+
+def test_a_file_is_loaded_or_refused(tmp_path: Path) -> None:
+    """What cannot be read is a refusal like any other, naming the file."""
+    path = tmp_path / "cutover.toml"
+    with pytest.raises(ConfigRefused, match=r"cutover\.toml: cannot be read: no such file"):
+        load(path, SPECS)
+    path.write_bytes(b"# \xff")
+    with pytest.raises(ConfigRefused, match="not UTF-8 at byte 2"):
+        load(path, SPECS)
+    path.write_text("[flows.chat]\nlanggraph_percent = 2.5", "utf-8")
+    assert load(path, SPECS).flows["chat"].langgraph_percent == Decimal("2.500")
+
+
+def test_an_address_may_come_from_the_environment() -> None:
+    """A store with a password in its address is named by a variable."""
+    assert address("env:DB", {"DB": "postgresql://u:p@h/d"}) == "postgresql://u:p@h/d"
+    assert address("sqlite:///x", {}) == "sqlite:///x"
+    with pytest.raises(ConfigRefused, match="DB: not set"):
+        address("env:DB", {})
