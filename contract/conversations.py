@@ -52,6 +52,6 @@ class PutTurn(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Result of `conversations.put`: new, there already with equal content, or a clash."""
+    """Result of `conversations.put`: False when the id belongs to a different turn."""
 
-    state: Literal["stored", "same", "conflict"]
+    ok: bool

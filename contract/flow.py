@@ -20,19 +20,19 @@ Event = msgspec.Struct
 """An event of a stream: a frozen struct; its flow's union says which."""
 
 B = TypeVar("B", bound=msgspec.Struct)
-O = TypeVar("O", bound=msgspec.Struct)
+P = TypeVar("P", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[B, O]):
+class Request(Generic[B, P]):
     """What a flow is asked: the client's body, and what this deployment configured."""
 
     body: B
-    options: O
+    options: P
 
 
 Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
-"""A flow: an async generator function. It raises `Refused` before its first event, or not at all."""
+"""A flow: an async generator function; it raises `Refused` before its first event or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class FlowSpec:
 
     `failure(options, code, last)` gives the frames that end a stream whose last event was `last`
     with an honest failure. `route_keys` says where in the body each route key stands; the first
-    is the default and always present. `name_of` and `text_of` read an event without parsing it.
+    is the default and always present.
     """
 
     name: str

@@ -79,7 +79,7 @@ class GrammarCheck:
         if track is None or text is None:
             return
         if not text.startswith(self._texts.get(track, "")):
-            raise GrammarViolated(f"{name} (its text shrank)", (name,))
+            raise GrammarViolated(name, (f"{name} with text that has not shrunk",))
         self._texts[track] = text
 
     @property

@@ -1,1 +1,16 @@
-"""The old stack: one file per flow, prompts in Jinja2, loops written by hand."""
+"""The old stack: hand-written pipelines with Jinja2 prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from legacy.chat import chat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from contract.flow import Flow
+
+FLOWS: Mapping[str, Flow] = {"chat": chat()}
+
+__all__ = ["FLOWS"]

@@ -1,0 +1,209 @@
+"""An exchange: one request and everything done for it. It owns the tape and its pumps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextvars import Context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from contract import operations as ops
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from effects.bindings import PERFORM, stream_model
+from effects.tape import Tape
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from contract.operations import Operation
+    from contract.ports import Effects, Tools
+    from effects.tape import Entry
+
+log = logging.getLogger(__name__)
+
+
+class LiveTools(Protocol):
+    """What the exchange asks of live tools beyond their port."""
+
+    def read_only(self, name: str) -> bool:
+        """Whether running this tool changes nothing outside."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long a write, once started, may take even when nobody waits for it; seconds."""
+
+    write: float = 30.0
+
+
+class Exchange:
+    """Performs live calls on behalf of runs and records them; alone cancels its pumps.
+
+    Stamps are whole microseconds since the exchange began.
+    """
+
+    def __init__(
+        self,
+        live: Effects,
+        tape: Tape | None = None,
+        *,
+        deadlines: Deadlines | None = None,
+        monotonic: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.tape = Tape() if tape is None else tape
+        self._live = live
+        self._deadlines = deadlines or Deadlines()
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._reads: set[asyncio.Task[None]] = set()
+        self._writes: set[asyncio.Task[None]] = set()
+        self._locks: list[str] = []
+        self._closed = False
+
+    def stamp(self) -> int:
+        """Microseconds since the exchange began, quantised before anybody sees them."""
+        return int((self._monotonic() - self._began) * 1_000_000)
+
+    def start(
+        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
+    ) -> Entry:
+        """Open an entry and let a pump perform the call."""
+        entry = self.tape.add(operation, site, args, self.stamp())
+        if self._closed:
+            entry.close("cut", self.stamp())
+            return entry
+        # An empty context: a pump belongs to the exchange, not to whoever asked first.
+        task = asyncio.get_running_loop().create_task(
+            self._pump(entry, arguments), name=f"pump {operation.label}", context=Context()
+        )
+        group = self._reads if self._dies_with_exchange(operation, arguments) else self._writes
+        group.add(task)
+        task.add_done_callback(group.discard)
+        return entry
+
+    async def perform_now(
+        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
+    ) -> Entry:
+        """Perform an instant operation in the caller's own task."""
+        entry = self.tape.add(operation, site, args, self.stamp())
+        await self._record(entry, PERFORM[operation.label](self._live, site, arguments))
+        return entry
+
+    async def ask_human(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
+        """Read an answer; raises `Paused`, and records nothing, while there is none."""
+        answer = await PERFORM[ops.HUMAN_ANSWER.label](self._live, site, arguments)
+        entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
+        entry.append(answer)
+        entry.close("complete", self.stamp())
+        return entry
+
+    async def abandon(self) -> None:
+        """Nobody reads any more: model and read-only calls die now, writes go on."""
+        self._closed = True
+        reads = tuple(self._reads)
+        for task in reads:
+            task.cancel()
+        if reads:
+            await asyncio.wait(reads)
+
+    async def close(self) -> None:
+        """End the exchange: reads die, writes end or meet their deadline, locks are let go.
+
+        Idempotent. Cancelling the caller does not lose a lock: the rest is done in a task that is
+        waited for, however often that is interrupted.
+        """
+        self.tape.finish_recording()
+        ending = asyncio.ensure_future(self._end())
+        interrupted = False
+        while not ending.done():
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                interrupted = True
+        if interrupted:
+            raise asyncio.CancelledError
+
+    async def _end(self) -> None:
+        await self.abandon()
+        while self._writes:
+            await asyncio.wait(tuple(self._writes))
+        while self._locks:
+            key = self._locks.pop()
+            try:
+                await self._live.locks.release("exchange", key)
+            except EffectFailed as failed:
+                log.warning("lock %r expires by itself: %s", key, failed)
+
+    def _dies_with_exchange(self, operation: Operation, arguments: Any) -> bool:  # noqa: ANN401
+        if operation is ops.TOOLS_RUN:
+            return _read_only(self._live.tools, arguments.name)
+        return operation.kind == "read"
+
+    async def _pump(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+        operation, site = entry.operation, entry.site
+        if operation.streams:
+            await self._record_stream(entry, arguments)
+        elif operation.kind == "write":
+            await self._record(
+                entry, self._within_deadline(PERFORM[operation.label](self._live, site, arguments))
+            )
+            if operation is ops.LOCK_ACQUIRE and entry.items and entry.items[0].held:
+                self._locks.append(arguments.key)
+        else:
+            await self._record(entry, PERFORM[operation.label](self._live, site, arguments))
+
+    async def _within_deadline(self, call: Awaitable[Any]) -> Any:  # noqa: ANN401
+        try:
+            async with asyncio.timeout(self._deadlines.write):
+                return await call
+        except TimeoutError:
+            raise EffectFailed(Fault("deadline", data={"seconds": self._deadlines.write})) from None
+
+    async def _record(self, entry: Entry, call: Awaitable[Any]) -> None:
+        try:
+            item = await call
+        except asyncio.CancelledError:
+            entry.close("cut", self.stamp())
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
+            self._fail(entry, error)
+        else:
+            stamp = self.stamp()
+            if entry.operation is ops.TOOLS_RUN:
+                msgspec.structs.force_setattr(item, "at", stamp)
+            entry.append(item)
+            entry.close("complete", stamp)
+
+    async def _record_stream(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+        stamp_now, set_stamp = self.stamp, msgspec.structs.force_setattr
+        try:
+            async for chunk in stream_model(self._live, entry.site, arguments):
+                set_stamp(chunk, "at", stamp_now())
+                entry.append(chunk)
+        except asyncio.CancelledError:
+            entry.close("cut", self.stamp())
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
+            self._fail(entry, error)
+        else:
+            entry.close("complete", self.stamp())
+
+    def _fail(self, entry: Entry, error: Exception) -> None:
+        if isinstance(error, EffectFailed):
+            fault = error.fault
+        else:
+            # The text may hold secrets: it goes to the log's traceback, never to the tape.
+            log.error("adapter of %s failed", entry.operation.label, exc_info=error)
+            fault = Fault("adapter_failed", data={"kind": type(error).__name__})
+        entry.close("error", self.stamp(), fault)
+
+
+def _read_only(tools: Tools, name: str) -> bool:
+    declared = getattr(tools, "read_only", None)
+    return bool(declared(name)) if declared is not None else False

@@ -1,0 +1,220 @@
+"""The tape: every effect of one exchange, found by what was asked, never by global order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.operations import OPERATIONS
+from contract.records import EntryRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from contract.faults import Fault
+    from contract.operations import Operation
+    from contract.records import EntryEnd
+
+Key = tuple[str, str, bytes]
+"""What a call is known by: `port.name`, site, canonical arguments."""
+
+_canonical = msgspec.json.Encoder(order="sorted")
+_plain = msgspec.json.Encoder()
+_raws = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+
+
+def canonical(arguments: msgspec.Struct) -> bytes:
+    """Encode arguments once: defaults omitted, keys sorted; snapshot and key in one."""
+    return _canonical.encode(arguments)
+
+
+class Signal:
+    """Wakes everybody who waits for a change; costs nothing while nobody waits."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        """Wake all who wait now."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for the next `wake`."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+
+class Entry:
+    """One call on the tape: appended to by its pump, read by any number of runs."""
+
+    __slots__ = (
+        "args",
+        "at",
+        "changed",
+        "end",
+        "ended",
+        "fault",
+        "items",
+        "n",
+        "operation",
+        "seq",
+        "site",
+        "tape",
+    )
+
+    def __init__(  # noqa: PLR0913 - an entry is its seven facts
+        self, tape: Tape, operation: Operation, site: str, args: bytes, *, seq: int, n: int, at: int
+    ) -> None:
+        self.tape = tape
+        self.operation = operation
+        self.site = site
+        self.args = args
+        self.seq = seq
+        self.n = n
+        self.at = at
+        self.ended = 0
+        self.end: EntryEnd = "open"
+        self.fault: Fault | None = None
+        self.items: list[Any] = []
+        self.changed = Signal()
+
+    def append(self, item: Any) -> None:  # noqa: ANN401 - the operation says which struct
+        """Record one item and wake the readers."""
+        self.items.append(item)
+        self.tape.weigh(item)
+        self.changed.wake()
+
+    def close(self, end: EntryEnd, at: int, fault: Fault | None = None) -> None:
+        """End the entry; only the first ending counts."""
+        if self.end == "open":
+            self.end = end
+            self.ended = at
+            self.fault = fault
+            self.changed.wake()
+
+    @property
+    def label(self) -> str:
+        """Name of the call, for messages to people."""
+        return f"{self.operation.label}({self.site!r}) {self.args[:200].decode('utf-8', 'replace')}"
+
+    def record(self) -> EntryRecord:
+        """Write the entry down."""
+        operation = self.operation
+        return EntryRecord(
+            seq=self.seq,
+            port=operation.port,
+            op=operation.name,
+            site=self.site,
+            n=self.n,
+            at=self.at,
+            ended=self.ended,
+            end=self.end,
+            args=msgspec.Raw(self.args),
+            items=_raws.decode(_plain.encode(self.items)),
+            fault=self.fault,
+        )
+
+
+class Budget:
+    """Bytes that all tapes of a process may hold together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, total: int) -> None:
+        self.left = total
+
+
+class Tape:
+    """All effect calls of one exchange.
+
+    `recording` is true while a run may still add calls; `overflowed` once the tape has outgrown
+    its bounds: from then on items are dropped as the serving run reads them, and nobody else may
+    read the tape.
+    """
+
+    def __init__(self, *, limit: int = 4 << 20, budget: Budget | None = None) -> None:
+        self.entries: list[Entry] = []
+        self.recording = True
+        self.overflowed = False
+        self.size = 0
+        self.changed = Signal()
+        self._limit = limit
+        self._budget = budget
+        self._by_key: dict[Key, list[Entry]] = {}
+        self._by_site: dict[tuple[str, str], list[Entry]] = {}
+
+    def add(self, operation: Operation, site: str, args: bytes, at: int) -> Entry:
+        """Open a new entry for a call made now."""
+        same = self._by_key.setdefault((operation.label, site, args), [])
+        entry = Entry(self, operation, site, args, seq=len(self.entries), n=len(same), at=at)
+        same.append(entry)
+        self._by_site.setdefault((operation.label, site), []).append(entry)
+        self.entries.append(entry)
+        self._grow(len(args))
+        self.changed.wake()
+        return entry
+
+    def find(self, operation: Operation, site: str, args: bytes, n: int) -> Entry | None:
+        """Find the `n`-th call with exactly these arguments."""
+        same = self._by_key.get((operation.label, site, args), ())
+        return same[n] if n < len(same) else None
+
+    def at_site(self, operation: Operation, site: str) -> Sequence[Entry]:
+        """All calls of an operation at a site, in the order they were made."""
+        return self._by_site.get((operation.label, site), ())
+
+    def finish_recording(self) -> None:
+        """No further call will be added by the run that records."""
+        self.recording = False
+        self.changed.wake()
+
+    def weigh(self, item: Any) -> None:  # noqa: ANN401 - any operation's item
+        """Count an item against the bounds."""
+        text = getattr(item, "text", None)
+        size = len(_plain.encode(item)) if text is None else 48 + len(text) + len(item.reasoning)
+        self._grow(size)
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        if self._budget is not None:
+            self._budget.left -= size
+            if self._budget.left < 0:
+                self.overflowed = True
+        if self.size > self._limit:
+            self.overflowed = True
+
+    def free(self) -> None:
+        """Give the bytes back to the common budget; idempotent."""
+        if self._budget is not None:
+            self._budget.left += self.size
+            self._budget = None
+
+    def record(self) -> tuple[EntryRecord, ...]:
+        """Write the whole tape down."""
+        return tuple(entry.record() for entry in self.entries)
+
+    @classmethod
+    def load(cls, records: Iterable[EntryRecord]) -> Tape:
+        """Read a tape that was written down; nothing records on it until a run does."""
+        tape = cls(limit=sys.maxsize)
+        tape.recording = False
+        for record in records:
+            operation = OPERATIONS[record.port, record.op]
+            entry = tape.add(operation, record.site, bytes(record.args), record.at)
+            for item in record.items:
+                entry.append(msgspec.json.decode(item, type=operation.item))
+            if record.end != "open":
+                entry.close(record.end, record.ended, record.fault)
+            else:
+                entry.close("cut", record.at)
+        return tape

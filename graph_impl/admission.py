@@ -1,0 +1,54 @@
+"""Admitting a chat request: model, lock, message; and what was said before it."""
+
+from __future__ import annotations
+
+from contract.chat import ChatOptions, ChatRequest
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from contract.flow import Request
+from contract.ports import Effects
+from rules import chat as rules
+from rules.history import window
+
+ChatAsked = Request[ChatRequest, ChatOptions]
+
+
+async def admit(request: ChatAsked, model: rules.ChatModel, effects: Effects) -> Turn:
+    """Check model, lock and message; raises `Refused`."""
+    await _check_model(model, effects)
+    key = rules.lock_key(request.body.message_id)
+    if not await effects.locks.acquire("message", key, request.options.lock_ttl):
+        raise rules.message_locked()
+    if request.body.content is None:
+        return await _stored(request.body.message_id, effects)
+    turn = rules.sent(request.body, request.body.content)
+    if not await effects.conversations.put("message", turn):
+        raise rules.message_conflict()
+    return turn
+
+
+async def _check_model(model: rules.ChatModel, effects: Effects) -> None:
+    try:
+        info = await effects.model.lookup("model", model.model_id)
+    except EffectFailed as failure:
+        if failure.fault.code == "unknown_model":
+            raise rules.unknown_model(model.model_id) from failure
+        raise
+    rules.check_limits(model, info)
+
+
+async def _stored(message_id: str, effects: Effects) -> Turn:
+    found = await effects.conversations.find("message", message_id)
+    if found is None:
+        raise rules.unknown_message()
+    return found
+
+
+async def earlier(turn: Turn, options: ChatOptions, effects: Effects) -> tuple[Turn, ...]:
+    """Read the earlier turns of the same chat, within the token budget."""
+    if turn.chat_id is None or not options.history_limit:
+        return ()
+    turns = await effects.conversations.history(
+        "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
+    )
+    return window(turns, options.history_tokens)

@@ -1,0 +1,79 @@
+"""The reply in the making, as a frozen value that fits into a graph's state."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from contract.chat import ChatOptions, Feedback, Send
+from contract.model import Chunk
+
+
+class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was said so far, and what of it the client has.
+
+    `last` is the frame sent last, `last_at` the stamp it was sent at (None: nothing sent yet).
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    last: Send | None = None
+    last_at: int | None = None
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the client lacks some of it."""
+        if self.last is None:
+            return bool(self.content or self.reasoning)
+        return self.content != self.last.content or self.reasoning != (
+            self.last.reason_content or ""
+        )
+
+
+Sent = tuple[Draft, tuple[Send, ...]]
+"""A draft after something was sent, and the frames to send."""
+
+
+def take(draft: Draft, chunk: Chunk, options: ChatOptions) -> Sent:
+    """Add a chunk; send when the first text came or the interval has passed."""
+    extended = options.wire == "extended"
+    grown = msgspec.structs.replace(
+        draft,
+        content=draft.content + chunk.text,
+        reasoning=draft.reasoning + chunk.reasoning if extended else "",
+    )
+    return flush(grown, chunk.at, options) if _due(grown, chunk.at, options) else (grown, ())
+
+
+def _due(draft: Draft, at: int, options: ChatOptions) -> bool:
+    last = draft.last
+    if last is None or draft.last_at is None:
+        return True
+    if draft.content and not last.content:
+        return True
+    if draft.reasoning and not last.reason_content:
+        return True
+    return at - draft.last_at >= round(options.yield_interval * 1_000_000)
+
+
+def flush(draft: Draft, at: int, options: ChatOptions) -> Sent:
+    """Send what the client lacks."""
+    return _send(draft, at, options) if draft.unsent else (draft, ())
+
+
+def feedback(draft: Draft, news: Feedback, at: int, options: ChatOptions) -> Sent:
+    """Send how a tool is doing, at once; unsent text goes before it."""
+    draft, text = flush(draft, at, options)
+    draft, frames = _send(draft, at, options, news)
+    return draft, text + frames
+
+
+def _send(draft: Draft, at: int, options: ChatOptions, news: Feedback | None = None) -> Sent:
+    frame = Send(
+        draft.content,
+        draft.reasoning if options.wire == "extended" else UNSET,
+        UNSET if news is None else news,
+    )
+    if frame == draft.last:
+        return draft, ()
+    return msgspec.structs.replace(draft, last=frame, last_at=at), (frame,)

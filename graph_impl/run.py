@@ -1,0 +1,85 @@
+"""Drives the graph engine: the only file that starts, cancels and awaits a graph's run.
+
+A graph runs in a task of its own and hands its events to a sink in the runtime context. The
+engine's own streaming is not used: its node would be orphaned when the reader is cancelled
+through an AnyIO scope, it costs twice as much per event, and it holds events back in bursts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from langgraph.graph.state import CompiledStateGraph
+
+    from contract.flow import Event
+
+_END: Final = object()
+
+C = TypeVar("C")
+
+
+class Sink:
+    """Where the nodes of one run put their events."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(self, event: Event) -> None:
+        """Hand an event over, and let the reader have it before the node goes on."""
+        self._queue.put_nowait(event)
+        await asyncio.sleep(0)
+
+    def close(self, _: asyncio.Task[Any]) -> None:
+        """Nothing more will come."""
+        self._queue.put_nowait(_END)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield the events until the sink is closed."""
+        while (event := await self._queue.get()) is not _END:
+            yield event
+
+
+async def run(
+    graph: CompiledStateGraph[Any, C, Any, Any],
+    state: dict[str, Any],
+    context: Callable[[Sink], C],
+    *,
+    steps: int,
+) -> AsyncIterator[Event]:
+    """Run a graph and yield what its nodes send; raises what a node raised.
+
+    `steps` bounds the supersteps. When the reader leaves, the run is cancelled and awaited.
+    """
+    sink = Sink()
+    task = asyncio.create_task(
+        graph.ainvoke(state, {"recursion_limit": steps}, context=context(sink)),
+        name="graph run",
+    )
+    task.add_done_callback(sink.close)
+    try:
+        async for event in sink.events():
+            yield event
+        await task
+    finally:
+        await _stop(task)
+
+
+async def _stop(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, however often we are cancelled meanwhile."""
+    interrupted = False
+    while not task.done():
+        task.cancel()
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            interrupted = True
+    if not task.cancelled():
+        task.exception()
+    if interrupted:
+        raise asyncio.CancelledError

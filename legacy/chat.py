@@ -1,0 +1,252 @@
+"""Flow `chat`, the old way: one generator, explicit loops, a Jinja2 prompt."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from contract.chat import (
+    Accept,
+    ChatEvent,
+    ChatOptions,
+    ChatRequest,
+    End,
+    Feedback,
+    Send,
+    StartReply,
+    Success,
+    failed,
+)
+from contract.errors import EffectFailed
+from contract.model import ModelCall
+from legacy.prompting import FOLDER, system_prompt
+from rules import chat as rules
+from rules.history import window
+from rules.messages import conversation, tool_answer, tool_round
+from rules.prompting import parameters
+from rules.texts import ending_notice
+from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from contract.conversations import Turn
+    from contract.flow import Flow, Request
+    from contract.model import Chunk, Message
+    from contract.ports import Effects
+    from contract.tools import ToolCall, ToolResult, ToolSpec
+    from legacy.prompting import Render
+
+
+class Output:
+    """What the client has been sent, and what is still to be sent."""
+
+    def __init__(self, options: ChatOptions) -> None:
+        self.content = ""
+        self.reasoning = ""
+        self._shows_reasoning = options.wire == "extended"
+        self._interval = round(options.yield_interval * 1_000_000)
+        self._sent_content = ""
+        self._sent_reasoning = ""
+        self._last: Send | None = None
+        self._last_at: int | None = None
+
+    def chunk(self, chunk: Chunk) -> Iterator[Send]:
+        """Take a chunk in; send when the first text came or the interval has passed."""
+        self.content += chunk.text
+        if self._shows_reasoning:
+            self.reasoning += chunk.reasoning
+        if self._due(chunk.at):
+            yield from self.flush(chunk.at)
+
+    def flush(self, at: int) -> Iterator[Send]:
+        """Send what has not been sent."""
+        if self.content != self._sent_content or self.reasoning != self._sent_reasoning:
+            yield from self._send(self._frame(), at)
+
+    def feedback(self, tool: ToolCall, result: ToolResult | None, at: int) -> Iterator[Send]:
+        """Send how a tool is doing, at once."""
+        yield from self.flush(at)
+        status = "running" if result is None else "done" if result.ok else "error"
+        yield from self._send(self._frame(Feedback(tool.name, status)), at)
+
+    def _due(self, at: int) -> bool:
+        if self._last_at is None or at - self._last_at >= self._interval:
+            return True
+        first_text = bool(self.content) and not self._sent_content
+        first_reasoning = bool(self.reasoning) and not self._sent_reasoning
+        return first_text or first_reasoning
+
+    def _frame(self, feedback: Feedback | None = None) -> Send:
+        frame = {} if feedback is None else {"tool_call_feedback": feedback}
+        if self._shows_reasoning:
+            return Send(self.content, self.reasoning, **frame)
+        return Send(self.content, **frame)
+
+    def _send(self, frame: Send, at: int) -> Iterator[Send]:
+        self._sent_content, self._sent_reasoning = self.content, self.reasoning
+        if frame != self._last:
+            self._last, self._last_at = frame, at
+            yield frame
+
+
+class Reply:
+    """One reply in the making."""
+
+    def __init__(self, request: Request[ChatRequest, ChatOptions], effects: Effects) -> None:
+        self.options = request.options
+        self.body = request.body
+        self.effects = effects
+        self.model = rules.settings(request.body, request.options)
+        self.output = Output(request.options)
+        self.messages: tuple[Message, ...] = ()
+        self.calls: tuple[ToolCall, ...] = ()
+        self.finish = ""
+        self.text = ""
+        self.at = 0
+        self._taken: set[str] = set()
+
+    async def admit(self) -> Turn:
+        """Check model, lock and message; raises `Refused`."""
+        try:
+            info = await self.effects.model.lookup("model", self.model.model_id)
+        except EffectFailed as failure:
+            if failure.fault.code == "unknown_model":
+                raise rules.unknown_model(self.model.model_id) from failure
+            raise
+        rules.check_limits(self.model, info)
+        key = rules.lock_key(self.body.message_id)
+        if not await self.effects.locks.acquire("message", key, self.options.lock_ttl):
+            raise rules.message_locked()
+        return await self._message()
+
+    async def _message(self) -> Turn:
+        if self.body.content is not None:
+            turn = rules.sent(self.body, self.body.content)
+            if not await self.effects.conversations.put("message", turn):
+                raise rules.message_conflict()
+            return turn
+        found = await self.effects.conversations.find("message", self.body.message_id)
+        if found is None:
+            raise rules.unknown_message()
+        return found
+
+    async def earlier(self, turn: Turn) -> tuple[Turn, ...]:
+        """Read the earlier turns of the same chat, within the token budget."""
+        if turn.chat_id is None or self.options.history_limit == 0:
+            return ()
+        turns = await self.effects.conversations.history(
+            "history", turn.chat_id, before=turn.message_id, limit=self.options.history_limit
+        )
+        return window(turns, self.options.history_tokens)
+
+    async def tools(self) -> tuple[ToolSpec, ...]:
+        """Tell which tools the model is offered."""
+        return await self.effects.tools.list("offer") if self.model.enable_tools else ()
+
+    async def ask(self, round_number: int, tools: tuple[ToolSpec, ...]) -> AsyncIterator[Send]:
+        """Ask the model once; afterwards `finish`, `text` and `calls` say what it answered."""
+        last = round_number >= self.model.max_tool_iterations
+        call = ModelCall(
+            model_id=self.model.model_id,
+            messages=self.messages,
+            temperature=self.model.temperature,
+            max_tokens=self.model.max_tokens,
+            tools=tools,
+            tool_choice=("none" if last else "auto") if tools else None,
+        )
+        assembly = ToolCallAssembly()
+        before = len(self.output.content)
+        async for chunk in self.effects.model.stream("reply", call):
+            self.at = chunk.at
+            self.finish = chunk.finish or self.finish
+            assembly.add(chunk.tool_calls)
+            for frame in self.output.chunk(chunk):
+                yield frame
+        self.text = self.output.content[before:]
+        self.calls = ()
+        if tools and not last and self.finish not in EARLY_ENDINGS:
+            self.calls = assembly.calls(round_number, self._taken)
+            self._taken.update(call.id for call in self.calls)
+
+    async def use_tools(self) -> AsyncIterator[Send]:
+        """Run the round's calls side by side; show and remember them in index order."""
+        self.messages += (tool_round(self.text, self.calls),)
+        for call in self.calls:
+            for frame in self.output.feedback(call, None, self.at):
+                yield frame
+        async with _started(self.effects, self.calls) as running:
+            for call, task in zip(self.calls, running, strict=True):
+                result = await task
+                self.at = max(self.at, result.at)
+                self.messages += (tool_answer(call, result),)
+                for frame in self.output.feedback(call, result, self.at):
+                    yield frame
+
+    async def keep(self, turn: Turn) -> None:
+        """Store the finished reply and say that the lock is no longer needed."""
+        reply_id = await self.effects.ids.new("reply")
+        await self.effects.conversations.put(
+            "reply", rules.reply(reply_id, turn, self.output.content)
+        )
+        await self.effects.locks.release("message", rules.lock_key(turn.message_id))
+
+
+@asynccontextmanager
+async def _started(
+    effects: Effects, calls: tuple[ToolCall, ...]
+) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
+    tasks = [asyncio.create_task(effects.tools.run("tool", call)) for call in calls]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def chat(prompts: Path = FOLDER) -> Flow:
+    """Build the flow with the prompts of a folder."""
+    render = system_prompt("chat_system.j2", prompts)
+
+    async def flow(
+        request: Request[ChatRequest, ChatOptions], effects: Effects
+    ) -> AsyncIterator[ChatEvent]:
+        reply = Reply(request, effects)
+        with effects.trace.node("prepare"):
+            turn = await reply.admit()
+        yield Accept()
+        yield StartReply()
+        try:
+            async for frame in _answer(reply, turn, render):
+                yield frame
+        except EffectFailed as failure:
+            for frame in reply.output.flush(reply.at):
+                yield frame
+            yield failed(request.options, failure.fault.code)
+        yield End()
+
+    return flow
+
+
+async def _answer(reply: Reply, turn: Turn, render: Render) -> AsyncIterator[ChatEvent]:
+    now = await reply.effects.clock.now("prompt")
+    system = render(parameters(now, reply.options.timezone, reply.body.prompt_params))
+    reply.messages = conversation(system, await reply.earlier(turn), turn)
+    tools = await reply.tools()
+    for round_number in range(reply.model.max_tool_iterations + 1):
+        with reply.effects.trace.node("model"):
+            async for frame in reply.ask(round_number, tools):
+                yield frame
+        if not reply.calls:
+            break
+        with reply.effects.trace.node("tools"):
+            async for frame in reply.use_tools():
+                yield frame
+    reply.output.content += ending_notice(reply.finish, reply.options.texts)
+    for frame in reply.output.flush(reply.at):
+        yield frame
+    await reply.keep(turn)
+    yield Success(reply.output.content)

@@ -1,0 +1,31 @@
+"""The prompts of the old stack: Jinja2 templates, read once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, TemplateNotFound
+
+from contract.chat import PromptValue
+from rules.texts import DEFAULT_SYSTEM_PROMPT
+
+log = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).parent / "prompts"
+
+Render = Callable[[Mapping[str, PromptValue]], str]
+
+
+def system_prompt(name: str, folder: Path = FOLDER) -> Render:
+    """Compile a template; a missing file is said in the log and stood in for by the default."""
+    # Prompts are plain text for a model: escaping for HTML would change what it reads.
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=False, keep_trailing_newline=True
+    )
+    try:
+        return environment.get_template(name).render
+    except TemplateNotFound:
+        log.warning("prompt %r is missing in %s: the built-in default is used", name, folder)
+        return lambda parameters: DEFAULT_SYSTEM_PROMPT.format(**parameters)

@@ -1,0 +1,98 @@
+"""What both stacks hold a chat request to before they accept it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract.chat import ModelSettings
+from contract.conversations import Turn
+from contract.errors import Refused
+
+if TYPE_CHECKING:
+    from contract.chat import ChatOptions, ChatRequest
+    from contract.model import ModelInfo
+
+
+class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The model settings of one request, defaults filled in."""
+
+    model_id: str
+    temperature: float
+    max_tokens: int | None
+    enable_tools: bool
+    max_tool_iterations: int
+
+
+def settings(body: ChatRequest, options: ChatOptions) -> ChatModel:
+    """Fill what the request leaves open from the deployment's options."""
+    asked = body.model_config or ModelSettings()
+    return ChatModel(
+        model_id=options.model_id if asked.model_id is None else asked.model_id,
+        temperature=options.temperature if asked.temperature is None else asked.temperature,
+        max_tokens=asked.max_tokens,
+        enable_tools=options.enable_tools if asked.enable_tools is None else asked.enable_tools,
+        max_tool_iterations=(
+            options.max_tool_iterations
+            if asked.max_tool_iterations is None
+            else asked.max_tool_iterations
+        ),
+    )
+
+
+def check_limits(model: ChatModel, info: ModelInfo) -> None:
+    """Refuse what the model cannot do."""
+    if model.max_tokens is not None and model.max_tokens > info.max_output_tokens:
+        raise Refused(
+            422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
+        )
+
+
+def lock_key(message_id: str) -> str:
+    """Name the lock of a message."""
+    return f"msg_lock:{message_id}"
+
+
+def sent(body: ChatRequest, content: str) -> Turn:
+    """Build the turn a request with content brings."""
+    return Turn(
+        message_id=body.message_id,
+        role="user",
+        content=content,
+        chat_id=body.chat_id,
+        user_id=body.user_id,
+        user_name=body.user_name,
+    )
+
+
+def reply(message_id: str, turn: Turn, content: str) -> Turn:
+    """Build the turn a finished reply leaves in the store."""
+    return Turn(
+        message_id=message_id,
+        role="assistant",
+        content=content,
+        chat_id=turn.chat_id,
+        user_id=turn.user_id,
+        reply_to=turn.message_id,
+    )
+
+
+def unknown_model(model_id: str) -> Refused:
+    """Refuse a model nobody registered."""
+    return Refused(422, "unknown_model", f"no model {model_id!r} is registered")
+
+
+def message_locked() -> Refused:
+    """Refuse while another exchange works on the same message."""
+    return Refused(409, "message_locked", "this message is being answered already")
+
+
+def message_conflict() -> Refused:
+    """Refuse to overwrite a stored message by another one."""
+    return Refused(409, "message_conflict", "this message_id belongs to a different message")
+
+
+def unknown_message() -> Refused:
+    """Refuse an id the store does not know."""
+    return Refused(404, "unknown_message", "no message with this message_id is stored")
