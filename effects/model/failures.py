@@ -1,0 +1,160 @@
+"""Failures of providers as faults: from a status, from an error inside a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+from contract.faults import Fault, FaultCode
+
+Facts = dict[str, str | int | float | bool | None]
+
+_WORD: Final = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
+_POLICY: Final = frozenset(
+    {
+        "content_filter",
+        "content_policy",
+        "content_policy_violation",
+        "moderation_blocked",
+        "responsibleaipolicyviolation",
+    }
+)
+_BY_STATUS: Final[Mapping[int, FaultCode]] = {
+    HTTPStatus.UNAUTHORIZED: "model_auth",
+    HTTPStatus.PAYMENT_REQUIRED: "model_rate_limited",
+    HTTPStatus.FORBIDDEN: "model_auth",
+    HTTPStatus.TOO_MANY_REQUESTS: "model_rate_limited",
+}
+_ABOUT_THE_REQUEST: Final = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    }
+)
+_NO_MONEY: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_TOO_LONG: Final = re.compile(
+    r"context.?(length|window)|maximum context|(prompt|input) is too long|too many tokens",
+    re.IGNORECASE,
+)
+_PASSING: Final = frozenset(
+    {"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "server_error", "timeout"}
+)
+
+
+def status_fault(status: int, headers: Mapping[str, str], error: object) -> Fault:
+    """Name the fault of an error response; `error` is its body's `error`, decoded if it was JSON.
+
+    `data` may hold `status`, the provider's `code` and `type`, `request_id`, and `retry_after` in
+    seconds. The provider's sentence is looked at and never kept: it may quote prompts and keys.
+    """
+    facts: Facts = {"status": status, **_facts(error)}
+    if request_id := _word(headers.get("x-request-id")):
+        facts["request_id"] = request_id
+    if (seconds := retry_after(headers)) is not None:
+        facts["retry_after"] = seconds
+    code, retryable = _named(status, error)
+    return Fault(code, retryable, facts)
+
+
+def in_band_fault(error: object) -> Fault:
+    """Name the fault of an error that came inside a stream of status 200."""
+    facts = _facts(error)
+    status = _status_in(facts.get("code"))
+    passing = _passing(status) if status else not _PASSING.isdisjoint(facts.values())
+    return Fault("model_error", passing, facts)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds a provider asks to wait: RFC 9110, 10.2.3, and OpenAI's milliseconds."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    said = headers.get("retry-after")
+    if said is None or (seconds := _number(said)) is not None:
+        return seconds if said is not None else None
+    return _seconds_between(headers.get("date"), said)
+
+
+def _named(status: int, error: object) -> tuple[FaultCode, bool]:
+    """Return the fault's code, and whether asking again could help."""
+    words = {word.lower() for word in _words(error)}
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR and _forbidden_content(error, words):
+        return "model_content_policy", False
+    if status in _ABOUT_THE_REQUEST and _too_long(error, words):
+        return "model_context_length", False
+    if status == HTTPStatus.NOT_FOUND and "model_not_found" in words:
+        return "unknown_model", False
+    if _passing(status):
+        return _BY_STATUS.get(status, "model_unavailable"), _NO_MONEY.isdisjoint(words)
+    return _BY_STATUS.get(status, "model_bad_request"), False
+
+
+def _passing(status: int) -> bool:
+    return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in {
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.TOO_EARLY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+
+
+def _forbidden_content(error: object, words: set[str]) -> bool:
+    if not _POLICY.isdisjoint(words):
+        return True
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+    return isinstance(metadata, dict) and "flagged_input" in metadata
+
+
+def _too_long(error: object, words: set[str]) -> bool:
+    message = error.get("message") if isinstance(error, dict) else error
+    said = isinstance(message, str) and _TOO_LONG.search(message) is not None
+    return said or "context_length_exceeded" in words
+
+
+def _words(error: object) -> list[str]:
+    if not isinstance(error, dict):
+        return []
+    own = [word for name in ("code", "type") if (word := _word(error.get(name)))]
+    return own + _words(error.get("innererror"))
+
+
+def _facts(error: object) -> Facts:
+    if not isinstance(error, dict):
+        return {}
+    named = {name: error.get(name) for name in ("code", "type")}
+    return {
+        name: value if isinstance(value, int) else _word(value)
+        for name, value in named.items()
+        if isinstance(value, int) or _word(value)
+    }
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+
+
+def _status_in(code: object) -> int:
+    digits = str(code)
+    return int(digits) if digits.isdecimal() and len(digits) == len("429") else 0
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else -1.0
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None
+
+
+def _seconds_between(sent: str | None, until: str) -> float | None:
+    if sent is None:
+        return None
+    try:
+        return max(
+            0.0, (parsedate_to_datetime(until) - parsedate_to_datetime(sent)).total_seconds()
+        )
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,149 @@
+"""The model port on OpenAI-compatible providers.
+
+The SDK brings authentication, connections and status errors; requests are encoded and chunks
+decoded here, because its models of every message and chunk cost nine tenths of the processor time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+import httpx2
+import openai
+from openai import AsyncOpenAI
+
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from contract.model import Chunk, ModelCall, ModelInfo
+from effects.model.entry import ModelEntry
+from effects.model.failures import status_fault
+from effects.model.limits import Deadlines
+from effects.model.registry import ModelRegistry
+from effects.model.request import encode
+from effects.model.stream import StreamAssembler
+
+_LOG: Final = logging.getLogger(__name__)
+# Compressed streams wait in the compressor until a block is full.
+_OPTIONS: Final[openai.RequestOptions] = {"headers": {"Accept-Encoding": "identity"}}
+
+
+class OpenAIModel:
+    """Implements `contract.ports.Model`; asks once and never again."""
+
+    def __init__(self, registry: ModelRegistry) -> None:
+        self._registry = registry
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Tell what is registered; raises `EffectFailed` (`unknown_model`)."""
+        return self._registry.entry(model_id).info
+
+    async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
+        """Ask the registered model; raises `EffectFailed` with any of the model faults."""
+        entry = self._registry.entry(call.model_id)
+        async with aclosing(self.attempt(entry, call)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def attempt(self, entry: ModelEntry, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+        """Ask one entry once, whatever model the call names; raises as `stream` does.
+
+        Closing the generator, or cancelling who waits for it, drops the connection.
+        """
+        now = asyncio.get_running_loop().time
+        deadlines = Deadlines(entry.provider.limits, now())
+        assembler = StreamAssembler()
+        async with self._registry.lease(entry.provider) as client:
+            response = await _ask(client, encode(call, entry.model), deadlines)
+            try:
+                async with aclosing(response.aiter_bytes()) as pieces:
+                    while (piece := await _next(pieces, deadlines, assembler)) is not None:
+                        chunks = assembler.feed(piece)
+                        _note(deadlines, assembler, now())
+                        for chunk in chunks:
+                            yield chunk
+                        if assembler.fault is not None:
+                            break
+            finally:
+                await response.aclose()
+        _report(entry, assembler)
+        if (fault := assembler.end()) is not None:
+            raise EffectFailed(fault)
+
+
+async def _ask(client: AsyncOpenAI, body: bytes, deadlines: Deadlines) -> httpx2.Response:
+    """Send the request; return the response when its headers have come, its body unread."""
+    deadline = deadlines.next()
+    limit = asyncio.timeout_at(deadline.when)
+    try:
+        async with limit:
+            response = await client.post(
+                "/chat/completions",
+                content=body,
+                cast_to=httpx2.Response,
+                options=_OPTIONS,
+                stream=True,
+                stream_cls=openai.AsyncStream[object],
+            )
+    except openai.APIStatusError as error:
+        fault = status_fault(error.status_code, error.response.headers, error.body)
+        # Without its cause: the provider's sentence may quote prompts and keys.
+        raise EffectFailed(fault) from None
+    except openai.APIConnectionError as error:
+        raise EffectFailed(_unreachable(error)) from error
+    except TimeoutError as error:
+        fault = deadline.fault if limit.expired() else _unreachable(error)
+        raise EffectFailed(fault) from error
+    deadlines.answered()
+    return _raw(response)
+
+
+async def _next(
+    pieces: AsyncIterator[bytes], deadlines: Deadlines, assembler: StreamAssembler
+) -> bytes | None:
+    """Wait for bytes; None when there will be no more or, of a complete answer, no more matter."""
+    deadline = deadlines.next()
+    limit = asyncio.timeout_at(deadline.when)
+    try:
+        async with limit:
+            return await anext(pieces, None)
+    except TimeoutError:
+        if limit.expired() and not assembler.complete:
+            raise EffectFailed(deadline.fault) from None
+    except httpx2.TransportError as error:
+        # Whether anything is missing is the assembler's to say.
+        _LOG.debug("a model's connection broke: %s", type(error).__name__)
+    return None
+
+
+def _raw(response: object) -> httpx2.Response:
+    # The SDK's signature promises the stream class; asked for a response it returns the response.
+    if not isinstance(response, httpx2.Response):
+        raise TypeError(type(response))
+    return response
+
+
+def _note(deadlines: Deadlines, assembler: StreamAssembler, now: float) -> None:
+    deadlines.heard(now, spoke=assembler.spoke)
+    if assembler.complete:
+        deadlines.finished(now, done=assembler.done)
+
+
+def _unreachable(error: BaseException) -> Fault:
+    """Name the first cause by its class: its text may hold addresses."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return Fault("model_unavailable", retryable=True, data={"cause": type(error).__name__})
+
+
+def _report(entry: ModelEntry, assembler: StreamAssembler) -> None:
+    if assembler.malformed:
+        _LOG.warning(
+            "passed over %d malformed chunks of %r at %r",
+            assembler.malformed,
+            entry.model,
+            entry.provider.name,
+        )

@@ -1,0 +1,100 @@
+"""A provider's stream, sans I/O: bytes in, chunks out, and a verdict at the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contract.faults import Fault
+from contract.model import Chunk, Usage
+from contract.sse import SseDecoder, SseEvent
+from effects.model.failures import in_band_fault
+from effects.model.wire import CallIndexes, WireChunk, chunk_of, decode
+
+_DONE: Final = b"[DONE]"
+
+
+class StreamAssembler:
+    """Turns the bytes of one response, cut anywhere, into chunks.
+
+    What repeats what was said before (model, finish reason, usage) is left out, and a chunk that
+    would carry nothing is not made. `fault` is set by an error inside the stream; what comes
+    after it, or after `[DONE]`, is ignored. `malformed` counts events that were passed over.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_finish",
+        "_model",
+        "_sse",
+        "_usage",
+        "done",
+        "fault",
+        "malformed",
+        "spoke",
+    )
+
+    def __init__(self) -> None:
+        self._sse = SseDecoder()
+        self._calls = CallIndexes()
+        self._model = self._finish = ""
+        self._usage: Usage | None = None
+        self.done = self.spoke = False
+        self.fault: Fault | None = None
+        self.malformed = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer is whole: a finish reason or `[DONE]` has come, and no error."""
+        return self.fault is None and (self.done or bool(self._finish))
+
+    def feed(self, piece: bytes) -> list[Chunk]:
+        """Take the next bytes; return the chunks they complete."""
+        chunks: list[Chunk] = []
+        for event in self._sse.feed(piece):
+            if self.done or self.fault is not None:
+                break
+            chunk = self._read(event)
+            if chunk is not None:
+                chunks.append(chunk)
+        return chunks
+
+    def end(self) -> Fault | None:
+        """Take the end of the connection; return what is wrong with the stream, if anything."""
+        if self.fault is not None or self.complete:
+            return self.fault
+        return Fault("model_truncated", retryable=True, data={"malformed": self.malformed})
+
+    def _read(self, event: SseEvent) -> Chunk | None:
+        if event.data.startswith(_DONE):
+            self.done = True
+            return None
+        wire = decode(event.data)
+        if wire is None:
+            self.malformed += 1
+            return None
+        self.fault = _fault_in(wire, event)
+        return self._news(chunk_of(wire, self._calls)) if self.fault is None else None
+
+    def _news(self, chunk: Chunk) -> Chunk | None:
+        """Return what the chunk says that was not said before; None if that is nothing."""
+        said = bool(chunk.text or chunk.reasoning or chunk.tool_calls)
+        finish = chunk.finish if chunk.finish != self._finish else ""
+        usage = chunk.usage if chunk.usage != self._usage else None
+        if not (said or finish or usage):
+            return None
+        model = chunk.model if chunk.model != self._model else ""
+        self.spoke = self.spoke or said
+        self._finish = finish or self._finish
+        self._usage = usage or self._usage
+        self._model = model or self._model
+        return Chunk(0, chunk.text, chunk.reasoning, chunk.tool_calls, finish, usage, model)
+
+
+def _fault_in(wire: WireChunk, event: SseEvent) -> Fault | None:
+    choice = wire.choice
+    error = wire.error or (choice.error if choice is not None else None)
+    if error or event.event == "error":
+        return in_band_fault(error)
+    if choice is not None and choice.finish_reason == "error":
+        return Fault("model_error", data={"type": "finish_reason"})
+    return None
