@@ -73,14 +73,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(path: Path, specs: Mapping[str, FlowSpec]) -> Settings:
     """Read the file; raises `ConfigRefused`, also where it cannot be read."""
+    return parse(read_text(path), str(path), specs)
+
+
+def read_text(path: Path) -> str:
+    """Give the text of a configuration file; raises `ConfigRefused`."""
     try:
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error
     except UnicodeDecodeError as error:
         raise ConfigRefused(str(path), "", f"not UTF-8 at byte {error.start}") from error
-    return parse(text, str(path), specs)
 
 
 def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
