@@ -1,0 +1,162 @@
+"""The open-loop driver: requests leave when they are due, however slow the answers are.
+
+    python -m loadtests.open_loop < plan.json
+
+Locust's users wait for their answers, so a slow service is asked less and looks better than it
+is; here a late answer delays nobody. Runs in a process of its own: what it shares a loop with
+would delay its stamps. The plan may hold secret headers and so comes by standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+import uvloop
+
+from loadtests.arrivals import Arrivals, offsets
+from loadtests.blocking import fault_code, resolved, tls_context
+from loadtests.flows import flow_named
+from loadtests.generator import GeneratorMeter, write_load
+from loadtests.measuring import SECOND, STALL_SECONDS, How, Planned, StreamMeter
+from loadtests.messages import Message, Messages, read_messages
+from loadtests.response import ResponseReader
+from loadtests.rows import Row, RowWriter
+from loadtests.targets import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contract.flow import FlowSpec
+
+LEAD_SECONDS = 0.1
+
+
+class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: `seconds` of arrivals; `patience` and `stall` in seconds; `rows` a folder."""
+
+    flow: str
+    run: int
+    target: Target
+    messages: str
+    rows: str
+    arrivals: Arrivals
+    seconds: float
+    patience: float = 120.0
+    stall: float = STALL_SECONDS
+
+
+class _Connection(asyncio.Protocol):
+    """One request on one connection; `over` resolves to how it ended and a fault's name."""
+
+    def __init__(self, payload: bytes, reader: ResponseReader) -> None:
+        self._payload = payload
+        self._reader = reader
+        self._transport: asyncio.Transport | None = None
+        self.over: asyncio.Future[tuple[How, str]] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+            transport.write(self._payload)
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data, time.monotonic_ns())
+        if self._reader.done:
+            self._finish("done", "")
+        elif self._reader.broken:
+            self._finish("cut", "malformed_http")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        code = fault_code(exc) if isinstance(exc, OSError) else "closed"
+        self._finish(self._reader.ended(), code)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _finish(self, how: How, code: str) -> None:
+        if not self.over.done():
+            self.over.set_result((how, code))
+
+
+async def exchange(
+    target: Target, payload: bytes, reader: ResponseReader, patience: float
+) -> tuple[How, str]:
+    """Send a request and read its response to the end; cancelling it closes the connection."""
+    connection = _Connection(payload, reader)
+    loop = asyncio.get_running_loop()
+    tls, name = (tls_context(), target.host) if target.tls else (None, None)
+    try:
+        async with asyncio.timeout(patience):
+            at = resolved(target.host, target.port)
+            await loop.create_connection(
+                lambda: connection, at.host, at.port, ssl=tls, server_hostname=name
+            )
+            return await connection.over
+    except TimeoutError:
+        return "timeout", ""
+    except OSError as error:
+        return "cut", fault_code(error)
+    finally:
+        connection.close()
+
+
+class OpenLoop:
+    """Sends what is due; every row goes to `take` as soon as it is known."""
+
+    def __init__(self, plan: OpenLoopPlan, spec: FlowSpec, take: Callable[[Row], None]) -> None:
+        self._plan = plan
+        self._spec = spec
+        self._take = take
+
+    async def drive(self, messages: Messages) -> None:
+        """Send everything in time and wait for the last answer."""
+        tag = uuid4().hex[:12]
+        began = time.monotonic_ns() + int(LEAD_SECONDS * SECOND)
+        async with asyncio.TaskGroup() as requests:
+            for number, offset in enumerate(offsets(self._plan.arrivals, self._plan.seconds)):
+                due = began + int(offset * SECOND)
+                await asyncio.sleep(max(0.0, (due - time.monotonic_ns()) / SECOND))
+                requests.create_task(self._ask(messages.fresh(number, f"{tag}-{number}"), due))
+
+    async def _ask(self, message: Message, due: int) -> None:
+        plan = self._plan
+        payload = plan.target.request(self._spec.path, message.body)
+        planned = Planned(plan.run, plan.target.stack, message.message_id, due)
+        sent = time.monotonic_ns()
+        meter = StreamMeter(self._spec, planned, sent, stall=plan.stall)
+        try:
+            how, code = await exchange(plan.target, payload, ResponseReader(meter), plan.patience)
+        except asyncio.CancelledError:
+            self._take(meter.row("cancelled", time.monotonic_ns()))
+            raise
+        self._take(meter.row(how, time.monotonic_ns(), code=code))
+
+
+async def run(plan: OpenLoopPlan) -> None:
+    """Drive one plan; rows and the generator's account go into its folder."""
+    spec = flow_named(plan.flow)
+    messages = read_messages(spec, Path(plan.messages))
+    folder = Path(plan.rows)
+    name = f"{plan.target.stack}-{uuid4().hex[:12]}"
+    with RowWriter(folder / f"rows-{name}.jsonl") as writer:
+        generator = GeneratorMeter()
+        await OpenLoop(plan, spec, writer.write).drive(messages)
+        write_load(generator.load(), folder, name)
+
+
+def main() -> None:
+    """Read a plan from standard input and drive it."""
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=OpenLoopPlan)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(plan))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Locust users that measure streams: one request is one whole stream.
+
+    locust -f loadtests/users.py --host http://127.0.0.1:8000 --messages messages.jsonl
+
+with Locust's web UI, master and workers, or `--headless`. Locust's own table counts a stream that
+was cut, or said that it failed, as a failure, and its response time ends at the terminal frame;
+its percentiles are bucketed, so ours come from the raw rows each worker writes below `--rows`.
+Headers for every request (one `name: value` a line) are read from `CUTOVER_LOAD_HEADERS`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import gevent
+from locust import User, events, task
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
+from locust.event import EventHook
+from locust.runners import MasterRunner
+
+from contract.errors import CutoverError
+from loadtests.blocking import exchange
+from loadtests.flows import flow_named
+from loadtests.generator import GeneratorMeter, write_load
+from loadtests.measuring import SECOND, STALL_SECONDS, Planned, StreamMeter
+from loadtests.messages import Message, read_messages
+from loadtests.response import ResponseReader
+from loadtests.rows import Row, RowWriter
+from loadtests.targets import Target, parse_header
+
+MILLISECOND = 1_000_000
+HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
+
+
+class StreamFailed(CutoverError):
+    """A stream was not served to its end; Locust groups failures by this sentence."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(
+            f"stream {row.ending} ({row.code})" if row.code else f"stream {row.ending}"
+        )
+
+
+class Recording:
+    """One test of one worker: its target, its messages, its rows."""
+
+    def __init__(self, environment: Environment) -> None:
+        options: Any = environment.parsed_options
+        self.spec = flow_named(options.flow)
+        self.options = options
+        lines = os.environ.get(HEADERS_VARIABLE, "").splitlines()
+        self.target = Target(
+            stack=options.stack,
+            url=environment.host or "",
+            headers=tuple(parse_header(line) for line in lines),
+        )
+        self._messages = read_messages(self.spec, Path(options.messages))
+        self._tag = uuid4().hex[:12]
+        self._asked = 0
+        self._folder = Path(options.rows)
+        self._name = f"{options.stack}-{self._tag}"
+        self._writer = RowWriter(self._folder / f"rows-{self._name}.jsonl")
+        self._generator = GeneratorMeter()
+
+    def next_message(self) -> Message:
+        """Give a message nobody asked before."""
+        self._asked += 1
+        return self._messages.fresh(self._asked - 1, f"{self._tag}-{self._asked}")
+
+    def record(self, row: Row, **_: object) -> None:
+        """Write a row; listens to the `row` event."""
+        self._writer.write(row)
+
+    def close(self) -> None:
+        """Write what is left; a second time is fine."""
+        self._writer.close()
+        write_load(self._generator.load(), self._folder, self._name)
+
+
+class StreamUser(User):
+    """Somebody who asks, reads to the end, thinks a while and asks again.
+
+    `scheduled` is the end of the thinking: a generator too busy to wake its user in time shows as
+    schedule lag. A closed loop all the same: when the service is slow, less is asked of it.
+    """
+
+    abstract = False
+    recording: ClassVar[Recording]
+    _due: int | None = None
+
+    @property
+    def _hooks(self) -> Any:  # noqa: ANN401 - Locust's own attributes, and one of ours, untyped
+        return self.environment.events
+
+    def wait_time(self) -> float:
+        """Think: uniformly between nothing and twice the mean; seconds."""
+        seconds = random.uniform(0, 2 * self.recording.options.think)
+        self._due = time.monotonic_ns() + int(seconds * SECOND)
+        return seconds
+
+    @task
+    def ask(self) -> None:
+        """Stream one reply; a row and one of Locust's request events come of it."""
+        recording = self.recording
+        message = recording.next_message()
+        payload = recording.target.request(recording.spec.path, message.body)
+        sent = time.monotonic_ns()
+        options = recording.options
+        planned = Planned(options.run_number, options.stack, message.message_id, self._due or sent)
+        meter = StreamMeter(recording.spec, planned, sent, stall=options.stall)
+        self._report(self._stream(meter, payload))
+
+    def _stream(self, meter: StreamMeter, payload: bytes) -> Row:
+        patience = gevent.Timeout(self.recording.options.patience)
+        reader = ResponseReader(meter)
+        try:
+            with patience:
+                how, code = exchange(self.recording.target, payload, reader)
+        except gevent.Timeout as expired:
+            if expired is not patience:
+                raise
+            return meter.row("timeout", time.monotonic_ns())
+        except gevent.GreenletExit:
+            # Locust ends the run: the request is nobody's failure, and still belongs to the rows.
+            row = meter.row("cancelled", time.monotonic_ns())
+            self._hooks.row.fire(row=row)
+            raise
+        return meter.row(how, time.monotonic_ns(), code=code)
+
+    def _report(self, row: Row) -> None:
+        self._hooks.row.fire(row=row)
+        over = row.ended if row.terminal is None else row.terminal
+        self._hooks.request.fire(
+            request_type="STREAM",
+            name=f"{row.flow} {row.stack}",
+            response_time=over / MILLISECOND,
+            response_length=0,
+            response=None,
+            context=self.context(),
+            exception=None if row.ending == "complete" else StreamFailed(row),
+        )
+
+
+def _add_arguments(parser: LocustArgumentParser, **_: object) -> None:
+    """Add our settings to Locust's; workers get them from the master, the web UI shows them."""
+    ours = parser.add_argument_group("cutover", "Streams of a chat service")
+    ours.add_argument("--flow", default="chat", help="flow to ask")
+    ours.add_argument("--stack", default="any", help="name of what is behind --host")
+    ours.add_argument("--messages", default="messages.jsonl", help="request bodies, JSONL")
+    ours.add_argument("--rows", default="build/load", help="folder for the raw rows")
+    ours.add_argument("--think", type=float, default=1.0, help="mean pause of a user, seconds")
+    ours.add_argument("--patience", type=float, default=120.0, help="longest stream, seconds")
+    ours.add_argument("--stall", type=float, default=STALL_SECONDS, help="silence that counts")
+    ours.add_argument("--run-number", type=int, default=0, help="number of the run, for the rows")
+
+
+def _prepare(environment: Environment, **_: object) -> None:
+    """Give the environment its `row` event: TTFT and its kin are never fake requests."""
+    own: Any = environment.events
+    make_hook: Any = EventHook
+    own.row = make_hook()
+
+
+def _open(environment: Environment, **_: object) -> None:
+    if isinstance(environment.runner, MasterRunner):
+        return
+    StreamUser.recording = Recording(environment)
+    listeners: Any = environment.events
+    listeners.row.add_listener(StreamUser.recording.record)
+
+
+def _close(environment: Environment, **_: object) -> None:
+    if isinstance(environment.runner, MasterRunner):
+        return
+    listeners: Any = environment.events
+    listeners.row.remove_listener(StreamUser.recording.record)
+    StreamUser.recording.close()
+
+
+hooks: Any = events
+hooks.init_command_line_parser.add_listener(_add_arguments)
+hooks.init.add_listener(_prepare)
+hooks.test_start.add_listener(_open)
+hooks.test_stop.add_listener(_close)
