@@ -76,8 +76,9 @@ class _Hold:
 class RedisLocks:
     """Locks in Redis; each object is one owner, `for_exchange()` makes another.
 
-    `server` is an address (`redis://host:6379/0`) or a connection already made. Redis out of reach is the fault `lock_unavailable`. A lock taken by a call that was cancelled
-    before its answer came is not renewed and ends after its ttl.
+    `server` is an address (`redis://host:6379/0`) or a connection already made. Redis out of
+    reach is the fault `lock_unavailable`. A lock taken by a call that was cancelled before its
+    answer came is not renewed and ends after its ttl.
     """
 
     def __init__(self, server: str | RedisServer, *, prefix: str = "") -> None:

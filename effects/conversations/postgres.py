@@ -1,0 +1,169 @@
+"""Conversations in PostgreSQL, for more than one machine."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, LiteralString
+
+import msgspec
+
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from effects.conversations.turns import COLUMNS, check_ids, check_turn, same
+from effects.extras import MissingExtra
+
+try:
+    import psycopg
+    from psycopg.rows import class_row
+    from psycopg_pool import AsyncConnectionPool
+except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
+    raise MissingExtra(adapter="PostgresConversations", extra="postgres") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+Connection = psycopg.AsyncConnection[Any]
+Pool = AsyncConnectionPool[Connection]
+
+# Any number: two processes that start together must not both make the tables.
+_MIGRATING = 5_230_917
+
+_MIGRATIONS = (
+    (
+        """CREATE TABLE turns (
+            seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message_id text NOT NULL UNIQUE,
+            role text NOT NULL, content text NOT NULL, chat_id text, user_id text, user_name text,
+            reply_to text
+        )""",
+        "CREATE INDEX turns_of_a_chat ON turns (chat_id, seq)",
+        "CREATE INDEX replies ON turns (reply_to, seq) WHERE reply_to IS NOT NULL",
+    ),
+)
+_VERSIONS = (
+    "CREATE TABLE IF NOT EXISTS schema_versions (store text PRIMARY KEY, version integer NOT NULL)"
+)
+_PUT = (
+    f"INSERT INTO turns ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s) "  # noqa: S608 (the columns are ours)
+    "ON CONFLICT (message_id) DO NOTHING"
+)
+_FIND = f"SELECT {COLUMNS} FROM turns WHERE message_id = %s"  # noqa: S608 (as above)
+# A message not stored (yet) comes after everything that is.
+_HISTORY = f"""
+WITH until (seq) AS (
+    SELECT coalesce((SELECT seq FROM turns WHERE message_id = %s), 9223372036854775807)
+)
+SELECT {COLUMNS} FROM turns AS turn, until
+WHERE chat_id = %s AND turn.seq < until.seq AND NOT EXISTS (
+    SELECT 1 FROM turns AS newer
+    WHERE turn.role = 'assistant' AND newer.role = 'assistant'
+      AND newer.reply_to = turn.reply_to AND newer.chat_id = turn.chat_id
+      AND newer.seq > turn.seq AND newer.seq < until.seq
+)
+ORDER BY turn.seq DESC LIMIT %s
+"""  # noqa: S608 (as above)
+
+
+class PostgresConversations:
+    """Turns in PostgreSQL; made by `PostgresConversations.open(dsn)`."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, dsn: str, *, connections: int = 8, limit: float = 5.0
+    ) -> AsyncIterator[PostgresConversations]:
+        """Connect and bring the tables up to date; `limit` in seconds per wait and per statement.
+
+        Raises `EffectFailed` with `store_unavailable` where no server answers.
+        """
+
+        async def configure(connection: Connection) -> None:
+            milliseconds = str(round(limit * 1000))
+            await connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
+            )
+
+        pool: Pool = AsyncConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=connections,
+            timeout=limit,
+            open=False,
+            configure=configure,
+            kwargs={"autocommit": True},
+        )
+        try:
+            with _translated():
+                await pool.open(wait=True, timeout=limit)
+                await _migrate(pool)
+            yield cls(pool)
+        finally:
+            await pool.close()
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up by its id."""
+        check_ids(message_id)
+        turns = await self._turns(_FIND, (message_id,))
+        return turns[0] if turns else None
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn; an equal one again is fine, False when the id belongs to another."""
+        check_turn(turn)
+        with _translated():
+            async with self._pool.connection() as connection:
+                done = await connection.execute(_PUT, msgspec.structs.astuple(turn))
+        if done.rowcount:
+            return True
+        kept = await self.find(site, turn.message_id)
+        return kept is not None and same(kept, turn)
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read up to `limit` turns stored before a message, oldest first."""
+        check_ids(chat_id, before)
+        turns = await self._turns(_HISTORY, (before, chat_id, max(limit, 0)))
+        return tuple(reversed(turns))
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        await self._pool.close()
+
+    async def _turns(self, query: LiteralString, values: tuple[str | int, ...]) -> list[Turn]:
+        with _translated():
+            async with self._pool.connection() as connection:
+                cursor = connection.cursor(row_factory=class_row(Turn))
+                return await (await cursor.execute(query, values)).fetchall()
+
+
+async def _migrate(pool: Pool) -> None:
+    async with pool.connection() as connection, connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+        await connection.execute(_VERSIONS)
+        row = await (
+            await connection.execute(
+                "SELECT version FROM schema_versions WHERE store = 'conversations'"
+            )
+        ).fetchone()
+        for step in _MIGRATIONS[row[0] if row else 0 :]:
+            for statement in step:
+                await connection.execute(statement)
+        await connection.execute(
+            "INSERT INTO schema_versions VALUES ('conversations', %s) "
+            "ON CONFLICT (store) DO UPDATE SET version = excluded.version",
+            (len(_MIGRATIONS),),
+        )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the library's errors into faults; SQLSTATE is a code, never text."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+        raise EffectFailed(Fault("store_unavailable", retryable=True)) from failure
+    except psycopg.Error as failure:
+        raise EffectFailed(Fault("store_failed", data={"sqlstate": failure.sqlstate})) from failure

@@ -1,0 +1,129 @@
+"""Conversations kept by another service, reached over HTTP.
+
+The service answers three requests (reference: `effects/conversations/service.py`); a turn is a JSON
+object with the fields of `contract.conversations.Turn`, absent ones left out:
+
+    GET /messages/{id}                           200 turn | 404
+    PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
+    GET /chats/{chat}/messages?before=&limit=    200 {"turns": [turn, …]}, oldest first
+
+Ids are percent-encoded, so that a slash in one does not end it.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from contract.conversations import Turn, Turns
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from effects.conversations.turns import check_ids, check_turn
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+Kept = TypeVar("Kept", Turn, Turns)
+
+_STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
+_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+_turn = msgspec.json.Decoder(Turn)
+_turns = msgspec.json.Decoder(Turns)
+
+
+class HttpConversations:
+    """Turns in a service at `base_url`; made by `HttpConversations.open(base_url)`."""
+
+    def __init__(self, base_url: str, session: aiohttp.ClientSession) -> None:
+        self._base = base_url.rstrip("/")
+        self._session = session
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, base_url: str, *, headers: Mapping[str, str] | None = None, limit: float = 5.0
+    ) -> AsyncIterator[HttpConversations]:
+        """Keep connections to the service; `headers` may authorise, `limit` is seconds each."""
+        timeout = aiohttp.ClientTimeout(total=limit, connect=min(limit, 2.0))
+        # Cookies of a service have no business here, nor have redirects to elsewhere.
+        async with aiohttp.ClientSession(
+            headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
+            yield cls(base_url, session)
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up by its id."""
+        check_ids(message_id)
+        status, body = await self._ask("GET", f"/messages/{_segment(message_id)}")
+        if status == HTTPStatus.NOT_FOUND:
+            return None
+        return _decoded(_turn, _expect(status, body))
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn; an equal one again is fine, False when the id belongs to another."""
+        check_turn(turn)
+        path = f"/messages/{_segment(turn.message_id)}"
+        status, body = await self._ask("PUT", path, msgspec.json.encode(turn))
+        if status == HTTPStatus.CONFLICT:
+            return False
+        _expect(status, body)
+        return True
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read up to `limit` turns stored before a message, oldest first."""
+        check_ids(chat_id, before)
+        query = urlencode({"before": before, "limit": max(limit, 0)}, quote_via=quote)
+        path = f"/chats/{_segment(chat_id)}/messages?{query}"
+        return _decoded(_turns, _expect(*await self._ask("GET", path))).turns
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        await self._session.close()
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        try:
+            async with self._session.request(
+                method,
+                URL(self._base + path, encoded=True),
+                data=body,
+                headers={"content-type": "application/json"} if body is not None else None,
+                allow_redirects=False,
+            ) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError) as failure:
+            # RuntimeError is what a closed session raises.
+            raise EffectFailed(Fault("store_unavailable", retryable=True)) from failure
+
+
+def _expect(status: int, body: bytes) -> bytes:
+    """Give the body of a good answer; any other becomes a fault with its status."""
+    if status in _STORED:
+        return body
+    data: dict[str, str | int | float | bool | None] = {"status": status}
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        raise EffectFailed(Fault("store_unavailable", retryable=True, data=data))
+    raise EffectFailed(Fault("store_failed", data=data))
+
+
+def _decoded(decoder: msgspec.json.Decoder[Kept], body: bytes) -> Kept:
+    """Read a good answer's body; raises the fault of a service that breaks its promise."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeError) as failure:
+        raise EffectFailed(Fault("store_failed", data={"reason": "answer"})) from failure
+
+
+def _segment(identifier: str) -> str:
+    """Encode an id as one segment of a path; `.` and `..` would be taken for steps."""
+    if identifier in {".", ".."}:
+        return identifier.replace(".", "%2E")
+    return quote(identifier, safe="")

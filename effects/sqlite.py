@@ -1,0 +1,149 @@
+"""An SQLite file as an asynchronous neighbour: one thread, one connection, one hop a call."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+
+from contract.errors import CutoverError, EffectFailed
+from contract.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from contract.faults import FaultCode
+
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
+
+Migrations = tuple[tuple[str, ...], ...]
+"""For every version of a store's tables, the statements that lead there from the one before."""
+
+BUSY_MS = 5_000
+
+_UNAVAILABLE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+_PRIMARY = 0xFF  # an extended result code carries the primary one in its low byte
+
+_VERSIONS = (
+    "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+)
+
+
+class StoreNotOpened(CutoverError):
+    """An SQLite file cannot be used: it is no database, out of reach, or newer than the code."""
+
+    def __init__(self, path: str | Path, reason: str) -> None:
+        super().__init__(f"cannot open the store {str(path)!r}: {reason}")
+
+
+class SqliteFile:
+    """One store's connection to an SQLite file; several stores may share a file.
+
+    `unavailable` and `failed` are the codes of the faults that come out of `run`.
+    """
+
+    def __init__(self, store: str, *, unavailable: FaultCode, failed: FaultCode) -> None:
+        self._unavailable: FaultCode = unavailable
+        self._failed: FaultCode = failed
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"sqlite {store}")
+        self._store = store
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self, path: str | Path, migrations: Migrations) -> None:
+        """Connect and bring the tables up to date; raises `StoreNotOpened`."""
+        try:
+            await self._hop(self._open, path, migrations)
+        except (sqlite3.Error, OSError, ValueError) as failure:
+            await self.aclose()
+            raise StoreNotOpened(path, str(failure)) from failure
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def run(
+        self, work: Callable[[sqlite3.Connection, *Args], Result], *args: *Args
+    ) -> Result:
+        """Do `work(connection, *args)` in the store's thread; raises `EffectFailed`."""
+        if self._connection is None:
+            raise EffectFailed(Fault(self._unavailable, data={"reason": "closed"}))
+        try:
+            return await self._hop(work, self._connection, *args)
+        except sqlite3.Error as failure:
+            raise EffectFailed(self._fault(failure)) from failure
+        except (UnicodeError, OverflowError) as failure:
+            raise EffectFailed(Fault(self._failed, data={"reason": "value"})) from failure
+
+    async def aclose(self) -> None:
+        """Finish what is queued, then close; idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await asyncio.shield(self._hop(connection.close))
+        self._thread.shutdown()
+
+    def _hop(self, work: Callable[[*Args], Result], *args: *Args) -> asyncio.Future[Result]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    def _open(self, path: str | Path, migrations: Migrations) -> None:
+        connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
+        self._connection = connection
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        with transaction(connection):
+            connection.execute(_VERSIONS)
+            self._migrate(connection, path, migrations)
+
+    def _migrate(
+        self, connection: sqlite3.Connection, path: str | Path, migrations: Migrations
+    ) -> None:
+        row = connection.execute(
+            "SELECT version FROM schema_versions WHERE store = ?", (self._store,)
+        ).fetchone()
+        version = row[0] if row else 0
+        if version > len(migrations):
+            reason = f"its {self._store!r} is version {version}, this code knows {len(migrations)}"
+            raise StoreNotOpened(path, reason)
+        execute_all(connection, [line for step in migrations[version:] for line in step])
+        connection.execute(
+            "INSERT INTO schema_versions VALUES (?, ?) "
+            "ON CONFLICT (store) DO UPDATE SET version = excluded.version",
+            (self._store, len(migrations)),
+        )
+
+    def _fault(self, failure: sqlite3.Error) -> Fault:
+        # Python's own complaints (wrong use of the module) carry no code of SQLite's.
+        code: int = getattr(failure, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if code & _PRIMARY in _UNAVAILABLE:
+            return Fault(self._unavailable, retryable=True, data={"sqlite": code})
+        return Fault(self._failed, data={"sqlite": code})
+
+
+def execute_all(connection: sqlite3.Connection, statements: Sequence[str]) -> None:
+    """Execute statements one by one, inside the transaction that is open."""
+    for statement in statements:
+        connection.execute(statement)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Write all or nothing; takes the write lock at once, so it cannot fail half-way for it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
