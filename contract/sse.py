@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
+# Thirty thousand years in milliseconds; int() refuses thousands of digits with an exception.
+_MOST_RETRY_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class SseDecoder:
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
-        elif name == b"retry" and value.isdigit():
+        elif name == b"retry" and value.isdigit() and len(value) <= _MOST_RETRY_DIGITS:
             self._retry = int(value)
 
 
