@@ -41,7 +41,7 @@ class ScriptedModel:
 
     `script` is a function of the call, or steps for every call. `calls` are (site, call) in the
     order they were made, `open` counts streams that have begun and not ended, `cancelled` those
-    that were closed or cancelled before their end.
+    that were closed or cancelled before their end; `left` is set with the first of these.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class ScriptedModel:
         self.calls: list[tuple[str, ModelCall]] = []
         self.open = 0
         self.cancelled = 0
+        self.left = asyncio.Event()
 
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
         """Tell what was given as `models`; without them every model is known by its own id."""
@@ -76,7 +77,9 @@ class ScriptedModel:
             raise
         finally:
             self.open -= 1
-            self.cancelled += not ended
+            if not ended:
+                self.cancelled += 1
+                self.left.set()
 
     def _known(self, model_id: str) -> ModelInfo:
         if self._models is None:

@@ -1,0 +1,161 @@
+"""What every model port does, the real one and the fake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+import pytest
+
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from contract.model import Chunk, ModelInfo, ToolCallDelta, Usage
+from contract.ports import Model
+from effects.model import Fail, Hang, OpenAIModel, ScriptedModel, Step
+from tests.effects.model.loopback import CALL, Wire, finish, registry_of, serving, usage, whole
+
+TRUNCATED = Fault("model_truncated", retryable=True, data={"malformed": 0})
+INFO = ModelInfo(model_id="m", model="loop-1")
+
+
+@dataclass
+class Played:
+    """A model that plays steps; `left` is set when it notices that the caller has gone."""
+
+    model: Model
+    left: asyncio.Event
+
+
+Play = Callable[[Sequence[Step]], AbstractAsyncContextManager[Played]]
+
+
+@asynccontextmanager
+async def real(steps: Sequence[Step]) -> AsyncIterator[Played]:
+    """Play through a provider on loopback and the adapter."""
+    left = asyncio.Event()
+
+    async def answer(wire: Wire) -> None:
+        await wire.head()
+        for step in steps:
+            if isinstance(step, Chunk):
+                await wire.events(event(step))
+            elif isinstance(step, Fail):
+                wire.reset()
+                return
+            else:
+                await wire.gone()
+                left.set()
+        await wire.send(b"data: [DONE]\n\n")
+        await wire.end()
+
+    async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
+        yield Played(OpenAIModel(registry), left)
+
+
+@asynccontextmanager
+async def fake(steps: Sequence[Step]) -> AsyncIterator[Played]:
+    """Play through the fake."""
+    model = ScriptedModel(steps, models=[INFO])
+    yield Played(model, model.left)
+
+
+def event(chunk: Chunk) -> dict[str, object]:
+    """Return the provider's JSON of a chunk."""
+    if chunk.usage is not None:
+        return {**usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens), "model": None}
+    if chunk.finish:
+        return {**finish(chunk.finish), "model": None}
+    calls = [
+        {"index": c.index, "id": c.id, "function": {"name": c.name, "arguments": c.arguments}}
+        for c in chunk.tool_calls
+    ]
+    fields = {"content": chunk.text, "reasoning_content": chunk.reasoning, "tool_calls": calls}
+    return {"choices": [{"index": 0, "delta": fields}]}
+
+
+@pytest.fixture(params=[real, fake])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Return a way to play steps through a model port."""
+    return cast("Play", request.param)
+
+
+async def test_chunks_come_in_order_with_all_they_carry(play: Play) -> None:
+    """Text, reasoning, tool calls, finish reason and usage arrive as they were said."""
+    said: list[Step] = [
+        Chunk(reasoning="hm"),
+        Chunk(text="Hel"),
+        Chunk(text="lo"),
+        Chunk(tool_calls=(ToolCallDelta(0, "call_1", "add", "{}"),)),
+        Chunk(finish="tool_calls"),
+        Chunk(usage=Usage(3, 2, 5)),
+    ]
+    async with play(said) as played:
+        assert await whole(played.model.stream("reply", CALL)) == said
+
+
+async def test_each_call_is_answered_anew(play: Play) -> None:
+    """A second stream begins at the beginning."""
+    said: list[Step] = [Chunk(text="again"), Chunk(finish="stop")]
+    async with play(said) as played:
+        for _ in range(2):
+            assert await whole(played.model.stream("reply", CALL)) == said
+
+
+async def test_a_fault_in_the_middle_comes_after_what_was_said(play: Play) -> None:
+    """The chunks before a break are delivered, then the fault is raised."""
+    async with play([Chunk(text="Hel"), Fail(TRUNCATED)]) as played:
+        stream = played.model.stream("reply", CALL)
+        assert await anext(stream) == Chunk(text="Hel")
+        with pytest.raises(EffectFailed) as caught:
+            await anext(stream)
+    assert caught.value.fault == TRUNCATED
+
+
+async def test_an_unknown_model_fails_when_it_is_asked(play: Play) -> None:
+    """Not when `stream` is called: the recorder iterates inside its own `try`."""
+    async with play([]) as played:
+        stream = played.model.stream("reply", msgspec.structs.replace(CALL, model_id="nobody"))
+        with pytest.raises(EffectFailed) as caught:
+            await anext(stream)
+    assert caught.value.fault.code == "unknown_model"
+
+
+async def test_lookup_tells_what_is_registered(play: Play) -> None:
+    """Name and limits, or the fault `unknown_model`."""
+    async with play([]) as played:
+        assert await played.model.lookup("model", "m") == INFO
+        with pytest.raises(EffectFailed) as caught:
+            await played.model.lookup("model", "nobody")
+    assert caught.value.fault.code == "unknown_model"
+
+
+async def test_cancelling_who_waits_is_noticed(play: Play) -> None:
+    """A cancelled reader leaves no stream open at the other end."""
+    async with play([Chunk(text="Hel"), Hang()]) as played:
+        began = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in played.model.stream("reply", CALL):
+                began.set()
+
+        reading = asyncio.create_task(read())
+        await began.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        async with asyncio.timeout(5):
+            await played.left.wait()
+
+
+async def test_closing_the_stream_is_noticed(play: Play) -> None:
+    """Closing the generator between two chunks is as good as cancelling."""
+    async with play([Chunk(text="Hel"), Hang()]) as played:
+        stream = cast("AsyncGenerator[Chunk, None]", played.model.stream("reply", CALL))
+        async with aclosing(stream):
+            assert await anext(stream) == Chunk(text="Hel")
+        async with asyncio.timeout(5):
+            await played.left.wait()
