@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,18 +25,20 @@ class MessagesRefused(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One request body and the id it is known by."""
+    """One request body, the id it is known by, and what a router routes it by."""
 
     message_id: str
+    route_key: str
     body: bytes
 
 
 class Messages:
     """Bodies in the order of the file, again and again."""
 
-    def __init__(self, spec: FlowSpec, bodies: list[dict[str, Any]]) -> None:
+    def __init__(self, spec: FlowSpec, bodies: list[dict[str, Any]], route_key: str = "") -> None:
         self._bodies = bodies
         self._own = next(iter(spec.route_keys.values()))
+        self._routed = spec.route_keys.get(route_key, self._own)
         # A conversation per request: otherwise histories grow during the run and late requests are
         # not like early ones. People stay who they are.
         self._fresh = [
@@ -57,16 +57,15 @@ class Messages:
         for field in self._fresh:
             if field in body:
                 body[field] = f"{str(body[field])[: ID_LENGTH - 1 - len(tag)]}-{tag}"
-        return Message(str(body[self._own]), msgspec.json.encode(body))
-
-    def endless(self, tag: str, start: int = 0) -> Iterator[Message]:
-        """Yield messages for ever, tagged `{tag}-0`, `{tag}-1` and so on."""
-        for number in count():
-            yield self.fresh(start + number, f"{tag}-{number}")
+        own = str(body[self._own])
+        return Message(own, str(body.get(self._routed) or own), msgspec.json.encode(body))
 
 
-def read_messages(spec: FlowSpec, path: Path) -> Messages:
-    """Read a messages file; raises `MessagesRefused` on a missing, empty or bad one."""
+def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> Messages:
+    """Read a messages file; raises `MessagesRefused` on a missing, empty or bad one.
+
+    `route_key` is what the router routes the flow by; "" for the flow's default.
+    """
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -74,7 +73,7 @@ def read_messages(spec: FlowSpec, path: Path) -> Messages:
     bodies = [_body(spec, path, number, line) for number, line in enumerate(lines, 1) if line]
     if not bodies:
         raise MessagesRefused(path, "it holds no message")
-    return Messages(spec, bodies)
+    return Messages(spec, bodies, route_key)
 
 
 def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run: `seconds` of arrivals; `patience` and `stall` in seconds; `rows` a folder."""
 
     flow: str
+    route_key: str = ""
     run: int
     target: Target
     messages: str
@@ -127,7 +128,7 @@ class OpenLoop:
 
     async def _ask(self, message: Message, due: int) -> None:
         plan = self._plan
-        payload = plan.target.request(self._spec.path, message.body)
+        payload = plan.target.request(self._spec.path, message)
         planned = Planned(plan.run, plan.target.stack, message.message_id, due)
         sent = time.monotonic_ns()
         meter = StreamMeter(self._spec, planned, sent, stall=plan.stall)
@@ -142,7 +143,7 @@ class OpenLoop:
 async def run(plan: OpenLoopPlan) -> None:
     """Drive one plan; rows and the generator's account go into its folder."""
     spec = flow_named(plan.flow)
-    messages = read_messages(spec, Path(plan.messages))
+    messages = read_messages(spec, Path(plan.messages), plan.route_key)
     folder = Path(plan.rows)
     name = f"{plan.target.stack}-{uuid4().hex[:12]}"
     with RowWriter(folder / f"rows-{name}.jsonl") as writer:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from urllib.parse import urlsplit
 
 import msgspec
 
 from contract.errors import CutoverError
+from loadtests.forcing import qa_header
+from loadtests.messages import Message
 
 
 class TargetRefused(CutoverError):
@@ -19,13 +22,15 @@ class TargetRefused(CutoverError):
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One stack's address; `headers` (name, value) go with every request.
 
-    Headers may hold secrets: they are handed on by pipe or environment, never in an argument list,
-    a row or a report.
+    With a `qa_key` every request carries a signed wish for this stack. Headers and key may be
+    secrets: they are handed on by pipe or environment, never in an argument list, a row or a
+    report.
     """
 
     stack: str
     url: str
     headers: tuple[tuple[str, str], ...] = ()
+    qa_key: str = ""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -49,23 +54,28 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """TCP port."""
         return urlsplit(self.url).port or (443 if self.tls else 80)
 
-    def request(self, path: str, body: bytes) -> bytes:
+    def request(self, path: str, message: Message) -> bytes:
         """Write a whole POST request.
 
         One connection per request: each one pays for what a new client pays for, and no request
         dies of a connection the server closed while it was idle.
         """
         parts = urlsplit(self.url)
+        forced = (
+            [qa_header(self.stack, message.route_key, self.qa_key, time.time())]
+            if self.qa_key
+            else []
+        )
         lines = [
             f"POST {parts.path.rstrip('/')}{path} HTTP/1.1",
             f"Host: {parts.netloc}",
             "Connection: close",
             "Accept: text/event-stream",
             "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-            *(f"{name}: {value}" for name, value in self.headers),
+            f"Content-Length: {len(message.body)}",
+            *(f"{name}: {value}" for name, value in (*self.headers, *forced)),
         ]
-        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + message.body
 
 
 def parse_header(text: str) -> tuple[str, str]:

@@ -5,7 +5,8 @@
 with Locust's web UI, master and workers, or `--headless`. Locust's own table counts a stream that
 was cut, or said that it failed, as a failure, and its response time ends at the terminal frame;
 its percentiles are bucketed, so ours come from the raw rows each worker writes below `--rows`.
-Headers for every request (one `name: value` a line) are read from `CUTOVER_LOAD_HEADERS`.
+Headers for every request (one `name: value` a line) are read from `CUTOVER_LOAD_HEADERS`, the key
+that signs the wish for `--stack` from `CUTOVER_LOAD_QA_KEY`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from locust.runners import MasterRunner
 
 from contract.errors import CutoverError
 from loadtests.blocking import exchange
+from loadtests.engines import HEADERS_VARIABLE, QA_KEY_VARIABLE
 from loadtests.flows import flow_named
 from loadtests.generator import GeneratorMeter, write_load
 from loadtests.measuring import SECOND, STALL_SECONDS, Planned, StreamMeter
@@ -35,7 +37,6 @@ from loadtests.rows import Row, RowWriter
 from loadtests.targets import Target, parse_header
 
 MILLISECOND = 1_000_000
-HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
 
 
 class StreamFailed(CutoverError):
@@ -59,14 +60,20 @@ class Recording:
             stack=options.stack,
             url=environment.host or "",
             headers=tuple(parse_header(line) for line in lines),
+            qa_key=os.environ.get(QA_KEY_VARIABLE, ""),
         )
-        self._messages = read_messages(self.spec, Path(options.messages))
+        self._messages = read_messages(self.spec, Path(options.messages), options.route_key)
         self._tag = uuid4().hex[:12]
         self._asked = 0
         self._folder = Path(options.rows)
         self._name = f"{options.stack}-{self._tag}"
         self._writer = RowWriter(self._folder / f"rows-{self._name}.jsonl")
         self._generator = GeneratorMeter()
+        self._chance = random.Random(options.think_seed)
+
+    def pause(self) -> float:
+        """Draw how long somebody thinks, seconds."""
+        return self._chance.uniform(0, 2 * float(self.options.think))
 
     def next_message(self) -> Message:
         """Give a message nobody asked before."""
@@ -100,7 +107,7 @@ class StreamUser(User):
 
     def wait_time(self) -> float:
         """Think: uniformly between nothing and twice the mean; seconds."""
-        seconds = random.uniform(0, 2 * self.recording.options.think)
+        seconds = self.recording.pause()
         self._due = time.monotonic_ns() + int(seconds * SECOND)
         return seconds
 
@@ -109,7 +116,7 @@ class StreamUser(User):
         """Stream one reply; a row and one of Locust's request events come of it."""
         recording = self.recording
         message = recording.next_message()
-        payload = recording.target.request(recording.spec.path, message.body)
+        payload = recording.target.request(recording.spec.path, message)
         sent = time.monotonic_ns()
         options = recording.options
         planned = Planned(options.run_number, options.stack, message.message_id, self._due or sent)
@@ -151,10 +158,12 @@ def _add_arguments(parser: LocustArgumentParser, **_: object) -> None:
     """Add our settings to Locust's; workers get them from the master, the web UI shows them."""
     ours = parser.add_argument_group("cutover", "Streams of a chat service")
     ours.add_argument("--flow", default="chat", help="flow to ask")
+    ours.add_argument("--route-key", default="", help="what the router routes by")
     ours.add_argument("--stack", default="any", help="name of what is behind --host")
     ours.add_argument("--messages", default="messages.jsonl", help="request bodies, JSONL")
     ours.add_argument("--rows", default="build/load", help="folder for the raw rows")
     ours.add_argument("--think", type=float, default=1.0, help="mean pause of a user, seconds")
+    ours.add_argument("--think-seed", type=int, default=0, help="seed of the pauses")
     ours.add_argument("--patience", type=float, default=120.0, help="longest stream, seconds")
     ours.add_argument("--stall", type=float, default=STALL_SECONDS, help="silence that counts")
     ours.add_argument("--run-number", type=int, default=0, help="number of the run, for the rows")

@@ -1,0 +1,152 @@
+"""The report of a load run: everything its figures rest on, as one value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from loadtests.comparison import Paired, RunRows, StackSummary, compare_pairs, summarise_stack
+from loadtests.generator import BUSIEST, GeneratorLoad
+from loadtests.goodput import Objective, window
+from loadtests.interleaving import PlannedRun
+from loadtests.machine import BUSIEST as BUSIEST_MACHINE
+from loadtests.metrics import METRICS, Clock
+from loadtests.percentiles import CONFIDENCE, INTERVAL, METHOD, percentile
+from loadtests.plan import Engine, LoadPlan
+from loadtests.rows import Row
+
+VERSION = 1
+LAG_PERCENTILE = 0.99
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: how long it took in seconds, how late it sent, how busy things were, why it is void.
+
+    `generator_cpu` is the busiest generator's share of one CPU, `machine_cpu` the share of all.
+    """
+
+    run: int
+    pair: int
+    stack: str
+    requests: int
+    window: float
+    lag_p99: float | None
+    generator_cpu: float
+    machine_cpu: float | None
+    void: tuple[str, ...]
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What two stacks did under the same load; times in seconds, counted from `clock`.
+
+    The sums in `stacks` and `paired` are over the runs that are not void; with none of those left
+    they are empty, and nothing can be told.
+    """
+
+    v: int
+    flow: str
+    engine: Engine
+    urls: dict[str, str]
+    users: int
+    rate: float | None
+    seconds: float
+    seed: int
+    clock: Clock
+    method: str
+    interval: str
+    confidence: float
+    objectives: tuple[Objective, ...]
+    cpus: int
+    runs: tuple[RunSummary, ...]
+    stacks: tuple[StackSummary, ...]
+    paired: tuple[Paired, ...]
+
+    @property
+    def void(self) -> tuple[RunSummary, ...]:
+        """Runs nothing may be concluded from."""
+        return tuple(run for run in self.runs if run.void)
+
+
+class FinishedRun(msgspec.Struct, frozen=True):
+    """One run as it came from its engine."""
+
+    planned: PlannedRun
+    rows: Sequence[Row]
+    generators: Sequence[GeneratorLoad]
+    machine_cpu: float | None
+
+
+def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
+    """Sum one run up and say whether it counts."""
+    rows = finished.rows
+    lags = sorted(METRICS["lag"].of(row, "sent") or 0.0 for row in rows)
+    late = percentile(lags, LAG_PERCENTILE) if lags else None
+    busiest = max((generator.share for generator in finished.generators), default=0.0)
+    void = (
+        "no request was sent" if not rows else "",
+        f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",
+        f"the generator used {busiest:.0%} of a CPU" if busiest > BUSIEST else "",
+        f"the machine was {finished.machine_cpu:.0%} busy"
+        if finished.machine_cpu is not None and finished.machine_cpu > BUSIEST_MACHINE
+        else "",
+    )
+    return RunSummary(
+        run=finished.planned.run,
+        pair=finished.planned.pair,
+        stack=finished.planned.stack,
+        requests=len(rows),
+        window=window(rows),
+        lag_p99=late,
+        generator_cpu=busiest,
+        machine_cpu=finished.machine_cpu,
+        void=tuple(filter(None, void)),
+    )
+
+
+def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
+    """Sum all runs up."""
+    runs = tuple(summarise_run(run, plan) for run in finished)
+    valid: RunRows = [
+        (run.planned, run.rows)
+        for run, summary in zip(finished, runs, strict=True)
+        if not summary.void
+    ]
+    return LoadReport(
+        v=VERSION,
+        flow=plan.flow,
+        engine=plan.engine,
+        urls={target.stack: target.url for target in plan.targets},
+        users=plan.users,
+        rate=plan.requests_per_second if plan.engine == "open" else None,
+        seconds=plan.seconds,
+        seed=plan.seed,
+        clock=plan.clock,
+        method=METHOD,
+        interval=INTERVAL,
+        confidence=CONFIDENCE,
+        objectives=plan.objectives,
+        cpus=os.cpu_count() or 1,
+        runs=runs,
+        stacks=_stacks(plan, valid),
+        paired=_paired(plan, valid),
+    )
+
+
+def _stacks(plan: LoadPlan, valid: RunRows) -> tuple[StackSummary, ...]:
+    if not valid:
+        return ()
+    return tuple(
+        summarise_stack(stack, valid, plan.objectives, plan.clock) for stack in plan.stacks
+    )
+
+
+def _paired(plan: LoadPlan, valid: RunRows) -> tuple[Paired, ...]:
+    return tuple(
+        compare_pairs(metric, stacks, valid, plan.clock)
+        for stacks in pairwise(plan.stacks)
+        for metric in METRICS.values()
+        if metric.name != "lag"
+    )
