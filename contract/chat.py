@@ -17,6 +17,9 @@ Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^[^\x00]*\
 PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | int | float | None
 
 
+ToolStatus = Literal["running", "done", "error"]
+
+
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a request may set of the model, within limits."""
 
@@ -65,7 +68,7 @@ class Feedback(msgspec.Struct, frozen=True):
     """How a tool is doing."""
 
     tool: str
-    status: Literal["running", "done", "error"]
+    status: ToolStatus
 
 
 class Accept(msgspec.Struct, frozen=True, tag="ACCEPT", tag_field="step"):

@@ -35,10 +35,11 @@ class EffectFailed(CutoverError):
 
 
 class TapeCut(CutoverError):
-    """The entry a reader follows was cut short: its exchange ended first."""
+    """What a reader follows was cut short: its exchange ended, or the tape outgrew its bounds."""
 
-    def __init__(self, port: str, site: str) -> None:
-        super().__init__(f"the tape of {port!r} at site {site!r} was cut before its end")
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the tape was cut before the end of {what}")
+        self.what = what
 
 
 class TapeMiss(CutoverError):

@@ -35,6 +35,10 @@ Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
 """A flow: an async generator function; it raises `Refused` before its first event or never."""
 
 
+def _never_suspends(_options: object, _last: Event | None) -> Sequence[Event]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class FlowSpec:
     """A flow as router and compare see it.
@@ -54,7 +58,7 @@ class FlowSpec:
     failure: Callable[[Any, str, Event | None], Sequence[Event]]
     encode: Callable[[Event], bytes]
     route_keys: Mapping[str, str]
-    operations: tuple[str, ...] = ()
+    suspended: Callable[[Any, Event | None], Sequence[Event]] = _never_suspends
 
     def name_of(self, event: Event) -> str:
         """Name of an event: its struct's tag."""

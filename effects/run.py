@@ -17,6 +17,7 @@ from effects.tape import canonical
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from contract.faults import Fault
     from contract.operations import Operation
     from contract.ports import Effects
     from contract.records import How
@@ -71,6 +72,7 @@ class Run:
         self.plays: list[Play] = []
         self.fenced = False
         self.waiting = 0
+        self.fault: Fault | None = None
         self.touched = exchange.stamp()
         self.trace = NodeTimes()
         self._exchange = exchange
@@ -108,7 +110,7 @@ class Run:
         self._check()
         self.touch()
         if entry.end != "complete":
-            _raise_end(entry)
+            self._raise_end(entry)
         return entry.items[0]
 
     async def stream(
@@ -136,7 +138,7 @@ class Run:
                 break
         self.touch()
         if entry.end != "complete":
-            _raise_end(entry)
+            self._raise_end(entry)
 
     @property
     def _records(self) -> bool:
@@ -146,7 +148,7 @@ class Run:
         if self.fenced:
             raise Fenced(self.name)
         if self._tape.overflowed and not self._records:
-            raise TapeCut("tape", "overflow")
+            raise TapeCut(self.name)
 
     async def _wait(self, entry: Entry) -> None:
         self.waiting += 1
@@ -199,7 +201,7 @@ class Run:
         self.plays.append(Play(operation, site, args, "missed", self._exchange.stamp(), None))
         wanted = f"{operation.label}({site!r}) {args[:200].decode('utf-8', 'replace')}"
         code = "resume_mismatch" if self._policy == "resume" else "tape_miss"
-        raise TapeMiss(wanted, near and near.label, code=code)
+        raise TapeMiss(wanted, near.label if near is not None else None, code=code)
 
     async def _live(
         self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
@@ -228,9 +230,8 @@ class Run:
         self.plays.append(Play(operation, site, args, how, self._exchange.stamp(), entry))
         return entry
 
-
-def _raise_end(entry: Entry) -> NoReturn:
-    """Raise what the entry ended with."""
-    if entry.fault is not None:
-        raise EffectFailed(entry.fault)
-    raise TapeCut(entry.operation.port, entry.site)
+    def _raise_end(self, entry: Entry) -> NoReturn:
+        if entry.fault is not None:
+            self.fault = entry.fault
+            raise EffectFailed(entry.fault)
+        raise TapeCut(entry.label)

@@ -26,7 +26,7 @@ from contract.chat import (
 )
 from contract.conversations import Turn
 from contract.errors import EffectFailed
-from contract.flow import Flow, Request
+from contract.flow import Event, Flow, Request
 from contract.model import Message, ModelCall
 from contract.ports import Effects
 from contract.tools import ToolCall, ToolResult, ToolSpec
@@ -212,7 +212,7 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
     for call in calls:
         news = Feedback(call.name, "running")
         draft = await context.send(drafts.feedback(draft, news, at, options))
-    tasks = [asyncio.ensure_future(context.effects.tools.run("tool", call)) for call in calls]
+    tasks = [asyncio.create_task(_run_tool(context, call)) for call in calls]
     try:
         for call, task in zip(calls, tasks, strict=True):
             result = await task
@@ -232,11 +232,15 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
     }
 
 
+async def _run_tool(context: ChatContext, call: ToolCall) -> ToolResult:
+    return await context.effects.tools.run("tool", call)
+
+
 def _news(call: ToolCall, result: ToolResult) -> Feedback:
     return Feedback(call.name, "done" if result.ok else "error")
 
 
-async def _settle(tasks: list[asyncio.Future[ToolResult]]) -> None:
+async def _settle(tasks: list[asyncio.Task[ToolResult]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -299,9 +303,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     graph = build(prompts)
 
-    def flow(
-        request: Request[ChatRequest, ChatOptions], effects: Effects
-    ) -> AsyncIterator[ChatEvent]:
+    def flow(request: Request[ChatRequest, ChatOptions], effects: Effects) -> AsyncIterator[Event]:
         model = rules.settings(request.body, request.options)
 
         def context(sink: Sink) -> ChatContext:

@@ -46,7 +46,7 @@ class Sink:
 
 
 async def run(
-    graph: CompiledStateGraph[Any, C, Any, Any],
+    graph: CompiledStateGraph[Any, Any, Any, Any],
     state: dict[str, Any],
     context: Callable[[Sink], C],
     *,

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET, UnsetType
+
 from contract.chat import (
     Accept,
     ChatEvent,
@@ -16,6 +18,7 @@ from contract.chat import (
     Send,
     StartReply,
     Success,
+    ToolStatus,
     failed,
 )
 from contract.errors import EffectFailed
@@ -69,8 +72,8 @@ class Output:
     def feedback(self, tool: ToolCall, result: ToolResult | None, at: int) -> Iterator[Send]:
         """Send how a tool is doing, at once."""
         yield from self.flush(at)
-        status = "running" if result is None else "done" if result.ok else "error"
-        yield from self._send(self._frame(Feedback(tool.name, status)), at)
+        news = Feedback(tool.name, _status(result))
+        yield from self._send(self._frame(news), at)
 
     def _due(self, at: int) -> bool:
         if self._last_at is None or at - self._last_at >= self._interval:
@@ -79,17 +82,20 @@ class Output:
         first_reasoning = bool(self.reasoning) and not self._sent_reasoning
         return first_text or first_reasoning
 
-    def _frame(self, feedback: Feedback | None = None) -> Send:
-        frame = {} if feedback is None else {"tool_call_feedback": feedback}
-        if self._shows_reasoning:
-            return Send(self.content, self.reasoning, **frame)
-        return Send(self.content, **frame)
+    def _frame(self, news: Feedback | UnsetType = UNSET) -> Send:
+        return Send(self.content, self.reasoning if self._shows_reasoning else UNSET, news)
 
     def _send(self, frame: Send, at: int) -> Iterator[Send]:
         self._sent_content, self._sent_reasoning = self.content, self.reasoning
         if frame != self._last:
             self._last, self._last_at = frame, at
             yield frame
+
+
+def _status(result: ToolResult | None) -> ToolStatus:
+    if result is None:
+        return "running"
+    return "done" if result.ok else "error"
 
 
 class Reply:
@@ -194,11 +200,15 @@ class Reply:
         await self.effects.locks.release("message", rules.lock_key(turn.message_id))
 
 
+async def _run_tool(effects: Effects, call: ToolCall) -> ToolResult:
+    return await effects.tools.run("tool", call)
+
+
 @asynccontextmanager
 async def _started(
     effects: Effects, calls: tuple[ToolCall, ...]
 ) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
-    tasks = [asyncio.create_task(effects.tools.run("tool", call)) for call in calls]
+    tasks = [asyncio.create_task(_run_tool(effects, call)) for call in calls]
     try:
         yield tasks
     finally:

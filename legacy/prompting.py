@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, TemplateNotFound
+from jinja2 import Environment, FileSystemLoader, TemplateNotFound, select_autoescape
 
 from contract.chat import PromptValue
 from rules.texts import DEFAULT_SYSTEM_PROMPT
@@ -22,7 +22,9 @@ def system_prompt(name: str, folder: Path = FOLDER) -> Render:
     """Compile a template; a missing file is said in the log and stood in for by the default."""
     # Prompts are plain text for a model: escaping for HTML would change what it reads.
     environment = Environment(
-        loader=FileSystemLoader(folder), autoescape=False, keep_trailing_newline=True
+        loader=FileSystemLoader(folder),
+        autoescape=select_autoescape((), default=False),
+        keep_trailing_newline=True,
     )
     try:
         return environment.get_template(name).render

@@ -1,0 +1,268 @@
+"""The router: assigns, serves, mirrors and records exchanges. Knows no flow by name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from contract.flow import Request
+from contract.records import VERSION, FeedbackRecord
+from effects.exchange import Deadlines, Exchange
+from effects.tape import Budget, Tape
+from router.ledger import Ledger
+from router.qa_header import Forced, verify
+from router.recording import Header, serving_records, shadow_record
+from router.rollout import assign, shadowed
+from router.serving import Plan, Serving
+from router.shadow import Job, Shadows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import msgspec
+
+    from contract.flow import FlowSpec
+    from contract.ports import Effects
+    from contract.records import RunRecord
+    from router.driving import Drive
+    from router.flow_settings import FlowSettings
+    from router.recording import Price
+    from router.rollout import Assignment
+    from router.rollout import Stack as StackName
+    from router.settings import Settings
+    from router.stacks import Stack
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED = 100_000
+"""How many past exchanges feedback can still be joined to in the serving process."""
+
+
+class Captures(Protocol):
+    """Where finished exchanges go; taking one never waits."""
+
+    def offer(self, spec: FlowSpec, runs: list[RunRecord]) -> None:
+        """Take the lines of one exchange."""
+        ...
+
+    def feedback(self, record: FeedbackRecord) -> None:
+        """Take what a user thought."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a router is made of; the composition root builds them.
+
+    `live` makes the live ports for one request's body; `settings` gives those in force now.
+    """
+
+    specs: Mapping[str, FlowSpec]
+    stacks: Mapping[StackName, Stack]
+    live: Callable[[msgspec.Struct], Effects]
+    captures: Captures
+    settings: Callable[[], Settings]
+    qa_key: bytes = b""
+    price: Price = lambda _model, _usage: None
+    monotonic: Callable[[], float] = time.perf_counter
+    wall: Callable[[], float] = time.time
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One request in the router's hands, from its arrival until its records are written."""
+
+    exchange: str
+    spec: FlowSpec
+    serving: Serving
+    config: str
+    began: int
+    job: Job | None = None
+    runs: list[RunRecord] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the router has done since it started."""
+
+    requests: int = 0
+    fallbacks: int = 0
+    takeovers: int = 0
+    qa_ignored: int = 0
+    client_left: int = 0
+
+
+class Router:
+    """Hands requests to stacks and keeps the books."""
+
+    def __init__(self, parts: Parts) -> None:
+        settings = parts.settings()
+        self.parts = parts
+        self.ledger = Ledger()
+        self.counts = Counts()
+        self.draining = False
+        self._budget = Budget(settings.limits.total_bytes)
+        self._shadows = Shadows(self.ledger, settings.shadow.queue)
+        self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def shadows_waiting(self) -> int:
+        """How many exchanges wait for their shadow."""
+        return self._shadows.waiting
+
+    def begin(self, spec: FlowSpec, body: msgspec.Struct, qa_header: str | None) -> Ticket:
+        """Take a request: assign it, open its exchange and its ledger account."""
+        settings = self.parts.settings()
+        flow = settings.flows[spec.name]
+        key = spec.route_key(body, flow.route_key)
+        assignment = assign(flow, settings.rollout.salt, key, self._forced(qa_header, key))
+        plan = Plan(
+            spec=spec,
+            request=Request(body, flow.options),
+            assignment=assignment,
+            assigned=self.parts.stacks[assignment.stack],
+            fallback=self._fallback(flow, assignment),
+            stall_seconds=settings.limits.stall_seconds,
+        )
+        exchange_id = uuid.uuid4().hex
+        ticket = Ticket(
+            exchange=exchange_id,
+            spec=spec,
+            serving=Serving(plan, self._exchange(body, settings)),
+            config=settings.version,
+            began=int(self.parts.wall() * 1_000_000),
+        )
+        self.counts.requests += 1
+        self.ledger.begin(exchange_id, spec.name)
+        ticket.job = self._job(ticket, flow, settings)
+        return ticket
+
+    def opened(self, ticket: Ticket) -> None:
+        """The stream is about to go out: a shadow that tails may begin."""
+        job = ticket.job
+        if job is not None and self.parts.settings().shadow.mode == "tail":
+            self._shadows.tail(job)
+
+    def conclude(self, ticket: Ticket) -> None:
+        """Nothing more will be sent: end the exchange, mirror and record it, in the background."""
+        task = asyncio.get_running_loop().create_task(
+            self._conclude(ticket), name=f"conclude {ticket.exchange}"
+        )
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:  # noqa: ANN401
+        """Keep what a user thought, joined to the assigned stack where it is still known."""
+        assigned, served = self._remembered.get(exchange, (None, None))
+        self.parts.captures.feedback(
+            FeedbackRecord(
+                v=VERSION,
+                exchange=exchange,
+                score=score,
+                at=int(self.parts.wall() * 1_000_000),
+                comment=comment,
+                assigned=assigned,
+                served=served,
+            )
+        )
+
+    async def aclose(self, seconds: float) -> None:
+        """Finish what has begun, shadows included, within so many seconds."""
+        self.draining = True
+        if self._closing:
+            await asyncio.wait(set(self._closing), timeout=seconds)
+        await self._shadows.aclose(seconds)
+
+    def _forced(self, header: str | None, key: str) -> StackName | None:
+        if header is None:
+            return None
+        wish = verify(header, key, self.parts.qa_key, self.parts.wall())
+        if isinstance(wish, Forced):
+            return wish.stack
+        self.counts.qa_ignored += 1
+        log.warning("QA header ignored: %s", wish.why)
+        return None
+
+    def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
+        if assignment.stack == "graph":
+            return self.parts.stacks.get("legacy") if flow.langgraph_fallback else None
+        return self.parts.stacks.get("graph") if flow.fallback_to_graph else None
+
+    def _exchange(self, body: msgspec.Struct, settings: Settings) -> Exchange:
+        return Exchange(
+            self.parts.live(body),
+            Tape(limit=settings.limits.exchange_bytes, budget=self._budget),
+            deadlines=Deadlines(settings.limits.write_seconds),
+            monotonic=self.parts.monotonic,
+        )
+
+    def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:
+        if not shadowed(flow, settings.rollout.salt, ticket.exchange):
+            return None
+        assigned = ticket.serving.plan.assignment.stack
+        other = self.parts.stacks.get("legacy" if assigned == "graph" else "graph")
+        if other is None:
+            return None
+
+        def done(drive: Drive | None) -> None:
+            self._shadowed(ticket, drive)
+
+        return Job(ticket.exchange, ticket.serving, other, settings.shadow.seconds, done)
+
+    async def _conclude(self, ticket: Ticket) -> None:
+        serving = ticket.serving
+        try:
+            await serving.finish()
+        finally:
+            self._count(ticket)
+            if serving.drives:
+                ticket.runs = serving_records(self._header(ticket), serving, self.parts.price)
+            self._mirror(ticket)
+
+    def _mirror(self, ticket: Ticket) -> None:
+        """Settle the ledger, now or when the shadow has run; the capture follows."""
+        serving, job = ticket.serving, ticket.job
+        if job is None:
+            self.ledger.settle(ticket.exchange, "not_sampled")
+            self._write(ticket)
+        elif serving.left:
+            self._shadows.cancel(job, "client_left")
+        elif len(serving.drives) > 1:
+            self._shadows.cancel(job, "takeover" if serving.drive.sent else "fallback")
+        else:
+            self._shadows.offer(job)
+
+    def _shadowed(self, ticket: Ticket, drive: Drive | None) -> None:
+        if drive is not None:
+            header = self._header(ticket)
+            ticket.runs.append(shadow_record(header, ticket.serving, drive, self.parts.price))
+        self._write(ticket)
+
+    def _write(self, ticket: Ticket) -> None:
+        if ticket.runs:
+            self.parts.captures.offer(ticket.spec, ticket.runs)
+        ticket.serving.exchange.tape.free()
+
+    def _count(self, ticket: Ticket) -> None:
+        serving = ticket.serving
+        self.counts.client_left += serving.left
+        if len(serving.drives) > 1:
+            self.counts.takeovers += bool(serving.drive.sent)
+            self.counts.fallbacks += not serving.drive.sent
+        self._remembered[ticket.exchange] = (serving.plan.assigned.name, serving.served.name)
+        if len(self._remembered) > _REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def _header(self, ticket: Ticket) -> Header:
+        return Header(
+            exchange=ticket.exchange,
+            config=ticket.config,
+            began=ticket.began,
+            fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
+        )

@@ -1,0 +1,190 @@
+"""Driving a flow: one stack handling one request, in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import Context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from contract.errors import (
+    EffectFailed,
+    Fenced,
+    GrammarViolated,
+    Paused,
+    Refused,
+    TapeCut,
+    TapeMiss,
+)
+from contract.grammar import GrammarCheck
+from contract.records import ErrorRecord
+from effects.tape import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from contract.flow import Event, FlowSpec, Request
+    from contract.records import Outcome, Role
+    from effects.run import Run
+    from router.stacks import Stack
+
+log = logging.getLogger(__name__)
+
+Blame = Literal["nobody", "stack", "world"]
+"""Whose fault an ending is: only the stack's own failures are worth another stack's try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event, its bytes on the wire, and the stamp at which it was produced."""
+
+    at: int
+    data: bytes
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a drive ended."""
+
+    outcome: Outcome
+    blame: Blame = "nobody"
+    error: ErrorRecord | None = None
+    refusal: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be driven: a flow of a stack, for a request, in a role."""
+
+    spec: FlowSpec
+    stack: Stack
+    request: Request[Any, Any]
+    role: Role
+
+
+class Drive:
+    """Drives a flow to its end and keeps its frames; never closed from outside, only cancelled."""
+
+    def __init__(
+        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
+    ) -> None:
+        self.order = order
+        self.run = run
+        self.frames: list[Frame] = []
+        self.changed = Signal()
+        self.ending: Ending | None = None
+        self.sent = 0
+        self._stamp = stamp
+        self._check = GrammarCheck(order.spec.grammar) if strict else None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def spec(self) -> FlowSpec:
+        """The flow that is driven."""
+        return self.order.spec
+
+    @property
+    def role(self) -> Role:
+        """What the run is for."""
+        return self.order.role
+
+    @property
+    def stack(self) -> str:
+        """Name of the stack."""
+        return self.order.stack.name
+
+    def start(self) -> None:
+        """Start the flow in its own task, with a context of its own."""
+        self._task = asyncio.get_running_loop().create_task(
+            self._drive(), name=f"{self.role} {self.stack}", context=Context()
+        )
+
+    def finish(self, ending: Ending) -> None:
+        """Set how it ended; the first word counts."""
+        if self.ending is None:
+            self.ending = ending
+            self.changed.wake()
+
+    def dismiss(self, ending: Ending) -> None:
+        """Fence the run, end it as said and cancel its task, without waiting for it."""
+        self.run.fence()
+        self.finish(ending)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def gone(self, seconds: float) -> bool:
+        """Wait until the task has ended, at most so long; gives whether it has."""
+        if self._task is None:
+            return True
+        done, _ = await asyncio.wait({self._task}, timeout=seconds)
+        return bool(done)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the terminal frame has been produced."""
+        return bool(self.frames) and self._name(-1) in self.spec.grammar.terminal
+
+    def _name(self, index: int) -> str:
+        return self.spec.name_of(self.frames[index].event)
+
+    async def _drive(self) -> None:
+        # `Ending` for whatever happens: a drive reports, it never raises.
+        try:
+            await self._produce()
+        except asyncio.CancelledError:
+            self.finish(Ending("cancelled"))
+            raise
+        except Exception as error:  # noqa: BLE001 - a stack may raise anything
+            self.finish(self._ending_of(error))
+        else:
+            self.finish(self._natural_ending())
+
+    async def _produce(self) -> None:
+        order = self.order
+        flow = order.stack.flows[order.spec.name]
+        events = cast("AsyncGenerator[Event, None]", flow(order.request, self.run.effects()))
+        try:
+            async for event in events:
+                self._accept(event)
+        finally:
+            await events.aclose()
+
+    def _accept(self, event: Event) -> None:
+        spec = self.spec
+        self.run.touch()
+        if self._check is not None:
+            self._check.event(spec.name_of(event), spec.text_of(event))
+        if not self.run.fenced:
+            self.frames.append(Frame(self._stamp(), spec.encode(event), event))
+            self.changed.wake()
+
+    def _natural_ending(self) -> Ending:
+        if not self.complete:
+            return Ending("truncated", "stack", ErrorRecord("truncated"))
+        failures = self.spec.dialect.failures
+        if any(self.spec.name_of(frame.event) in failures for frame in self.frames):
+            fault = self.run.fault
+            return Ending("failed", "world", ErrorRecord(fault.code if fault else "reported"))
+        return Ending("completed")
+
+    def _ending_of(self, error: Exception) -> Ending:
+        match error:
+            case Refused() if not self.frames:
+                ending = Ending("refused", error=ErrorRecord(error.code), refusal=error)
+            case Paused():
+                ending = Ending("paused")
+            case TapeCut() | Fenced():
+                ending = Ending("cancelled")
+            case EffectFailed():
+                ending = Ending("failed", "world", ErrorRecord(error.fault.code))
+            case TapeMiss():
+                ending = Ending("failed", "stack", ErrorRecord(error.code, "TapeMiss"))
+            case GrammarViolated():
+                log.error("%s %s: %s", self.stack, self.spec.name, error)
+                ending = Ending("failed", "stack", ErrorRecord("grammar", error.got))
+            case _:
+                log.error("%s %s crashed", self.stack, self.spec.name, exc_info=error)
+                ending = Ending("failed", "stack", ErrorRecord("crash", type(error).__name__))
+        return ending

@@ -1,0 +1,164 @@
+"""A flow's endpoint: plain ASGI, because a framework's layers cost more than the whole route."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.errors import Refused
+from router.problems import Problem
+from router.qa_header import HEADER as QA_HEADER
+from router.serving import Unserved
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
+
+    from contract.flow import FlowSpec
+    from router.dispatch import Router, Ticket
+
+log = logging.getLogger(__name__)
+
+_QA = QA_HEADER.encode()
+
+
+class FlowEndpoint:
+    """Serves one flow over HTTP."""
+
+    def __init__(self, router: Router, spec: FlowSpec) -> None:
+        self._router = router
+        self._spec = spec
+        self._decoder = msgspec.json.Decoder(spec.request)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            ticket = await self._take(scope, receive)
+        except Problem as problem:
+            await send_problem(send, problem)
+            return
+        watcher = asyncio.get_running_loop().create_task(_watch(receive, ticket))
+        try:
+            await self._serve(ticket, send)
+        except BaseException:
+            # Also when the server gives this task up: the exchange must not outlive its reader.
+            ticket.serving.leave()
+            raise
+        finally:
+            watcher.cancel()
+            self._router.conclude(ticket)
+
+    async def _take(self, scope: Scope, receive: Receive) -> Ticket:
+        if self._router.draining:
+            raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
+        settings = self._router.parts.settings()
+        body = await read_body(scope, receive, settings.server.max_body_bytes)
+        return self._router.begin(self._spec, decode(self._decoder, body), _qa_header(scope))
+
+    async def _serve(self, ticket: Ticket, send: Send) -> None:
+        serving = ticket.serving
+        self._router.opened(ticket)
+        try:
+            await serving.open()
+        except Refused as refused:
+            problem = Problem(refused.status, refused.code, refused.detail)
+            await send_problem(send, problem, _proof(ticket))
+            return
+        except Unserved as unserved:
+            if not serving.left:
+                problem = Problem(unserved.status, unserved.code)
+                await send_problem(send, problem, _proof(ticket))
+            return
+        await send(_start(ticket))
+        async for frame in serving.frames():
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            if serving.left:
+                return
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """Read a request's body; raises `Problem` 413 beyond `limit` bytes."""
+    declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Problem(400, "incomplete_body", "the connection ended inside the body")
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "body_too_large", f"at most {limit} bytes are taken")
+
+
+def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN401
+    """Decode a body; raises `Problem` 400 or 422 that says what is wrong, and where."""
+    if not body:
+        raise Problem(400, "empty_body", "a JSON object is due")
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid_request", str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(400, "not_json", "the body is not JSON in UTF-8") from error
+
+
+async def send_problem(
+    send: Send, problem: Problem, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    """Answer with a problem."""
+    body = problem.body()
+    all_headers = [
+        *problem.headers(),
+        (b"content-length", str(len(body)).encode()),
+        *(headers or ()),
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _start(ticket: Ticket) -> Message:
+    headers = [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        # Proxies such as nginx hold streams back unless told not to.
+        (b"x-accel-buffering", b"no"),
+        *_proof(ticket),
+    ]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+def _proof(ticket: Ticket) -> list[tuple[bytes, bytes]]:
+    """Say which exchange this is, who was assigned and who serves."""
+    serving = ticket.serving
+    served = f"{serving.served.name} {serving.served.fingerprint}"
+    return [
+        (b"x-cutover-exchange", ticket.exchange.encode()),
+        (b"x-cutover-assigned", serving.plan.assigned.name.encode()),
+        (b"x-cutover-served", served.encode()),
+    ]
+
+
+def _qa_header(scope: Scope) -> str | None:
+    value = next((v for k, v in scope["headers"] if k == _QA), None)
+    return None if value is None else value.decode("latin-1")
+
+
+async def _watch(receive: Receive, ticket: Ticket) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            ticket.serving.leave()
+            return

@@ -1,0 +1,55 @@
+"""The shadow ledger: every eligible request ends in exactly one state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from contract.errors import CutoverError
+
+State = Literal["not_sampled", "dropped", "cancelled", "failed", "compared"]
+
+
+class AlreadySettled(CutoverError):
+    """A request was to be settled twice, or was never opened."""
+
+    def __init__(self, exchange: str) -> None:
+        super().__init__(f"exchange {exchange!r} is not open in the ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A state with its reason; `compared` has `equal` or `different` as its reason."""
+
+    flow: str
+    state: State
+    reason: str = ""
+
+
+class Ledger:
+    """Counts where the shadow of each request ended."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Line] = Counter()
+        self._open: dict[str, str] = {}
+
+    @property
+    def open(self) -> int:
+        """How many requests have not been settled yet."""
+        return len(self._open)
+
+    def begin(self, exchange: str, flow: str) -> None:
+        """Open the account of a request."""
+        self._open[exchange] = flow
+
+    def settle(self, exchange: str, state: State, reason: str = "") -> None:
+        """Close it; raises `AlreadySettled` when it is not open."""
+        flow = self._open.pop(exchange, None)
+        if flow is None:
+            raise AlreadySettled(exchange)
+        self.counts[Line(flow, state, reason)] += 1
+
+    def total(self, state: State | None = None) -> int:
+        """How many requests ended in a state, or at all."""
+        return sum(n for line, n in self.counts.items() if state in {None, line.state})

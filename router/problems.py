@@ -1,0 +1,38 @@
+"""Refusals and failures before the first frame, as `application/problem+json` (RFC 9457)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from contract.errors import CutoverError
+
+CONTENT_TYPE = b"application/problem+json"
+
+
+class Problem(CutoverError):
+    """What a client is told; never an exception's text."""
+
+    def __init__(self, status: int, code: str, detail: str = "", retry_after: int = 0) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.retry_after = retry_after
+
+    def body(self) -> bytes:
+        """Encode what goes over the wire."""
+        return msgspec.json.encode(_Body(self.code, self.status, self.detail or None))
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Give the headers that belong to it."""
+        headers = [(b"content-type", CONTENT_TYPE)]
+        if self.retry_after:
+            headers.append((b"retry-after", str(self.retry_after).encode()))
+        return headers
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    title: str
+    status: int
+    detail: str | None = None
+    type: str = "about:blank"

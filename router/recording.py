@@ -1,0 +1,123 @@
+"""Writing down what happened: from drives to run records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract import operations as ops
+from contract.model import Usage
+from contract.records import VERSION, ModelUse, RequestRecord, RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contract.records import EntryRecord
+    from effects.tape import Entry, Tape
+    from router.driving import Drive
+    from router.serving import Serving
+
+    Price = Callable[[str, Usage], float | None]
+    """Cost of a call: model id and usage to money, None where no price is configured."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Asked(msgspec.Struct):
+    """The one field of a model call that names its price."""
+
+    model_id: str
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What every line of an exchange begins with."""
+
+    exchange: str
+    config: str
+    began: int
+    fingerprints: dict[str, str]
+
+
+def serving_records(header: Header, serving: Serving, price: Price) -> list[RunRecord]:
+    """Write down the serving run, and the fallback's if there was one."""
+    return [_record(header, serving, drive, price) for drive in serving.drives]
+
+
+def shadow_record(header: Header, serving: Serving, drive: Drive, price: Price) -> RunRecord:
+    """Write down a shadow run."""
+    return _record(header, serving, drive, price)
+
+
+def _record(header: Header, serving: Serving, drive: Drive, price: Price) -> RunRecord:
+    plan, ending = serving.plan, drive.ending
+    first = drive.role == "serving"
+    models = _models(drive)
+    return RunRecord(
+        v=VERSION,
+        exchange=header.exchange,
+        flow=plan.spec.name,
+        role=drive.role,
+        stack=drive.stack,
+        assigned=plan.assigned.name,
+        served=serving.served.name,
+        reason=serving.reason or plan.assignment.why,
+        bucket=plan.assignment.bucket,
+        config=header.config,
+        code=header.fingerprints[drive.stack],
+        began=header.began,
+        request=_request(serving) if first else None,
+        frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
+        outcome=ending.outcome if ending else "truncated",
+        error=ending.error if ending else None,
+        tape=_tape(serving.exchange.tape) if first else None,
+        plays=tuple(play.record() for play in drive.run.plays),
+        nodes=drive.run.trace.spent,
+        models=tuple(use for use, _ in models),
+        cost=_cost(models, price) if first else None,
+        lost_us=serving.lost_us if drive.role != "shadow" else 0,
+        sent=drive.sent,
+    )
+
+
+def _request(serving: Serving) -> RequestRecord:
+    request = serving.plan.request
+    return RequestRecord(
+        msgspec.Raw(_encoder.encode(request.body)), msgspec.Raw(_encoder.encode(request.options))
+    )
+
+
+def _tape(tape: Tape) -> tuple[EntryRecord, ...] | None:
+    # An overflowed tape has dropped items: no record is better than half of one.
+    return None if tape.overflowed else tape.record()
+
+
+def _models(drive: Drive) -> list[tuple[ModelUse, str]]:
+    """Give the account of each model call of a run, with the id it was asked by."""
+    return [
+        (_use(play.entry), _asked.decode(play.args).model_id)
+        for play in drive.run.plays
+        if play.operation is ops.MODEL_STREAM and play.entry is not None
+    ]
+
+
+def _use(entry: Entry) -> ModelUse:
+    model = finish = ""
+    usage: Usage | None = None
+    for chunk in entry.items:
+        if chunk is not None:
+            model = chunk.model or model
+            finish = chunk.finish or finish
+            usage = chunk.usage or usage
+    return ModelUse(model, finish, usage)
+
+
+def _cost(models: list[tuple[ModelUse, str]], price: Price) -> float | None:
+    costs = [price(asked, use.usage) for use, asked in models if use.usage is not None]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None

@@ -1,0 +1,235 @@
+"""Serving one exchange: fallback before the commit point, takeover after it.
+
+The frames a client gets are those of the assigned stack or, once that has failed, of the other
+stack on the same tape, with the frames already sent checked and skipped. Nothing is sent twice,
+nothing is cut off silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from contract.errors import CutoverError
+from contract.records import ErrorRecord
+from contract.sse import comment
+from effects.run import Run
+from router.driving import Drive, Ending, Frame, Order
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from contract.flow import Event, FlowSpec, Request
+    from contract.records import Role
+    from effects.exchange import Exchange
+    from router.rollout import Assignment
+    from router.stacks import Stack
+
+log = logging.getLogger(__name__)
+
+_LEFT = Ending("cancelled", "nobody", ErrorRecord("client_left"))
+_STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
+_MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
+_LINGERED = Ending("completed", "nobody", ErrorRecord("lingered"))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who serves an exchange, who may stand in, and how long a stack may owe a sign of life."""
+
+    spec: FlowSpec
+    request: Request[Any, Any]
+    assignment: Assignment
+    assigned: Stack
+    fallback: Stack | None
+    stall_seconds: float
+
+
+class Unserved(CutoverError):
+    """Nothing was sent, and nobody could serve."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"not served: {code}")
+        self.status = status
+        self.code = code
+
+
+class Serving:
+    """One exchange on its way to the client."""
+
+    def __init__(self, plan: Plan, exchange: Exchange) -> None:
+        self.plan = plan
+        self.exchange = exchange
+        self.drives: list[Drive] = []
+        self.reason = ""
+        self.lost_us = 0
+        self.left = False
+        self._sent: list[bytes] = []
+        self._last: Event | None = None
+        self._failed_at: int | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    @property
+    def drive(self) -> Drive:
+        """The drive that serves now."""
+        return self.drives[-1]
+
+    @property
+    def served(self) -> Stack:
+        """The stack whose frames the client gets."""
+        stand_in = self.plan.fallback
+        return stand_in if stand_in and len(self.drives) > 1 else self.plan.assigned
+
+    @property
+    def committed(self) -> bool:
+        """Whether the first frame has gone to the client: from here on only a takeover helps."""
+        return bool(self._sent)
+
+    async def open(self) -> None:
+        """Start, and wait for the first frame.
+
+        Raises `Refused` when the flow turns the request down, `Unserved` when nobody can serve.
+        """
+        self._start(self.plan.assigned, "serving")
+        while not self.drive.frames:
+            ending = self.drive.ending
+            if ending is None:
+                await self.drive.changed.wait()
+            elif ending.refusal is not None:
+                raise ending.refusal
+            elif not self._replace(ending):
+                raise _unserved(ending)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Yield what goes to the client, to the terminal frame; `open` comes first."""
+        while True:
+            drive = self.drive
+            ending = None
+            async for position, frame in _produced(drive):
+                if position < len(self._sent):
+                    if self._sent[position] != _digest(frame.data):
+                        ending = _MISMATCH
+                        break
+                    continue
+                if drive.role == "fallback" and drive.sent and position == drive.sent:
+                    yield self._served_by()
+                self._commit(frame)
+                yield frame.data
+                if self.left or self._name(frame) in self.plan.spec.grammar.terminal:
+                    return
+            ending = ending or drive.ending
+            if ending is None or ending.outcome == "cancelled" or self.left:
+                return
+            if not self._replace(ending):
+                for frame in self._closing(ending):
+                    yield frame.data
+                return
+
+    def leave(self) -> None:
+        """The client has gone: nothing it has not got will be sent."""
+        self.left = True
+        if self.drives and not self.drive.complete:
+            self.drive.dismiss(_LEFT)
+
+    async def finish(self) -> None:
+        """Let the stacks end, then the exchange; call it once nothing more is sent."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self.left and not self.drive.complete:
+            await self.exchange.abandon()
+        elif not await self.drive.gone(self.plan.stall_seconds):
+            self.drive.dismiss(_LINGERED)
+        for drive in self.drives:
+            if not await drive.gone(1.0):
+                log.error("%s %s does not end; it is left behind", drive.role, drive.stack)
+        await self.exchange.close()
+
+    def _start(self, stack: Stack, role: Role) -> None:
+        order = Order(self.plan.spec, stack, self.plan.request, role)
+        run = Run(self.exchange, f"{role} {stack.name}")
+        drive = Drive(order, run, self.exchange.stamp)
+        drive.sent = len(self._sent)
+        self.drives.append(drive)
+        drive.start()
+        if self._watch is None:
+            self._look()
+
+    def _replace(self, ending: Ending) -> bool:
+        """Fence the failed run and start its successor; False when there is none."""
+        failed, stand_in = self.drive, self.plan.fallback
+        failed.dismiss(ending)
+        if ending.blame != "stack" or stand_in is None or len(self.drives) > 1:
+            return False
+        if self.exchange.tape.overflowed or self.left:
+            return False
+        self.reason = ending.error.code if ending.error else ending.outcome
+        self._failed_at = failed.run.touched
+        log.warning("%s takes over from %s: %s", stand_in.name, failed.stack, self.reason)
+        self._start(stand_in, "fallback")
+        return True
+
+    def _commit(self, frame: Frame) -> None:
+        self._sent.append(_digest(frame.data))
+        self._last = frame.event
+        if self._failed_at is not None:
+            self.lost_us = self.exchange.stamp() - self._failed_at
+            self._failed_at = None
+
+    def _served_by(self) -> bytes:
+        return comment(f"served-by {self.served.name} {self.served.fingerprint}")
+
+    def _closing(self, ending: Ending) -> list[Frame]:
+        """Build the frames that end the stream without a successor, and keep them on record."""
+        spec, options = self.plan.spec, self.plan.request.options
+        stamp = self.exchange.stamp()
+        if ending.outcome == "paused":
+            events = spec.suspended(options, self._last)
+        else:
+            code = ending.error.code if ending.error and ending.blame == "world" else "internal"
+            events = spec.failure(options, code, self._last)
+        frames = [Frame(stamp, spec.encode(event), event) for event in events]
+        if ending is not _MISMATCH:
+            self.drive.frames[len(self._sent) :] = frames
+        return frames
+
+    def _name(self, frame: Frame) -> str:
+        return self.plan.spec.name_of(frame.event)
+
+    def _look(self) -> None:
+        """Look whether the stack owes a sign of life for too long; look again when it could."""
+        drive, limit = self.drive, round(self.plan.stall_seconds * 1_000_000)
+        if drive.complete:
+            return
+        owes = drive.run.owes_since()
+        idle = 0 if owes is None else self.exchange.stamp() - owes
+        if idle >= limit:
+            drive.finish(_STALLED)
+        wait = limit if idle >= limit else limit - idle
+        self._watch = asyncio.get_running_loop().call_later(
+            max(wait, 1_000) / 1_000_000, self._look
+        )
+
+
+async def _produced(drive: Drive) -> AsyncIterator[tuple[int, Frame]]:
+    """Yield a drive's frames as they come, until it has ended and all are out."""
+    position = 0
+    while True:
+        while position < len(drive.frames):
+            yield position, drive.frames[position]
+            position += 1
+        if drive.ending is not None:
+            return
+        await drive.changed.wait()
+
+
+def _digest(frame: bytes) -> bytes:
+    return blake2b(frame, digest_size=8).digest()
+
+
+def _unserved(ending: Ending) -> Unserved:
+    if ending.blame == "world" and ending.error is not None:
+        return Unserved(503, ending.error.code)
+    return Unserved(500, "internal")

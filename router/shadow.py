@@ -1,0 +1,164 @@
+"""The shadow: the stack that does not serve runs on the tape of the one that does.
+
+Never in the user's way: a bounded queue, one run at a time, dropped rather than waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from contract.records import ErrorRecord
+from effects.run import Run
+from router.driving import Drive, Ending, Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from router.ledger import Ledger, State
+    from router.serving import Serving
+    from router.stacks import Stack
+
+log = logging.getLogger(__name__)
+
+_HUNG = Ending("timeout", "stack", ErrorRecord("shadow_timeout"))
+_EVICTED = Ending("cancelled", "nobody", ErrorRecord("evicted"))
+
+
+@dataclass(slots=True)
+class Job:
+    """One exchange to be shadowed, and who is told of the finished run (None: there is none)."""
+
+    exchange: str
+    serving: Serving
+    stack: Stack
+    seconds: float
+    done: Callable[[Drive | None], None]
+    drive: Drive | None = None
+
+
+class Shadows:
+    """Runs shadows one by one; settles each in the ledger exactly once."""
+
+    def __init__(self, ledger: Ledger, size: int) -> None:
+        self._ledger = ledger
+        self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
+        self._worker: asyncio.Task[None] | None = None
+        self._tailing: Job | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many exchanges wait for their shadow."""
+        return self._queue.qsize()
+
+    def tail(self, job: Job) -> bool:
+        """Start a shadow beside the serving run; False when another one is running."""
+        if self._tailing is not None or self._closed:
+            return False
+        self._tailing = job
+        self._start(job)
+        return True
+
+    def offer(self, job: Job) -> None:
+        """Take a finished exchange; drops it when too many wait."""
+        tape = job.serving.exchange.tape
+        if tape.overflowed:
+            self._settle(job, "dropped", "size")
+        elif self._closed:
+            self._settle(job, "dropped", "stopping")
+        elif job is self._tailing:
+            self._enqueue(job)
+        elif self._queue.full():
+            self._settle(job, "dropped", "queue_full")
+        else:
+            self._enqueue(job)
+
+    def cancel(self, job: Job, reason: str) -> None:
+        """Give an exchange's shadow up, running or not."""
+        if job.drive is not None:
+            job.drive.dismiss(_EVICTED)
+        self._settle(job, "cancelled", reason)
+
+    async def aclose(self, seconds: float) -> None:
+        """Finish what waits, for so long; the rest is dropped."""
+        self._closed = True
+        if self._worker is not None:
+            await asyncio.wait({self._worker}, timeout=seconds)
+            self._worker.cancel()
+            await asyncio.wait({self._worker})
+        while not self._queue.empty():
+            self._settle(self._queue.get_nowait(), "dropped", "stopping")
+
+    def _enqueue(self, job: Job) -> None:
+        try:
+            self._queue.put_nowait(job)
+        except asyncio.QueueFull:
+            self.cancel(job, "queue_full")
+            return
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.get_running_loop().create_task(self._work(), name="shadows")
+
+    async def _work(self) -> None:
+        """Run what waits, then end: an idle router has no shadow task."""
+        while not self._queue.empty():
+            job = self._queue.get_nowait()
+            try:
+                await self._run(job)
+            except asyncio.CancelledError:
+                self._drop(job)
+                raise
+            except Exception:
+                log.exception("shadow of %s failed", job.exchange)
+                self._settle(job, "failed", "harness")
+
+    def _drop(self, job: Job) -> None:
+        if job.drive is not None:
+            job.drive.dismiss(_EVICTED)
+        self._settle(job, "dropped", "stopping")
+
+    async def _run(self, job: Job) -> None:
+        if job.drive is None:
+            self._start(job)
+        drive = job.drive
+        if drive is None:  # pragma: no cover - `_start` has just set it
+            return
+        if not await drive.gone(job.seconds):
+            drive.dismiss(_HUNG)
+            await drive.gone(1.0)
+        self._settle(job, "compared", "equal" if _equal(job) else "different")
+
+    def _start(self, job: Job) -> None:
+        exchange, plan = job.serving.exchange, job.serving.plan
+        run = Run(exchange, f"shadow {job.stack.name}", "nearest")
+        order = Order(plan.spec, job.stack, plan.request, "shadow")
+        # Not strict: what a candidate does wrong is to be seen whole, not cut off.
+        job.drive = Drive(order, run, exchange.stamp, strict=False)
+        job.drive.start()
+
+    def _settle(self, job: Job, state: State, reason: str) -> None:
+        if self._tailing is job:
+            self._tailing = None
+        self._ledger.settle(job.exchange, state, reason)
+        compared = state == "compared"
+        job.done(job.drive if compared else None)
+
+
+def _equal(job: Job) -> bool:
+    """Whether bytes and calls are the same; what differs is found out offline."""
+    served, shadow = job.serving.drive, job.drive
+    if shadow is None or served.ending is None or shadow.ending is None:
+        return False
+    entries = {play.entry.seq for play in shadow.run.plays if play.entry is not None}
+    return (
+        _bytes(served) == _bytes(shadow)
+        and served.ending.outcome == shadow.ending.outcome
+        and all(play.how == "exact" for play in shadow.run.plays)
+        and len(entries) == len(job.serving.exchange.tape.entries)
+    )
+
+
+def _bytes(drive: Drive) -> list[bytes]:
+    return [frame.data for frame in drive.frames]
