@@ -56,7 +56,8 @@ def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> A
     """Decide the answer; reasoning comes first and counts against the request's limit."""
     question = request.question
     language = language_of(question)
-    thought = prose.reasoning(digest, language, topic_of(question, language), profile.reasoning)
+    topic = topic_of(question, language) if profile.reasoning else ""
+    thought = prose.reasoning(digest, language, topic, profile.reasoning)
     said = _said(request, digest, profile, language)
     limit = request.max_completion_tokens or request.max_tokens
     return _limited(msgspec.structs.replace(said, reasoning=tuple(thought)), limit)

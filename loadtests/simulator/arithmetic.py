@@ -27,6 +27,7 @@ ASKED = re.compile(
 )
 OPERATORS = {"plus": "+", "add": "+", "加": "+", "minus": "-", "subtract": "-", "减": "-"}
 OPERATORS |= {"times": "*", "mult": "*", "乘": "*", "divi": "/", "除": "/"}
+PADDED = re.compile(r"(?<![\d.])0\d")  # as phone and order numbers have it
 SIGNS = str.maketrans({"×": "*", "÷": "/", "x": "*", ",": None})
 PREVIOUS = "{previous}"
 
@@ -70,7 +71,7 @@ def _symbolic(match: re.Match[str]) -> str:
 
 def _meant(text: str, start: int, sum_: str) -> bool:
     """Tell a sum from a date, a phone number, a score and a template's braces."""
-    if text[max(0, start - 2) : start].strip() == "{{":
+    if text[max(0, start - 2) : start] == "{{" or PADDED.search(sum_):
         return False
     if any(sign in sum_ for sign in "+*(") or re.search(r"\s[-/]\s", sum_):
         return True

@@ -1,6 +1,5 @@
 """A connection that can be cut, and that knows when it was lost."""
 
-import asyncio
 import time
 from typing import Protocol
 
@@ -49,5 +48,3 @@ class Connection(HttpToolsProtocol):
     def _given_up(self) -> None:
         # Otherwise uvicorn takes the unfinished answer for a mistake and answers 500.
         self.cycle.disconnected = True
-        if isinstance(self.transport, asyncio.Transport):
-            self._unset_keepalive_if_required()

@@ -1,5 +1,6 @@
 """What the simulator was asked and what became of it: the ground truth of a load run."""
 
+import asyncio
 import time
 from collections import Counter, OrderedDict, deque
 from typing import Literal
@@ -41,6 +42,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._number = 0
+        self._changed = asyncio.Event()
         self.reset()
 
     def reset(self) -> None:
@@ -62,6 +64,7 @@ class Ledger:
         if len(self._digests) > KEPT:
             self._digests.popitem(last=False)
         self._records.append(record)
+        self._changed.set()
         return record
 
     def close(self, record: Record, end: End, lost_ns: int = 0) -> None:
@@ -72,6 +75,7 @@ class Ledger:
             return
         self._ends[end] += 1
         self._chunks += record.chunks
+        self._changed.set()
         if end == "cancelled":
             record.noticed_us = max(0, (record.ended_ns - lost_ns) // 1000)
             self._noticed.append(record.noticed_us)
@@ -95,6 +99,12 @@ class Ledger:
             "by_digest": self._digests,
             "noticed_us": list(self._noticed),
         }
+
+    async def until(self, key: str, count: int) -> None:
+        """Wait until one of the counts (`in_flight`, `cancelled`, …) has reached a number."""
+        while self.counts()[key] != count:
+            self._changed.clear()
+            await self._changed.wait()
 
     def page(self, since: int) -> dict[str, object]:
         """Up to 1 000 records from number `since` on, and the number to go on from."""

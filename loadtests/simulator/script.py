@@ -11,7 +11,7 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 JSON = b"application/json"
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     """Bytes due `due_us` microseconds after the request; `count` events are in them."""
 
     due_us: int
