@@ -6,6 +6,7 @@ from typing import Literal
 Language = Literal["zh", "en"]
 CHINESE = re.compile(r"[\u3400-\u9fff]")
 CHINESE_RUN = re.compile(r"[\u3400-\u9fff]{2,}")
+ANY_WORD = re.compile(r"[A-Za-z]+")
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]{3,}")
 ENGLISH_TOKEN = re.compile(r"[A-Za-z'-]+|\s|[^\sA-Za-z'-]+")
 # Asking, pointing and joining words; what is left between them is what the question is about.
@@ -24,14 +25,12 @@ your you're it's don't i've i'm can't doesn't isn't explain
 ENGLISH_FILLER = frozenset(ENGLISH_FILLERS.split())
 TOPIC_CHARACTERS = 10
 TOPIC_WORDS = 3
-PER_CHARACTER = 2
 
 
 def language_of(text: str) -> Language:
-    """Chinese when Chinese characters outweigh Latin words, otherwise English."""
-    return (
-        "zh" if PER_CHARACTER * len(CHINESE.findall(text)) >= len(WORD.findall(text)) + 1 else "en"
-    )
+    """Chinese when there are at least as many Chinese characters as words, otherwise English."""
+    characters = len(CHINESE.findall(text))
+    return "zh" if characters and characters >= len(ANY_WORD.findall(text)) else "en"
 
 
 def topic_of(text: str, language: Language) -> str:

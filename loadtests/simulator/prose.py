@@ -53,9 +53,10 @@ BANK = _load()
 def plain(digest: bytes, language: Language, topic: str, tokens: int) -> list[str]:
     """An answer of exactly `tokens` tokens; with 0, of whole sentences, about 40 to 60 tokens."""
     wanted = tokens or SHORTEST + draw(digest, "length", SPREAD)
-    opening = pick(digest, "opening", BANK[language].opening)
-    flourish = _flourish(digest, BANK[language])
-    text = opening.replace("{topic}", topic or BANK[language].without_topic)
+    phrases = BANK[language]
+    opening = pick(digest, "opening", phrases.opening) if topic else phrases.without_topic
+    flourish = _flourish(digest, phrases)
+    text = opening.replace("{topic}", topic)
     body = sentences(digest, language, wanted - count(text) - _length(flourish))
     answer = pieces(text + body + flourish)
     return answer[:tokens] if tokens else answer
@@ -88,7 +89,7 @@ def reasoning(digest: bytes, language: Language, topic: str, tokens: int) -> lis
     first, *rest = BANK[language].reasoning
     order = [first, *shuffled(digest, "reasoning", rest)]
     text = "".join(islice(cycle(order), tokens // 4 + 1))
-    return pieces(text.replace("{topic}", topic or BANK[language].without_topic))[:tokens]
+    return pieces(text.replace("{topic}", topic or "…"))[:tokens]
 
 
 # Only texts of the bank come here: the same few, over and over.

@@ -27,7 +27,7 @@ NEXT_ROUND = re.compile(
 )
 TIME = re.compile(
     r"what(?:'s| is) the (?:current |local )?(?:time|date)|what time is it|current time"
-    r"|what day is (?:it|today)|today's date|几点"
+    r"|what day is (?:it|today)|today's date|现在[^，。？\n]{0,4}几点|几点[了钟]"
     r"|现在[^，。？\n]{0,6}时间|当前时间|今天是?(?:几号|星期几|周几)",
     re.IGNORECASE,
 )

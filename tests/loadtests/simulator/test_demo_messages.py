@@ -1,0 +1,68 @@
+"""The messages of the demo: enough of every kind that there is something to see."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loadtests.simulator import Profile, plan
+from loadtests.simulator.language import language_of
+from loadtests.simulator.tasks import rounds
+from tests.loadtests.simulator.asking import ALL, asked, finish
+
+FILE = Path(__file__).resolve().parents[3] / "cutover" / "demo_messages.jsonl"
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of the file."""
+
+    message_id: str
+    chat_id: str
+    user_name: str | None
+    content: str
+    note: str
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[Message]:
+    """Read all of them."""
+    lines = FILE.read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Message) for line in lines]
+
+
+def test_there_are_enough_and_each_is_its_own(messages: list[Message]) -> None:
+    """At least 66, half of them Chinese, some in conversations, some long."""
+    assert len(messages) >= 66
+    assert len({message.message_id for message in messages}) == len(messages)
+    chinese = [message for message in messages if language_of(message.content) == "zh"]
+    assert 0.4 <= len(chinese) / len(messages) <= 0.6
+    chats = Counter(message.chat_id for message in messages)
+    assert sum(1 for turns in chats.values() if turns >= 3) >= 3
+    assert sum(1 for message in messages if len(message.content) > 1500) >= 3
+
+
+def test_every_ending_and_every_kind_of_tool_use_is_seen(messages: list[Message]) -> None:
+    """As the simulated provider answers them."""
+    ends = Counter(finish(plan(asked(it.content, offer=ALL), Profile())) for it in messages)
+    assert ends["content_filter"] >= 2
+    assert ends["length"] >= 2
+    assert ends["stop"] >= 30
+    asked_for = [rounds(message.content, ALL) for message in messages]
+    assert sum(1 for stages in asked_for if len(stages) > 1) >= 4
+    assert sum(1 for stages in asked_for if stages and len(stages[0]) > 1) >= 4
+    assert sum(1 for stages in asked_for if [len(stage) for stage in stages] == [1]) >= 8
+
+
+@pytest.mark.parametrize("sign", ["{{7*7}}", "<&>", "```", '{"', "@example.", "555", "🍷"])
+def test_awkward_signs_are_among_them(messages: list[Message], sign: str) -> None:
+    """Templates, markup, code, JSON, personal data, emoji."""
+    assert any(sign in message.content for message in messages)
+
+
+def test_people_in_them_are_invented(messages: list[Message]) -> None:
+    """Addresses belong to domains kept for examples."""
+    found = [hit for it in messages for hit in re.findall(r"@[\w.]+", it.content)]
+    assert found
+    assert all(re.fullmatch(r"@example\.(com|org|net)[.,]?", hit) for hit in found)
