@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from contract.faults import Fault
 from contract.model import Usage
+
+if TYPE_CHECKING:
+    RawIfAny = msgspec.Raw | None
+else:
+    # msgspec writes `Raw | None` but cannot read it back: the field is Raw, or left out.
+    RawIfAny = msgspec.Raw
 
 VERSION = 1
 
@@ -50,7 +56,7 @@ class PlayRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     how: How
     at: int = 0
     entry: int | None = None
-    args: msgspec.Raw | None = None
+    args: RawIfAny = None
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
