@@ -1,0 +1,200 @@
+"""Causes: one cause is one finding; what follows from another finding says after which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from compare.findings import (
+    CallExtra,
+    CallSkipped,
+    EffectFinding,
+    Finding,
+    FrameAdded,
+    FrameDropped,
+    FrameFinding,
+    GrammarBroken,
+    OutcomeFinding,
+    ParameterChanged,
+    PromptChanged,
+    TextChanged,
+    TextFinding,
+    TextLate,
+    ToolAdded,
+    ToolDropped,
+    WriteChanged,
+    signature_of,
+)
+
+if TYPE_CHECKING:
+    from compare.events import Stream
+    from compare.pairs import Pair
+
+F = TypeVar("F", bound=Finding)
+COMPLETED = "completed"
+# Codes a run's error can have: a frame behind the terminal one counts as a stream without an end.
+_ENDED_BY_GRAMMAR = frozenset({"grammar", "truncated"})
+_UNANSWERED = "tape_miss"
+
+
+@dataclass(slots=True)
+class Case:
+    """Everything found between two runs, layer by layer."""
+
+    pair: Pair
+    legacy: Stream
+    graph: Stream
+    same_tape: bool
+    outcome: list[OutcomeFinding] = field(default_factory=list)
+    grammar: list[GrammarBroken] = field(default_factory=list)
+    frames: list[FrameFinding] = field(default_factory=list)
+    text: list[TextFinding] = field(default_factory=list)
+    effects: list[EffectFinding] = field(default_factory=list)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, outside in."""
+        return (*self.outcome, *self.grammar, *self.frames, *self.text, *self.effects)
+
+
+def settle(case: Case) -> tuple[Finding, ...]:
+    """Mark what follows from what; rules in the order in which causes reach outwards."""
+    case.outcome = [_mark(f, _why_ended(case)) for f in case.outcome]
+    case.frames = [_mark(f, _why_frame(case, f)) for f in case.frames]
+    case.grammar = [_mark(f, _why_grammar(case, f)) for f in case.grammar]
+    case.text = [_mark(f, _why_text(case, f)) for f in case.text]
+    case.effects = [_mark(f, _why_effect(case, f)) for f in case.effects]
+    return case.findings()
+
+
+def _mark(finding: F, cause: str | None) -> F:
+    if cause is None or finding.after is not None or cause == signature_of(finding):
+        return finding
+    marked: F = msgspec.structs.replace(finding, after=cause)
+    return marked
+
+
+def _first(findings: list[F]) -> str | None:
+    return signature_of(findings[0]) if findings else None
+
+
+def _why_ended(case: Case) -> str | None:
+    """A run ended because it broke its grammar, or because nothing could answer its call."""
+    for side, run in (("legacy", case.pair.control), ("graph", case.pair.candidate)):
+        code = run.error.code if run.error else ""
+        if code in _ENDED_BY_GRAMMAR:
+            broken = _first([f for f in case.grammar if f.side == side])
+            if broken:
+                return broken
+        if code == _UNANSWERED:
+            missed = [f for f in case.effects if isinstance(f, CallExtra | ToolAdded) and f.missed]
+            return _first(missed)
+    return None
+
+
+def _why_frame(case: Case, finding: FrameFinding) -> str | None:
+    """The grammar forbids the frame, its run ended early, or its tool call is gone."""
+    for broken in case.grammar:
+        if _forbidden(finding, broken):
+            return signature_of(broken)
+    if case.outcome and _reaches_end(case, finding):
+        return _first(case.outcome)
+    for effect in case.effects:
+        if isinstance(effect, ToolDropped | ToolAdded) and _names(finding, effect.tool):
+            return signature_of(effect)
+    return None
+
+
+def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether a frame one side sent too many is the one its grammar stumbled over."""
+    if isinstance(finding, FrameDropped):
+        return broken.side == "legacy" and _within(broken.at, finding.at_legacy, finding.count)
+    return broken.side == "graph" and _within(broken.at, finding.at_graph, finding.count)
+
+
+def _within(at: int, start: int, count: int) -> bool:
+    return start <= at < start + count
+
+
+def _reaches_end(case: Case, finding: FrameFinding) -> bool:
+    """Whether nothing both runs sent comes behind the finding, but the frames that end a stream."""
+    return (
+        finding.at_legacy + finding.count >= len(case.legacy.events) - 1
+        or finding.at_graph + finding.count >= len(case.graph.events) - 1
+    )
+
+
+def _names(finding: FrameFinding, tool: str) -> bool:
+    quoted = f'"{tool}"'
+    return any(quoted in (value or "") for value in (finding.legacy, finding.graph))
+
+
+def _why_grammar(case: Case, broken: GrammarBroken) -> str | None:
+    """A text that was changed shrank, or a frame that is missing left a hole."""
+    if broken.shrank:
+        changed = _first([f for f in case.text if isinstance(f, TextChanged)])
+        if changed:
+            return changed
+    for finding in case.frames:
+        if finding.after is None and _left_a_hole(case, finding, broken):
+            return signature_of(finding)
+    return None
+
+
+def _left_a_hole(case: Case, finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether the grammar stumbles where the other side has a frame more."""
+    if isinstance(finding, FrameDropped) and broken.side == "graph":
+        return finding.at_graph <= broken.at <= _next_firm(case.graph, finding.at_graph)
+    if isinstance(finding, FrameAdded) and broken.side == "legacy":
+        return finding.at_legacy <= broken.at <= _next_firm(case.legacy, finding.at_legacy)
+    return False
+
+
+def _next_firm(stream: Stream, at: int) -> int:
+    """Index of the next event that is more than text, for those alone are always aligned."""
+    rest = range(at, len(stream.events))
+    return next((k for k in rest if not stream.events[k].bare), len(stream.events))
+
+
+def _why_text(case: Case, finding: TextFinding) -> str | None:
+    """A run that ended early says less; a model that was asked otherwise answers otherwise."""
+    if case.outcome and _broke_off(case):
+        return _first(case.outcome)
+    if not case.same_tape:
+        asked = PromptChanged | ParameterChanged
+        return _first([f for f in case.effects if isinstance(f, asked)])
+    if isinstance(finding, TextLate):
+        return _first([f for f in case.grammar if f.shrank])
+    return None
+
+
+def _broke_off(case: Case) -> bool:
+    legacy, graph = case.legacy.text, case.graph.text
+    if case.pair.control.outcome == COMPLETED:
+        return legacy.startswith(graph)
+    return graph.startswith(legacy)
+
+
+def _why_effect(case: Case, finding: EffectFinding) -> str | None:
+    """A run that ended early asks less; a changed reply is stored as it was changed."""
+    ended = case.outcome and case.outcome[0].after is None
+    if ended and isinstance(finding, _LACKING) and _lacks(case, finding):
+        return _first(case.outcome)
+    if isinstance(finding, WriteChanged) and _is_reply(case, finding):
+        return _first([f for f in case.text if isinstance(f, TextChanged)])
+    return None
+
+
+_LACKING = CallSkipped | CallExtra | ToolDropped | ToolAdded
+
+
+def _lacks(case: Case, finding: Finding) -> bool:
+    """Whether it is the run that broke off that lacks the call."""
+    skipped = isinstance(finding, CallSkipped | ToolDropped)
+    run = case.pair.candidate if skipped else case.pair.control
+    return run.outcome != COMPLETED
+
+
+def _is_reply(case: Case, finding: WriteChanged) -> bool:
+    return (finding.legacy, finding.graph) == (case.legacy.text, case.graph.text)

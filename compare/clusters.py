@@ -1,0 +1,151 @@
+"""Clusters: causes of one signature, counted, with a few exemplars; bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from compare.findings import LAYERS, Finding, Layer, general_path, kind_of, signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXEMPLARS = 3
+CLUSTERS_AT_MOST = 500
+
+Mark = Literal["same", "changed", "legacy", "graph"]
+"""How a row of two streams reads: `same`, `changed`, or only on one side, `legacy` or `graph`."""
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One event as people read it: microseconds since the exchange began, name, what it adds."""
+
+    at: int
+    name: str
+    said: str
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of two streams side by side."""
+
+    mark: Mark
+    legacy: Cell | None = None
+    graph: Cell | None = None
+
+
+class Exemplar(msgspec.Struct, frozen=True):
+    """One exchange that shows a cluster: everything found in it, and both streams.
+
+    `began` is wall-clock microseconds since the Unix epoch; `left_out` counts rows not kept.
+    """
+
+    exchange: str
+    flow: str
+    served: str
+    began: int
+    findings: tuple[Finding, ...]
+    rows: tuple[Row, ...]
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class Cluster:
+    """All causes of one signature in one flow."""
+
+    id: str
+    flow: str
+    layer: Layer
+    path: str
+    kind: str
+    exchanges: int = 0
+    findings: int = 0
+    first_seen: int = 0
+    last_seen: int = 0
+    exemplars: list[Exemplar] = field(default_factory=list)
+
+    def merge(self, other: Cluster) -> None:
+        """Take in the same cluster of another part of the captures."""
+        self.seen(other.first_seen)
+        self.seen(other.last_seen)
+        self.exchanges += other.exchanges
+        self.findings += other.findings
+        self.exemplars = sorted([*self.exemplars, *other.exemplars], key=_order)[:EXEMPLARS]
+
+    def seen(self, began: int) -> None:
+        """Note when an exchange of this cluster began."""
+        self.first_seen = min(self.first_seen or began, began)
+        self.last_seen = max(self.last_seen, began)
+
+    def wants(self, began: int, exchange: str) -> bool:
+        """Whether an exchange of that time would become an exemplar: the earliest do."""
+        if len(self.exemplars) < EXEMPLARS:
+            return True
+        return (began, exchange) < _order(self.exemplars[-1])
+
+    def show(self, exemplar: Exemplar) -> None:
+        """Keep an exemplar."""
+        self.exemplars = sorted([*self.exemplars, exemplar], key=_order)[:EXEMPLARS]
+
+
+def _order(exemplar: Exemplar) -> tuple[int, str]:
+    return exemplar.began, exemplar.exchange
+
+
+@dataclass(slots=True)
+class Clusters:
+    """Clusters by flow and signature; `overflow` counts findings beyond `CLUSTERS_AT_MOST`."""
+
+    by_key: dict[tuple[str, str], Cluster] = field(default_factory=dict)
+    overflow: int = 0
+
+    def add(
+        self, flow: str, began: int, findings: tuple[Finding, ...], draw: Callable[[], Exemplar]
+    ) -> None:
+        """Take in the findings of one pair; `draw` makes the exemplar, if one is wanted."""
+        drawn: Exemplar | None = None
+        counts: dict[str, tuple[Finding, int]] = {}
+        for finding in findings:
+            if finding.after is None:
+                signature = signature_of(finding)
+                counts[signature] = finding, counts.get(signature, (finding, 0))[1] + 1
+        for signature, (finding, count) in counts.items():
+            cluster = self._cluster(flow, signature, finding)
+            if cluster is None:
+                self.overflow += count
+                continue
+            cluster.exchanges += 1
+            cluster.findings += count
+            cluster.seen(began)
+            if cluster.wants(began, finding.exchange):
+                drawn = drawn or draw()
+                cluster.show(drawn)
+
+    def _cluster(self, flow: str, signature: str, finding: Finding) -> Cluster | None:
+        known = self.by_key.get((flow, signature))
+        if known is not None or len(self.by_key) >= CLUSTERS_AT_MOST:
+            return known
+        path = general_path(finding.path)
+        made = Cluster(signature, flow, finding.layer, path, kind_of(finding))
+        self.by_key[flow, signature] = made
+        return made
+
+    def merge(self, other: Clusters) -> None:
+        """Take in the clusters of another part of the captures."""
+        self.overflow += other.overflow
+        for key, cluster in other.by_key.items():
+            mine = self.by_key.get(key)
+            if mine is not None:
+                mine.merge(cluster)
+            elif len(self.by_key) < CLUSTERS_AT_MOST:
+                self.by_key[key] = cluster
+            else:
+                self.overflow += cluster.findings
+
+    def ordered(self) -> list[Cluster]:
+        """List clusters by how many exchanges they are in, then outside in."""
+        return sorted(
+            self.by_key.values(),
+            key=lambda c: (-c.exchanges, LAYERS.index(c.layer), c.flow, c.path, c.kind),
+        )

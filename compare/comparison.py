@@ -1,0 +1,97 @@
+"""Comparison: two runs of one exchange, layer by layer, outside in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compare.calls import Call, calls_of, same_calls
+from compare.causes import Case, settle
+from compare.events import EventReader, Stream, read_stream
+from compare.layers.effects import MODEL, effect_findings
+from compare.layers.frames import Chunking, frame_findings, script_of
+from compare.layers.grammar import grammar_findings, violation_of
+from compare.layers.outcome import outcome_findings
+from compare.layers.text import text_findings
+
+if TYPE_CHECKING:
+    from compare.findings import Finding, GrammarBroken
+    from compare.pairs import Pair
+    from contract.flow import FlowSpec
+
+
+class Comparer:
+    """Compares pairs of one flow."""
+
+    def __init__(self, spec: FlowSpec, chunking: Chunking = "ignore") -> None:
+        self._spec = spec
+        self._chunking: Chunking = chunking
+        self.reader = EventReader(spec)
+
+    def compare(self, pair: Pair) -> tuple[Finding, ...]:
+        """Find every difference; causes have `after` None. Empty: equal."""
+        if raw_equal(pair):
+            return self._both_wrong(pair)
+        legacy = read_stream(self.reader, pair.control.frames)
+        graph = read_stream(self.reader, pair.candidate.frames)
+        calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
+        case = Case(pair, legacy, graph, same_tape=_same_answers(*calls))
+        case.outcome = outcome_findings(pair)
+        case.grammar = self._grammar(pair, legacy, graph)
+        self._streams(case)
+        case.effects = effect_findings(pair, *calls)
+        return settle(case)
+
+    def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
+        """Equal runs can be equally wrong: the grammar still holds."""
+        stream = read_stream(self.reader, pair.control.frames)
+        broken = violation_of(self._spec.grammar, pair.control, stream)
+        return tuple(grammar_findings(pair, broken, broken))
+
+    def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
+        grammar = self._spec.grammar
+        return grammar_findings(
+            pair,
+            violation_of(grammar, pair.control, legacy),
+            violation_of(grammar, pair.candidate, graph),
+        )
+
+    def _streams(self, case: Case) -> None:
+        script = script_of(case.legacy, case.graph, cuts=self._cuts_count(case))
+        case.frames = frame_findings(case.pair, case.legacy, case.graph, script, self._chunking)
+        case.text = text_findings(
+            case.pair, case.legacy, case.graph, script.matched, self._spec.grammar
+        )
+
+    def _cuts_count(self, case: Case) -> bool:
+        """Say whether it matters where the text is cut.
+
+        It does when asked for, and for cumulative texts of one model stream: the tape's stamps
+        decide when they are sent, so a frame too few was dropped, not throttled.
+        """
+        legacy, graph = case.legacy, case.graph
+        if (legacy.text, legacy.reasoning) != (graph.text, graph.reasoning):
+            return False
+        if self._chunking == "exact":
+            return True
+        return case.same_tape and all(
+            event.growth == "cumulative" for event in legacy.events if event.bare
+        )
+
+
+def raw_equal(pair: Pair) -> bool:
+    """Whether both runs sent the same bytes and made the same calls, told without parsing."""
+    control, candidate = pair.control, pair.candidate
+    if control.outcome != candidate.outcome or control.error != candidate.error:
+        return False
+    if len(control.frames) != len(candidate.frames):
+        return False
+    for (_, old), (_, new) in zip(control.frames, candidate.frames, strict=True):
+        if old != new:
+            return False
+    return same_calls(control, candidate)
+
+
+def _same_answers(legacy: list[Call], graph: list[Call]) -> bool:
+    """Whether one model's answers were played to both runs."""
+    heard = [{call.entry for call in calls if call.label == MODEL} for calls in (legacy, graph)]
+    return bool(heard[0] & heard[1] - {None})

@@ -1,0 +1,34 @@
+"""Damage: what a reader of captures passed over, counted and named."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from contract.errors import CutoverError
+
+DamageKind = Literal["torn", "broken", "foreign"]
+DAMAGE_KINDS: tuple[DamageKind, ...] = get_args(DamageKind)
+NAMED_AT_MOST = 20
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """One thing passed over.
+
+    `torn`: a batch that does not end or does not decompress; `broken`: a line that is no run;
+    `foreign`: a run of another version of the format.
+    """
+
+    kind: DamageKind
+    place: str
+    detail: str
+
+
+class CapturesUnreadable(CutoverError):
+    """The place given for captures cannot be read at all."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"cannot read captures at {place!r}: {why}")
+        self.place = place
+        self.why = why

@@ -1,0 +1,167 @@
+"""Events: frames read through a flow's dialect, comment frames removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.sse import SseDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from contract.dialect import Growth
+    from contract.flow import FlowSpec
+
+NOT_JSON = "(not JSON)"
+REMEMBERED_UP_TO = 96
+REMEMBERED_AT_MOST = 4_096
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event of a stream.
+
+    `data` is its payload as sent, `shape` the payload without its texts; `bare` events carry
+    nothing but text and may repeat, so where their text is cut is nobody's business.
+    """
+
+    name: str
+    data: str
+    shape: bytes
+    text: str | None = None
+    reasoning: str | None = None
+    bare: bool = False
+    growth: Growth | None = None
+
+
+class EventReader:
+    """Reads frames of one flow."""
+
+    __slots__ = ("_dialect", "_remembered", "_repeatable", "_tagged", "terminal")
+
+    def __init__(self, spec: FlowSpec) -> None:
+        self._dialect = spec.dialect
+        self.terminal = spec.dialect.terminal
+        self._repeatable = frozenset(
+            name for step in spec.grammar.steps if step.most != 1 for name in step.names
+        )
+        self._tagged = 1 if self._dialect.name and len(self._dialect.name) == 1 else 0
+        # ACCEPT, END and their like: read once, met in every exchange.
+        self._remembered: dict[str, Event] = {}
+
+    def read(self, frame: str) -> Event | None:
+        """Read one frame; None for a comment."""
+        if frame.startswith(":"):
+            return None
+        known = self._remembered.get(frame)
+        if known is not None:
+            return known
+        event = self._event(*self._payload(frame))
+        if len(frame) <= REMEMBERED_UP_TO and len(self._remembered) < REMEMBERED_AT_MOST:
+            self._remembered[frame] = event
+        return event
+
+    def _payload(self, frame: str) -> tuple[str, str]:
+        """Split a frame into its SSE event name and its data."""
+        if self._dialect.framing == "ndjson":
+            return "", frame.strip()
+        if frame.startswith("data: ") and frame.find("\n") == len(frame) - 2:
+            return "", frame[6:-2]
+        events = SseDecoder().feed(frame.encode())
+        if len(events) != 1:
+            return "", frame
+        return events[0].event, events[0].text
+
+    def _event(self, sse_name: str, data: str) -> Event:
+        try:
+            value = msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            return Event(sse_name or NOT_JSON, data, data.encode())
+        if not isinstance(value, dict):
+            return Event(sse_name or NOT_JSON, data, data.encode())
+        name = sse_name if self._dialect.name is None else str(at_path(value, self._dialect.name))
+        return self._typed(name, data, value)
+
+    def _typed(self, name: str, data: str, value: dict[str, Any]) -> Event:
+        written, thought = self._dialect.text.get(name), self._dialect.reasoning.get(name)
+        text = _take(value, written.path) if written else None
+        reasoning = _take(value, thought.path) if thought else None
+        carries = text is not None or reasoning is not None
+        return Event(
+            name,
+            data,
+            msgspec.json.encode(value),
+            text,
+            reasoning,
+            carries and len(value) <= self._tagged and name in self._repeatable,
+            written.growth if written else thought.growth if thought else None,
+        )
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """What one run sent.
+
+    `at` in microseconds since the exchange began; `reached` is the length of text and of
+    reasoning after each event; `shrank` the first event whose cumulative text took back.
+    """
+
+    at: tuple[int, ...]
+    events: tuple[Event, ...]
+    reached: tuple[tuple[int, int], ...]
+    text: str
+    reasoning: str
+    shrank: int | None = None
+
+
+def read_stream(reader: EventReader, frames: Iterable[tuple[int, str]]) -> Stream:
+    """Read a run's frames."""
+    at: list[int] = []
+    events: list[Event] = []
+    for moment, frame in frames:
+        event = reader.read(frame)
+        if event is not None:
+            at.append(moment)
+            events.append(event)
+    return _stream(at, events, reader.terminal)
+
+
+def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]) -> Stream:
+    text = reasoning = ""
+    reached: list[tuple[int, int]] = []
+    shrank: int | None = None
+    ended = False
+    for index, event in enumerate(events):
+        if ended:
+            # Nobody reads on behind the end: a frame too many is the grammar's, not the text's.
+            reached.append((len(text), len(reasoning)))
+            continue
+        ended = event.name in terminal
+        if event.text is not None:
+            grown = text + event.text if event.growth == "delta" else event.text
+            if shrank is None and event.growth != "delta" and not grown.startswith(text):
+                shrank = index
+            text = grown
+        if event.reasoning is not None:
+            grown = event.reasoning
+            reasoning = reasoning + grown if event.growth == "delta" else grown
+        reached.append((len(text), len(reasoning)))
+    return Stream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
+
+
+def at_path(value: Any, path: Iterable[str]) -> Any:  # noqa: ANN401 (JSON)
+    """Return what stands at a path of keys, None where nothing does."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def _take(value: dict[str, Any], path: tuple[str, ...]) -> str | None:
+    """Take the text at a path out of a value; leave anything that is not text."""
+    *parents, last = path
+    holder = at_path(value, parents)
+    if isinstance(holder, dict) and isinstance(holder.get(last), str):
+        return str(holder.pop(last))
+    return None

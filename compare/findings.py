@@ -1,0 +1,270 @@
+"""Findings: the closed union of ways two runs can differ."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Layer = Literal["outcome", "grammar", "frames", "text", "effects"]
+LAYERS: tuple[Layer, ...] = ("outcome", "grammar", "frames", "text", "effects")
+Side = Literal["legacy", "graph", "both"]
+
+VALUE_AT_MOST = 20_000
+_INDEX = re.compile(r"\[\d+\]")
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every finding says: where, and what stands there on each side (None: nothing).
+
+    `after` is the signature of the finding this one follows from, None for a cause.
+    """
+
+    path: str
+    exchange: str
+    legacy: str | None = None
+    graph: str | None = None
+    after: str | None = None
+
+
+class OutcomeChanged(Difference, frozen=True, kw_only=True, tag="outcome_changed"):
+    """The runs ended differently."""
+
+    layer: Literal["outcome"] = "outcome"
+
+
+class CodeChanged(Difference, frozen=True, kw_only=True, tag="code_changed"):
+    """Both runs failed or refused, with different codes."""
+
+    layer: Literal["outcome"] = "outcome"
+
+
+class GrammarBroken(Difference, frozen=True, kw_only=True, tag="grammar_broken"):
+    """A stream is not one of its flow; `at` is the event's index in that side's stream."""
+
+    layer: Literal["grammar"] = "grammar"
+    side: Side
+    at: int
+    shrank: bool = False
+
+
+class FrameDropped(Difference, frozen=True, kw_only=True, tag="frame_dropped"):
+    """`count` frames in a row that the graph stack did not send; `at_graph` is where they lack."""
+
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class FrameAdded(Difference, frozen=True, kw_only=True, tag="frame_added"):
+    """`count` frames in a row that only the graph stack sent."""
+
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class FrameReplaced(Difference, frozen=True, kw_only=True, tag="frame_replaced"):
+    """Frames of other names stand in the place of frames."""
+
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class FrameMoved(Difference, frozen=True, kw_only=True, tag="frame_moved"):
+    """A frame both stacks sent, at another place among the others."""
+
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class FrameChanged(Difference, frozen=True, kw_only=True, tag="frame_changed"):
+    """A frame of the same name with other content, text apart."""
+
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class ChunksMoved(Difference, frozen=True, kw_only=True, tag="chunks_moved"):
+    """The same text was cut elsewhere; only found when chunk boundaries count."""
+
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class TextChanged(Difference, frozen=True, kw_only=True, tag="text_changed"):
+    """The final text differs."""
+
+    layer: Literal["text"] = "text"
+
+
+class ReasoningChanged(Difference, frozen=True, kw_only=True, tag="reasoning_changed"):
+    """The final reasoning differs."""
+
+    layer: Literal["text"] = "text"
+
+
+class TextLate(Difference, frozen=True, kw_only=True, tag="text_late"):
+    """The final text is equal, but at this frame one side had come further than the other."""
+
+    layer: Literal["text"] = "text"
+
+
+class TextShrank(Difference, frozen=True, kw_only=True, tag="text_shrank"):
+    """A cumulative text took back what had been shown, on one side only."""
+
+    layer: Literal["text"] = "text"
+    side: Side
+
+
+class PromptChanged(Difference, frozen=True, kw_only=True, tag="prompt_changed"):
+    """A message to the model differs, is missing (graph None) or is new (legacy None)."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class ParameterChanged(Difference, frozen=True, kw_only=True, tag="parameter_changed"):
+    """A parameter of a model call differs: model, temperature, tools and their like."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class ToolDropped(Difference, frozen=True, kw_only=True, tag="tool_dropped"):
+    """A tool call the graph stack did not make."""
+
+    layer: Literal["effects"] = "effects"
+    tool: str
+
+
+class ToolAdded(Difference, frozen=True, kw_only=True, tag="tool_added"):
+    """A tool call only the graph stack made; `missed`: nothing recorded could answer it."""
+
+    layer: Literal["effects"] = "effects"
+    tool: str
+    missed: bool = False
+
+
+class ToolArguments(Difference, frozen=True, kw_only=True, tag="tool_arguments"):
+    """A tool was called with other arguments."""
+
+    layer: Literal["effects"] = "effects"
+    tool: str
+
+
+class ToolOrder(Difference, frozen=True, kw_only=True, tag="tool_order"):
+    """The same tools were called in another order."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class WriteChanged(Difference, frozen=True, kw_only=True, tag="write_changed"):
+    """Something else was written: a memory, a turn, a lock, a question."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class WriteOrder(Difference, frozen=True, kw_only=True, tag="write_order"):
+    """The same things were written in another order."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class CallChanged(Difference, frozen=True, kw_only=True, tag="call_changed"):
+    """Something was read or asked with other arguments."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class CallSkipped(Difference, frozen=True, kw_only=True, tag="call_skipped"):
+    """A call the graph stack did not make."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class CallExtra(Difference, frozen=True, kw_only=True, tag="call_extra"):
+    """A call only the graph stack made; `missed`: nothing recorded could answer it."""
+
+    layer: Literal["effects"] = "effects"
+    missed: bool = False
+
+
+class SiteChanged(Difference, frozen=True, kw_only=True, tag="site_changed"):
+    """The same call was made under another site."""
+
+    layer: Literal["effects"] = "effects"
+
+
+class CallUnplayed(Difference, frozen=True, kw_only=True, tag="call_unplayed"):
+    """A recorded call neither run asked for."""
+
+    layer: Literal["effects"] = "effects"
+
+
+GrammarFinding: TypeAlias = GrammarBroken
+OutcomeFinding: TypeAlias = OutcomeChanged | CodeChanged
+FrameFinding: TypeAlias = (
+    FrameDropped | FrameAdded | FrameReplaced | FrameMoved | FrameChanged | ChunksMoved
+)
+TextFinding: TypeAlias = TextChanged | ReasoningChanged | TextLate | TextShrank
+EffectFinding: TypeAlias = (
+    PromptChanged
+    | ParameterChanged
+    | ToolDropped
+    | ToolAdded
+    | ToolArguments
+    | ToolOrder
+    | WriteChanged
+    | WriteOrder
+    | CallChanged
+    | CallSkipped
+    | CallExtra
+    | SiteChanged
+    | CallUnplayed
+)
+Finding: TypeAlias = OutcomeFinding | GrammarFinding | FrameFinding | TextFinding | EffectFinding
+
+
+def kind_of(finding: Finding) -> str:
+    """Name a finding's kind."""
+    return str(finding.__struct_config__.tag)
+
+
+def general_path(path: str) -> str:
+    """Remove the indices of a path, so that equal differences look equal."""
+    return _INDEX.sub("[]", path)
+
+
+def signature_of(finding: Finding) -> str:
+    """Give the stable id of (layer, path without indices, kind): 12 hexadecimal digits."""
+    parts = finding.layer, general_path(finding.path), kind_of(finding)
+    return blake2b("\x1f".join(parts).encode(), digest_size=6).hexdigest()
+
+
+def shortened(value: str) -> str:
+    """Keep a value within what a finding may hold."""
+    if len(value) <= VALUE_AT_MOST:
+        return value
+    return f"{value[:VALUE_AT_MOST]}… ({len(value) - VALUE_AT_MOST} more characters)"
+
+
+def excerpts(legacy: str, graph: str) -> tuple[str, str]:
+    """Shorten two differing texts around their first difference."""
+    if max(len(legacy), len(graph)) <= VALUE_AT_MOST:
+        return legacy, graph
+    pairs = zip(legacy, graph, strict=False)
+    first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(legacy), len(graph)))
+    start = max(0, first - VALUE_AT_MOST // 4)
+    lead = "…" if start else ""
+    return lead + shortened(legacy[start:]), lead + shortened(graph[start:])

@@ -1,0 +1,248 @@
+"""Effects: what both runs asked of the world: prompts, parameters, tools, writes, their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from compare.findings import (
+    CallChanged,
+    CallExtra,
+    CallSkipped,
+    CallUnplayed,
+    EffectFinding,
+    ParameterChanged,
+    PromptChanged,
+    SiteChanged,
+    ToolAdded,
+    ToolArguments,
+    ToolDropped,
+    ToolOrder,
+    WriteChanged,
+    WriteOrder,
+    excerpts,
+    shortened,
+    signature_of,
+)
+from compare.layers.prompts import MessageChange, message_changes, parameter_changes
+from compare.matching import Matched, inverted, match_calls
+from compare.values import changes, written
+from contract.operations import MODEL_STREAM, TOOLS_RUN, WRITES
+
+if TYPE_CHECKING:
+    from compare.calls import Call
+    from compare.pairs import Pair
+
+MODEL = MODEL_STREAM.label
+TOOL = TOOLS_RUN.label
+_TOOL_TURNS = frozenset({"assistant", "tool"})
+
+
+def effect_findings(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[EffectFinding]:
+    """Compare the calls of both runs; tools first, for prompts of later rounds follow from them."""
+    matched = match_calls(legacy, graph)
+    found: list[EffectFinding] = _unmatched(pair, legacy, graph, matched)
+    twins = [(legacy[i], graph[j]) for i, j in matched.pairs]
+    for old, new in twins:
+        found += _asked(pair, old, new)
+    found += _orders(pair, legacy, graph, matched)
+    found += _Prompts(pair, _first_tool(found)).findings(twins)
+    return found + _unplayed(pair, legacy, graph)
+
+
+def _asked(pair: Pair, old: Call, new: Call) -> list[EffectFinding]:
+    """Compare two calls that are no model calls."""
+    found: list[EffectFinding] = []
+    if old.site != new.site:
+        path = f"{old.label}@{old.site}→{new.site}"
+        found.append(
+            SiteChanged(path=path, exchange=pair.exchange, legacy=old.site, graph=new.site)
+        )
+    if old.args == new.args or old.label == MODEL:
+        return found
+    if old.label == TOOL:
+        return [*found, _tool_arguments(pair, old, new)]
+    kind = WriteChanged if old.label in WRITES else CallChanged
+    return found + [
+        kind(path=f"{old.place}{path}", exchange=pair.exchange, legacy=a, graph=b)
+        for path, a, b in changes(old.args, new.args)
+    ]
+
+
+def _tool_arguments(pair: Pair, old: Call, new: Call) -> ToolArguments:
+    tool = tool_name(old)
+    before, after = _tool_call(old), _tool_call(new)
+    if (before.get("id"), before.get("name")) != (after.get("id"), after.get("name")):
+        legacy, graph, path = _text(old.args), _text(new.args), ""
+    else:
+        legacy, graph = str(before.get("arguments", "")), str(after.get("arguments", ""))
+        path = _narrowed(legacy, graph)
+    return ToolArguments(
+        path=f"{old.place}.{tool}{path}",
+        exchange=pair.exchange,
+        legacy=shortened(legacy),
+        graph=shortened(graph),
+        tool=tool,
+    )
+
+
+def _narrowed(legacy: str, graph: str) -> str:
+    """Name the one argument that differs, if it is one."""
+    paths = {path for path, _, _ in changes(legacy.encode(), graph.encode())}
+    return paths.pop() if len(paths) == 1 else ""
+
+
+def _unmatched(
+    pair: Pair, legacy: list[Call], graph: list[Call], matched: Matched
+) -> list[EffectFinding]:
+    found: list[EffectFinding] = [_skipped(pair, legacy[i]) for i in matched.skipped]
+    return found + [_extra(pair, graph[j]) for j in matched.extra]
+
+
+def _skipped(pair: Pair, call: Call) -> EffectFinding:
+    said = shortened(_text(call.args))
+    if call.label == TOOL:
+        tool = tool_name(call)
+        path = f"{call.place}.{tool}"
+        return ToolDropped(path=path, exchange=pair.exchange, legacy=said, tool=tool)
+    return CallSkipped(path=call.place, exchange=pair.exchange, legacy=said)
+
+
+def _extra(pair: Pair, call: Call) -> EffectFinding:
+    said = shortened(_text(call.args))
+    missed = call.how == "missed"
+    if call.label == TOOL:
+        tool = tool_name(call)
+        path = f"{call.place}.{tool}"
+        return ToolAdded(path=path, exchange=pair.exchange, graph=said, tool=tool, missed=missed)
+    return CallExtra(path=call.place, exchange=pair.exchange, graph=said, missed=missed)
+
+
+def _orders(
+    pair: Pair, legacy: list[Call], graph: list[Call], matched: Matched
+) -> list[EffectFinding]:
+    """Compare the order of tool calls, and of writes among themselves and around the tools."""
+    writes = [pair_ for pair_ in matched.pairs if legacy[pair_[0]].label in WRITES]
+    tools = [pair_ for pair_ in writes if legacy[pair_[0]].label == TOOL]
+    others = [pair_ for pair_ in writes if legacy[pair_[0]].label != TOOL]
+    found: list[EffectFinding] = []
+    if inverted(tools):
+        found.append(_order(ToolOrder, pair, tools, (legacy, graph)))
+    if inverted(others) or (inverted(writes) and not inverted(tools)):
+        found.append(_order(WriteOrder, pair, writes, (legacy, graph)))
+    return found
+
+
+def _order(
+    kind: type[ToolOrder | WriteOrder],
+    pair: Pair,
+    pairs: list[tuple[int, int]],
+    calls: tuple[list[Call], list[Call]],
+) -> EffectFinding:
+    old = [calls[0][i] for i, _ in pairs]
+    new = [calls[1][j] for j in sorted(j for _, j in pairs)]
+    legacy, graph = " → ".join(map(_short, old)), " → ".join(map(_short, new))
+    return kind(path="order", exchange=pair.exchange, legacy=legacy, graph=graph)
+
+
+def _short(call: Call) -> str:
+    if call.label == TOOL:
+        return f"{tool_name(call)}({_tool_call(call).get('id', '')})"
+    return f"{call.label}@{call.site}"
+
+
+class _Prompts:
+    """Compares model calls in order: what a later round merely repeats follows from the first."""
+
+    def __init__(self, pair: Pair, tool: str | None) -> None:
+        self._pair = pair
+        self._tool = tool
+        self._seen: dict[tuple[str, str | None, str | None], str] = {}
+
+    def findings(self, twins: list[tuple[Call, Call]]) -> list[EffectFinding]:
+        found: list[EffectFinding] = []
+        for old, new in twins:
+            if old.label == MODEL and old.args != new.args:
+                found += self._call(old, _decoded(old.args), _decoded(new.args))
+        return found
+
+    def _call(
+        self, old: Call, legacy: dict[str, Any], graph: dict[str, Any]
+    ) -> list[EffectFinding]:
+        found: list[EffectFinding] = [
+            self._message(old, change) for change in message_changes(legacy, graph)
+        ]
+        for name, before, after in parameter_changes(legacy, graph):
+            finding = ParameterChanged(
+                path=f"{old.place}.{name}",
+                exchange=self._pair.exchange,
+                legacy=before,
+                graph=after,
+                after=self._seen.get((name, before, after)),
+            )
+            self._seen.setdefault((name, before, after), signature_of(finding))
+            found.append(finding)
+        return found
+
+    def _message(self, old: Call, change: MessageChange) -> PromptChanged:
+        key = (change.role, change.legacy, change.graph)
+        cause = self._seen.get(key)
+        if cause is None and change.role in _TOOL_TURNS:
+            cause = self._tool
+        legacy, graph = _both(change.legacy, change.graph)
+        finding = PromptChanged(
+            path=f"{old.place}.{change.path}",
+            exchange=self._pair.exchange,
+            legacy=legacy,
+            graph=graph,
+            after=cause,
+        )
+        self._seen.setdefault(key, signature_of(finding))
+        return finding
+
+
+def _both(legacy: str | None, graph: str | None) -> tuple[str | None, str | None]:
+    if legacy is None or graph is None:
+        return legacy and shortened(legacy), graph and shortened(graph)
+    return excerpts(legacy, graph)
+
+
+def _first_tool(found: list[EffectFinding]) -> str | None:
+    kinds = ToolArguments, ToolDropped, ToolAdded, ToolOrder
+    return next((signature_of(f) for f in found if isinstance(f, kinds)), None)
+
+
+def _unplayed(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[EffectFinding]:
+    """Find recorded calls neither run asked for."""
+    played = {call.entry for call in (*legacy, *graph)}
+    return [
+        CallUnplayed(
+            path=f"{entry.port}.{entry.op}@{entry.site}",
+            exchange=pair.exchange,
+            legacy=shortened(_text(bytes(entry.args))),
+        )
+        for entry in pair.tape
+        if entry.seq not in played
+    ]
+
+
+def tool_name(call: Call) -> str:
+    """Name of the tool a call runs."""
+    return str(_tool_call(call).get("name", "?"))
+
+
+def _tool_call(call: Call) -> dict[str, Any]:
+    return _decoded(call.args)
+
+
+def _decoded(args: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(args)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {"": written(value)}
+
+
+def _text(args: bytes) -> str:
+    return args.decode("utf-8", "replace")

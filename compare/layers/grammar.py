@@ -1,0 +1,90 @@
+"""Grammar: whether each stream is one its flow allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compare.findings import GrammarBroken, Side
+from contract.errors import GrammarViolated
+from contract.grammar import GrammarCheck
+
+if TYPE_CHECKING:
+    from compare.events import Stream
+    from compare.pairs import Pair
+    from contract.grammar import Grammar
+    from contract.records import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The first place where a stream leaves its grammar; `name` "" when it ends too early."""
+
+    at: int
+    name: str
+    expected: tuple[str, ...]
+    shrank: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for people."""
+        if self.shrank:
+            return f"{self.name}: its text took back what had been shown"
+        due = " or ".join(self.expected)
+        return f"{self.name or 'the end'} where {due or 'nothing more'} was due"
+
+
+def violation_of(grammar: Grammar, run: RunRecord, stream: Stream) -> Violation | None:
+    """Find where a run left its grammar; a frame that was refused as it came is on the record."""
+    broken = _walked(grammar, stream, ended=run.outcome == "completed")
+    if broken is None and run.error is not None and run.error.code == "grammar":
+        return Violation(len(stream.events), run.error.kind, ())
+    return broken
+
+
+def _walked(grammar: Grammar, stream: Stream, *, ended: bool) -> Violation | None:
+    check = GrammarCheck(grammar)
+    for index, event in enumerate(stream.events):
+        try:
+            check.event(event.name, event.text)
+        except GrammarViolated as broken:
+            return Violation(index, event.name, broken.expected, stream.shrank == index)
+    if ended and not check.complete:
+        return Violation(len(stream.events), "", check.expected)
+    return None
+
+
+def grammar_findings(
+    pair: Pair, legacy: Violation | None, graph: Violation | None
+) -> list[GrammarBroken]:
+    """Say which side broke the grammar; the same breach on both is one finding."""
+    if legacy and graph and _same(legacy, graph):
+        return [_finding(pair, "both", graph, legacy.sentence, graph.sentence)]
+    found: list[GrammarBroken] = []
+    if legacy:
+        found.append(_finding(pair, "legacy", legacy, legacy.sentence, None))
+    if graph:
+        found.append(_finding(pair, "graph", graph, None, graph.sentence))
+    return found
+
+
+def _same(legacy: Violation, graph: Violation) -> bool:
+    return (legacy.name, legacy.expected, legacy.shrank) == (
+        graph.name,
+        graph.expected,
+        graph.shrank,
+    )
+
+
+def _finding(
+    pair: Pair, side: Side, broken: Violation, legacy: str | None, graph: str | None
+) -> GrammarBroken:
+    return GrammarBroken(
+        path=f"{side}.frames[{broken.at}].{broken.name or 'end'}",
+        exchange=pair.exchange,
+        legacy=legacy,
+        graph=graph,
+        side=side,
+        at=broken.at,
+        shrank=broken.shrank,
+    )

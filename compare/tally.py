@@ -1,0 +1,78 @@
+"""Tally: the mergeable result of comparing one part of the captures."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from compare.clusters import Clusters
+from compare.damage import NAMED_AT_MOST, Damage
+
+if TYPE_CHECKING:
+    from compare.layers.timing import Times
+    from contract.records import RunRecord
+
+
+class Series(NamedTuple):
+    """Which times belong together: `metric` is `first`, `text` or `end`."""
+
+    flow: str
+    stack: str
+    role: str
+    metric: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded."""
+
+    exchanges: int = 0
+    pairs: int = 0
+    equal: int = 0
+    different: int = 0
+    not_comparable: Counter[str] = field(default_factory=Counter)
+    damage: Counter[str] = field(default_factory=Counter)
+    named: list[Damage] = field(default_factory=list)
+    clusters: Clusters = field(default_factory=Clusters)
+    times: defaultdict[Series, array[int]] = field(default_factory=lambda: defaultdict(_series))
+    first_seen: int = 0
+    last_seen: int = 0
+
+    def damaged(self, damage: Damage) -> None:
+        """Count what was passed over, and name the first of it."""
+        self.damage[damage.kind] += 1
+        if len(self.named) < NAMED_AT_MOST:
+            self.named.append(damage)
+
+    def seen(self, began: int) -> None:
+        """Note when an exchange began."""
+        self.first_seen = min(self.first_seen or began, began)
+        self.last_seen = max(self.last_seen, began)
+
+    def timed(self, run: RunRecord, times: Times) -> None:
+        """Collect one run's times."""
+        for metric, value in (("first", times.first), ("text", times.text), ("end", times.end)):
+            if value is not None:
+                self.times[Series(run.flow, run.stack, run.role, metric)].append(value)
+
+    def merge(self, other: Tally) -> None:
+        """Take in the tally of another part."""
+        self.exchanges += other.exchanges
+        self.pairs += other.pairs
+        self.equal += other.equal
+        self.different += other.different
+        self.not_comparable += other.not_comparable
+        self.damage += other.damage
+        self.named = (self.named + other.named)[:NAMED_AT_MOST]
+        self.clusters.merge(other.clusters)
+        for series, values in other.times.items():
+            self.times[series].extend(values)
+        if other.exchanges:
+            self.seen(other.first_seen)
+            self.seen(other.last_seen)
+
+
+def _series() -> array[int]:
+    return array("q")

@@ -1,0 +1,161 @@
+"""Captures read from disk: whole, torn, broken, foreign; counted and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare.captures import Question, compare_captures, compare_segment
+from compare.damage import CapturesUnreadable, Damage
+from compare.segments import Line, decompressed, find_segments, split_lines
+from compare.tally import Tally
+from compare.verdict import verdict_on
+from contract.chat import CHAT
+from tests.compare.exchanges import Script, batch, exchange, lines, store
+
+ASKED = Question({"chat": CHAT})
+COLD = Script(system="冷")
+
+
+def tally(folder: Path) -> Tally:
+    """Compare what a folder holds."""
+    return compare_captures(str(folder), ASKED)
+
+
+def test_equal_pairs_are_counted_equal(tmp_path: Path) -> None:
+    """Several batches in one segment read as one."""
+    runs = [exchange(number=n) for n in range(20)]
+    store(tmp_path, batch(*runs[:7]), batch(*runs[7:]))
+    result = tally(tmp_path)
+    assert (result.exchanges, result.pairs, result.equal, result.different) == (20, 20, 20, 0)
+    assert verdict_on(result).label == "equal"
+
+
+def test_differing_pairs_are_clustered_with_exemplars(tmp_path: Path) -> None:
+    """One signature is one cluster, with the earliest exchanges as exemplars."""
+    store(tmp_path, *(batch(exchange(graph=COLD, number=n)) for n in range(9, -1, -1)))
+    result = tally(tmp_path)
+    [cluster] = result.clusters.ordered()
+    assert (cluster.exchanges, cluster.findings, cluster.layer) == (10, 10, "effects")
+    assert [e.exchange for e in cluster.exemplars] == ["x-00000", "x-00001", "x-00002"]
+    assert cluster.first_seen < cluster.last_seen
+    assert verdict_on(result).label == "different"
+
+
+def test_an_exchange_with_one_run_is_counted_not_compared(tmp_path: Path) -> None:
+    """No shadow, no pair; and no pair, no verdict."""
+    store(tmp_path, batch(exchange()[:1]))
+    result = tally(tmp_path)
+    assert result.not_comparable == {"one run only": 1}
+    assert verdict_on(result).label == "no data"
+
+
+def test_an_empty_folder_is_no_data(tmp_path: Path) -> None:
+    """Nothing found is not a pass."""
+    assert verdict_on(tally(tmp_path)).label == "no data"
+
+
+def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A misspelt path is no empty folder."""
+    with pytest.raises(CapturesUnreadable, match="there is nothing there"):
+        find_segments(str(tmp_path / "nowhere"))
+
+
+def test_a_torn_tail_is_passed_over_and_named(tmp_path: Path) -> None:
+    """A crash loses the last batch at most."""
+    whole, torn = batch(exchange(number=0)), batch(exchange(number=1))
+    store(tmp_path, whole, torn[: len(torn) // 2])
+    result = tally(tmp_path)
+    assert result.equal == 1
+    assert result.damage == {"torn": 1}
+    assert "does not end" in result.named[0].detail
+
+
+def test_batches_behind_a_torn_one_are_read(tmp_path: Path) -> None:
+    """The process that came after a crash appended to the same segment."""
+    torn = batch(exchange(number=1))
+    store(tmp_path, torn[: len(torn) // 2], batch(exchange(number=2)), batch(exchange(number=3)))
+    result = tally(tmp_path)
+    assert result.damage == {"torn": 1}
+    assert result.equal == 2
+
+
+def test_a_broken_line_is_passed_over_and_named(tmp_path: Path) -> None:
+    """What stands around it is read."""
+    text = lines(exchange(number=0)) + b"{oops\n\xff\n" + lines(exchange(number=1))
+    store(tmp_path, text, name="segment.jsonl")
+    result = tally(tmp_path)
+    assert result.equal == 2
+    assert result.damage == {"broken": 2}
+
+
+def test_a_foreign_version_is_counted_apart(tmp_path: Path) -> None:
+    """Readable or not, a line of another version is not guessed at."""
+    readable = lines(exchange(number=0)).replace(b'"v":1,', b'"v":2,')
+    store(tmp_path, readable + b'{"v":3,"other":1}\n', name="segment.jsonl")
+    result = tally(tmp_path)
+    assert result.damage == {"foreign": 3}
+    assert verdict_on(result).label == "no data"
+
+
+def test_an_unknown_flow_is_counted_not_compared(tmp_path: Path) -> None:
+    """Nothing is compared by a grammar that is not its own."""
+    store(tmp_path, lines(exchange()).replace(b'"chat"', b'"chit"'), name="s.jsonl")
+    assert tally(tmp_path).not_comparable == {"unknown flow 'chit'": 1}
+
+
+def test_parts_merge_into_the_whole() -> None:
+    """Comparing segments apart and merging equals comparing them together."""
+    runs = [exchange(graph=COLD if n % 3 else None, number=n) for n in range(12)]
+    parts = [_read(lines(*runs[k : k + 4])) for k in (8, 0, 4)]
+    total = Tally()
+    for part in parts:
+        total.merge(part)
+    whole = _read(lines(*runs))
+    assert (total.pairs, total.equal, total.different) == (whole.pairs, whole.equal, 8)
+    assert total.clusters.ordered() == whole.clusters.ordered()
+    assert {k: sorted(v) for k, v in total.times.items()} == {
+        k: sorted(v) for k, v in whole.times.items()
+    }
+
+
+def _read(data: bytes) -> Tally:
+    numbered = (Line(k, line) for k, line in enumerate(data.splitlines(), 1))
+    return compare_segment(numbered, "memory", ASKED)
+
+
+@given(st.data())
+def test_lines_survive_any_cut_of_their_bytes(data: st.DataObject) -> None:
+    """Wherever a file is cut into pieces, the same lines come out."""
+    text = batch(exchange(number=0)) + batch(exchange(number=1))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    read = list(split_lines(decompressed(iter(pieces), "memory"), "memory"))
+    assert [line.data for line in read if isinstance(line, Line)] == lines(
+        exchange(number=0), exchange(number=1)
+    ).splitlines()
+
+
+@given(st.integers(0, 10_000), st.integers(0, 255))
+def test_no_damaged_byte_stops_the_reader(at: int, byte: int) -> None:
+    """Whatever is spoilt, what stands behind is still read, and nothing is raised."""
+    first, second = batch(exchange(number=0)), batch(exchange(number=1))
+    at %= len(first)
+    spoilt = first[:at] + bytes([byte]) + first[at + 1 :] + second
+    read = list(split_lines(decompressed(iter([spoilt]), "memory"), "memory"))
+    whole = [item.data for item in read if isinstance(item, Line)]
+    assert set(lines(exchange(number=1)).splitlines()) <= set(whole)
+    assert spoilt == first + second or any(isinstance(item, Damage) for item in read)
+
+
+def test_segments_are_found_in_a_stable_order(tmp_path: Path) -> None:
+    """By path; files that are no segments are not read."""
+    store(tmp_path, batch(exchange()), name="b.jsonl.zst")
+    store(tmp_path, lines(exchange()), name="a.jsonl")
+    store(tmp_path, b"not ours", name="notes.txt")
+    found = find_segments(str(tmp_path))
+    assert [segment.url.rpartition("/")[2] for segment in found] == ["a.jsonl", "b.jsonl.zst"]
+    assert all(segment.size > 0 for segment in found)

@@ -1,0 +1,147 @@
+"""Two runs compared: each cause is found once, on its own layer."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from compare.comparison import Comparer, raw_equal
+from compare.findings import Finding, kind_of
+from compare.layers.frames import Chunking
+from compare.pairs import Pair, pair_of
+from contract.chat import CHAT, Send
+from contract.records import RunRecord
+from contract.sse import comment
+from tests.compare.exchanges import Events, Script, exchange, tool
+from tests.compare.seeded import FAULTS, SOUND, Fault, add, drop
+
+
+def pair(runs: tuple[RunRecord, ...]) -> Pair:
+    """Take the pair of an exchange that has one."""
+    chosen = pair_of(runs)
+    assert isinstance(chosen, Pair)
+    return chosen
+
+
+def found(
+    legacy: Script, graph: Script, *, served: str = "legacy", chunking: Chunking = "ignore"
+) -> tuple[Finding, ...]:
+    """Compare what two scripts leave behind."""
+    runs = exchange(legacy, graph, served=served)
+    return Comparer(CHAT, chunking).compare(pair(runs))
+
+
+def causes(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
+    """List (layer, kind) of findings that follow from no other."""
+    return [(f.layer, kind_of(f)) for f in findings if f.after is None]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_one_finding_on_its_layer(fault: Fault) -> None:
+    """Whatever else a fault brings about is marked as following from it."""
+    assert causes(found(SOUND, fault.script)) == [(fault.layer, fault.kind)]
+
+
+@pytest.mark.parametrize("served", ["legacy", "graph"])
+@pytest.mark.parametrize("script", [Script(), SOUND], ids=["plain", "tools"])
+def test_equal_runs_have_no_findings(script: Script, served: str) -> None:
+    """Whoever served, with tools or without."""
+    assert found(script, script, served=served) == ()
+
+
+def test_findings_read_from_legacy_to_graph_whoever_served() -> None:
+    """The stack that serves is not what a finding is relative to."""
+    cold = Script(system="冷")
+    for served in ("legacy", "graph"):
+        [finding] = found(Script(), cold, served=served)
+        assert finding.graph == "冷"
+        assert finding.legacy == Script().system
+
+
+def test_only_the_cuts_of_a_text_differ_and_that_is_equal() -> None:
+    """Where cumulative text is cut does not count by default."""
+    recut = Script(pieces=("今天北", *Script().pieces[1:-1], "带一件外套。"))
+    whole = "".join(Script().pieces)
+    pieces = (whole[:3], whole[3:9], whole[9:11], whole[11:])
+    assert found(Script(), recut.but(pieces=pieces)) == ()
+
+
+def test_the_cuts_of_a_text_count_when_asked() -> None:
+    """With exact chunking the same streams differ, on the layer of frames."""
+    whole = "".join(Script().pieces)
+    recut = Script(pieces=(whole[:3], *Script().pieces[1:-1], whole[3:9]))
+    moved = recut.but(pieces=(whole[:3], whole[3:11], whole[11:]))
+    layers = {layer for layer, _ in causes(found(Script(), moved, chunking="exact"))}
+    assert layers == {"frames"}
+
+
+def test_comment_frames_are_no_part_of_a_stream() -> None:
+    """The proof of who served after a takeover does not differ from nothing."""
+    control, candidate = exchange()
+    served_by = (1, comment("served-by graph abc").decode())
+    marked = msgspec.structs.replace(
+        candidate, frames=(*candidate.frames[:3], served_by, *candidate.frames[3:])
+    )
+    assert Comparer(CHAT).compare(pair((control, marked))) == ()
+
+
+def test_the_same_breach_on_both_sides_is_one_finding() -> None:
+    """Equal runs can be equally wrong, and that is said once."""
+    wrong = Script(spoil=add(99, Send("x")))
+    [finding] = found(wrong, wrong)
+    assert kind_of(finding) == "grammar_broken"
+    assert finding.path.startswith("both.")
+
+
+def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
+    """The second round's copy follows from the first."""
+    findings = found(SOUND, SOUND.but(system="冷"))
+    assert [f.after is None for f in findings] == [True, False]
+
+
+def test_a_changed_tool_argument_explains_the_next_prompt() -> None:
+    """The assistant's turn quotes the call, and so differs after it."""
+    graph = SOUND.but(tools=(tool(0, '{"city":"天津"}'), SOUND.tools[1]))
+    cause, follows = found(SOUND, graph)
+    assert cause.path == "tools.run@tool[0].get_weather.city"
+    assert kind_of(follows) == "prompt_changed"
+    assert follows.after is not None
+
+
+def test_several_dropped_frames_apart_are_several_findings() -> None:
+    """Two holes in a stream are two causes of one signature."""
+    findings = found(SOUND, SOUND.but(spoil=drop(7, 10)))
+    assert causes(findings) == [("frames", "frame_dropped")] * 2
+
+
+def test_a_failed_run_is_compared_with_its_successor() -> None:
+    """After a takeover: the outcome differs, and all that lacks follows from it."""
+    broken = SOUND.but(spoil=lambda e: _first(e, 8), outcome="failed")
+    runs = exchange(legacy=SOUND, graph=broken, served="graph", second="fallback")
+    assert causes(Comparer(CHAT).compare(pair(runs))) == [("outcome", "outcome_changed")]
+
+
+def _first(events: Events, count: int) -> Events:
+    return events[:count]
+
+
+def test_a_frame_that_is_no_json_is_a_changed_frame_not_a_crash() -> None:
+    """Bytes of a remote stack can be anything."""
+    control, candidate = exchange()
+    frames = (*candidate.frames[:2], (5, "data: {oops\n\n"), *candidate.frames[3:])
+    spoilt = msgspec.structs.replace(candidate, frames=frames)
+    findings = Comparer(CHAT).compare(pair((control, spoilt)))
+    assert {layer for layer, _ in causes(findings)} <= {"grammar", "frames"}
+    assert findings
+
+
+def test_equal_runs_are_told_without_parsing() -> None:
+    """Bytes and calls alone: frames are not even read as JSON."""
+    control, candidate = exchange()
+    assert raw_equal(pair((control, candidate)))
+    late = msgspec.structs.replace(
+        candidate, frames=tuple((at + 7, text) for at, text in candidate.frames)
+    )
+    assert raw_equal(pair((control, late)))
+    other = msgspec.structs.replace(candidate, frames=candidate.frames[:-1])
+    assert not raw_equal(pair((control, other)))
