@@ -1,0 +1,135 @@
+"""The registry of tools: what is offered, and one call from the model's text to a result."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract.errors import CutoverError
+from contract.tools import ToolCall, ToolErrorCode, ToolResult, ToolSpec
+from effects.tools.tool import BadArguments, Tool, ToolContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+log = logging.getLogger(__name__)
+
+NOBODY = ToolContext()
+
+
+class ToolNameTaken(CutoverError):
+    """Two tools were registered under one name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a tool named {name!r} is registered already")
+
+
+class ToolRegistry:
+    """Tools by name, in the order they were registered; itself the port of a nameless user.
+
+    Plain functions run in `threads` threads of the registry's own. One that exceeds its time is
+    answered for with `tool_timeout`, but goes on occupying its thread until it returns.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), *, threads: int = 8) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+        for one in tools:
+            self.register(one)
+
+    def register(self, one: Tool) -> None:
+        """Add a tool; raises `ToolNameTaken`."""
+        if self._tools.setdefault(one.spec.name, one) is not one:
+            raise ToolNameTaken(one.spec.name)
+
+    def for_user(self, user_id: str | None) -> UserTools:
+        """Give the port of one exchange: the same tools, working for its user."""
+        return UserTools(self, ToolContext(user_id))
+
+    def read_only(self, name: str) -> bool:
+        """Whether calling a tool changes nothing; an unknown one does nothing at all."""
+        one = self._tools.get(name)
+        return one is None or one.read_only
+
+    async def list(self, site: str) -> tuple[ToolSpec, ...]:
+        """Tell which tools there are."""
+        return tuple(one.spec for one in self._tools.values())
+
+    async def run(self, site: str, call: ToolCall) -> ToolResult:
+        """Run one call for nobody in particular."""
+        return await self.run_for(NOBODY, call)
+
+    async def run_for(self, context: ToolContext, call: ToolCall) -> ToolResult:
+        """Run one call; whatever goes wrong is in the result."""
+        one = self._tools.get(call.name)
+        if one is None:
+            return ToolResult(error="unknown_tool")
+        try:
+            # Some models send nothing at all for "no arguments".
+            arguments = one.read(call.arguments.strip() or "{}")
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return ToolResult(error="bad_arguments")
+        return await self._call(one, arguments, context)
+
+    async def aclose(self) -> None:
+        """Take no more plain functions; idempotent. Those that run are not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, one: Tool, arguments: object, context: ToolContext) -> ToolResult:
+        scope = asyncio.timeout(one.timeout)
+        try:
+            async with scope:
+                return ToolResult(_text(await self._answer(one, arguments, context)))
+        except BadArguments:
+            return ToolResult(error="bad_arguments")
+        except Exception as failure:  # noqa: BLE001 (a tool may raise anything; the flow goes on)
+            code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"
+            _say(one, code, failure)
+            return ToolResult(error=code)
+
+    async def _answer(self, one: Tool, arguments: object, context: ToolContext) -> object:
+        if inspect.iscoroutinefunction(one.call):
+            return await one.call(arguments, context)
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._threads, one.call, arguments, context)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class UserTools:
+    """The tools of one exchange."""
+
+    def __init__(self, registry: ToolRegistry, context: ToolContext) -> None:
+        self._registry = registry
+        self._context = context
+
+    def read_only(self, name: str) -> bool:
+        """Whether calling a tool changes nothing."""
+        return self._registry.read_only(name)
+
+    async def list(self, site: str) -> tuple[ToolSpec, ...]:
+        """Tell which tools there are."""
+        return await self._registry.list(site)
+
+    async def run(self, site: str, call: ToolCall) -> ToolResult:
+        """Run one call for this exchange's user."""
+        return await self._registry.run_for(self._context, call)
+
+
+def _text(answer: object) -> str:
+    """Make text of an answer: as it is, or compact JSON; what UTF-8 cannot say becomes `?`."""
+    if isinstance(answer, str):
+        return answer.encode("utf-8", "replace").decode()
+    return msgspec.json.encode(answer).decode()
+
+
+def _say(one: Tool, code: ToolErrorCode, failure: Exception) -> None:
+    """Log where a tool failed: neither its arguments nor a message that may quote them."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+    log.warning("tool %r: %s, %s at %s", one.spec.name, code, type(failure).__name__, where)

@@ -1,0 +1,320 @@
+"""The tools port: one suite for the registry and its fake, then the registry's own promises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Protocol
+
+import msgspec
+import pytest
+
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from contract.ports import Tools
+from contract.tools import ToolCall, ToolResult
+from effects.tools import (
+    BadArguments,
+    ScriptedTools,
+    ToolContext,
+    ToolNameTaken,
+    ToolRegistry,
+    schema_tool,
+    tool,
+)
+from effects.tools.tool import SelfContainedSchema, schema_of
+
+
+class KnowingTools(Tools, Protocol):
+    """Tools that also tell which of them change nothing."""
+
+    def read_only(self, name: str) -> bool:
+        """Whether calling a tool changes nothing."""
+        ...
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """No arguments."""
+
+
+class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A point."""
+
+    x: int
+    label: str = ""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """A shape of points."""
+
+    points: Annotated[list[Point], msgspec.Meta(min_length=1)]
+    centre: Point | None = None
+
+
+class Tree(msgspec.Struct):
+    """Something that contains itself."""
+
+    branches: list[Tree]
+
+
+@tool("greet", "Greet.", Nothing, read_only=True)
+async def greet(_: Nothing, context: ToolContext) -> str:
+    """Greet the user."""
+    return f"hello {context.user_id or 'stranger'}"
+
+
+@tool("book", "Book a table.", Nothing, read_only=False)
+def book(_: Nothing, __: ToolContext) -> str:
+    """Answer from a thread."""
+    return "booked"
+
+
+@tool("fail", "Fail.", Nothing, read_only=True)
+async def fail(_: Nothing, __: ToolContext) -> str:
+    """Raise."""
+    raise ZeroDivisionError("secret of the user")  # noqa: EM101, TRY003 (the message must not leak)
+
+
+@tool("slow", "Take an hour.", Nothing, read_only=True, timeout=5.0)
+async def slow(_: Nothing, __: ToolContext) -> str:
+    """Take an hour."""
+    await asyncio.sleep(3_600.0)
+    return "done"
+
+
+@tool("draw", "Draw.", Shape, read_only=True)
+async def draw(shape: Shape, _: ToolContext) -> dict[str, Any]:
+    """Answer with a structure."""
+    return {"n": len(shape.points), "label": shape.points[0].label}
+
+
+def call(name: str, arguments: str = "{}") -> ToolCall:
+    """Make a call."""
+    return ToolCall("call_1", name, arguments)
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[ToolRegistry]:
+    """Give a registry of the tools above."""
+    registry = ToolRegistry([greet, book, fail, slow, draw])
+    yield registry
+    await registry.aclose()
+    await registry.aclose()
+
+
+@pytest.fixture(params=["registry", "of a user", "scripted"])
+def tools(request: pytest.FixtureRequest, registry: ToolRegistry) -> KnowingTools:
+    """Give tools of each kind that behave alike."""
+    match request.param:
+        case "registry":
+            return registry
+        case "of a user":
+            return registry.for_user(None)
+        case _:
+            return ScriptedTools(
+                {
+                    "greet": "hello stranger",
+                    "book": "booked",
+                    "fail": ToolResult(error="tool_failed"),
+                    "slow": ToolResult(error="tool_timeout"),
+                    "draw": '{"n":1,"label":"家"}',
+                },
+                slow={"slow": 5.0},
+                writes=["book"],
+            )
+
+
+async def test_tools_are_listed_in_their_order(tools: KnowingTools) -> None:
+    """As registered, with a description and an object's schema each, compact."""
+    offered = await tools.list("tools")
+    assert [spec.name for spec in offered] == ["greet", "book", "fail", "slow", "draw"]
+    for spec in offered:
+        schema = msgspec.json.decode(spec.parameters)
+        assert spec.description
+        assert schema["type"] == "object"
+        assert bytes(spec.parameters) == msgspec.json.encode(schema, order="sorted")
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("greet", "{}", ToolResult("hello stranger")),
+        ("book", "{}", ToolResult("booked")),
+        ("fail", "{}", ToolResult(error="tool_failed")),
+        ("slow", "{}", ToolResult(error="tool_timeout")),
+        ("draw", '{"points":[{"x":1,"label":"家"}]}', ToolResult('{"n":1,"label":"家"}')),
+        ("nobody's", "{}", ToolResult(error="unknown_tool")),
+        ("", "not even JSON", ToolResult(error="unknown_tool")),
+    ],
+)
+async def test_a_call_has_a_result_whatever_happens(
+    tools: KnowingTools, name: str, arguments: str, result: ToolResult
+) -> None:
+    """Text, or an error code; nothing is raised."""
+    assert await tools.run("tools", call(name, arguments)) == result
+
+
+@pytest.mark.virtual
+async def test_a_slow_tool_takes_its_time_and_no_more(tools: KnowingTools) -> None:
+    """The limit of the tool holds, and others run meanwhile."""
+    loop = asyncio.get_running_loop()
+    late, soon = await asyncio.gather(
+        tools.run("tools", call("slow")), tools.run("tools", call("greet"))
+    )
+    assert (late.error, soon.ok) == ("tool_timeout", True)
+    assert loop.time() == 5.0
+
+
+async def test_tools_say_whether_they_change_anything(tools: KnowingTools) -> None:
+    """An unknown tool does nothing at all, so it changes nothing."""
+    names = ("greet", "book", "nobody's")
+    assert [tools.read_only(name) for name in names] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{",
+        "[]",
+        "null",
+        '"x"',
+        '{"points":[]}',
+        '{"points":[{"x":"1"}]}',
+        '{"points":[{"x":1,"y":2}]}',
+        '{"points":[{"x":1.5}]}',
+        '{"points":[{"x":1}]} {}',
+        "[" * 100_000,
+        '{"points":[{"x":1,"label":"\ud800"}]}',
+        "",
+    ],
+    ids=lambda text: ascii(text[:20]),
+)
+async def test_arguments_that_break_the_schema_are_bad(
+    registry: ToolRegistry, arguments: str
+) -> None:
+    """Strictly: no number is made of a text, no unknown key passed over."""
+    assert await registry.run("tools", call("draw", arguments)) == ToolResult(error="bad_arguments")
+
+
+async def test_no_arguments_at_all_are_an_empty_object(registry: ToolRegistry) -> None:
+    """Some models send an empty text for a tool that takes none."""
+    assert await registry.run("tools", call("greet", " ")) == ToolResult("hello stranger")
+
+
+async def test_a_tool_works_for_the_user_of_its_exchange(registry: ToolRegistry) -> None:
+    """Two exchanges at once do not mix their users."""
+    ports = [registry.for_user(user) for user in ("小明", "小红")]
+    results = await asyncio.gather(*(port.run("tools", call("greet")) for port in ports))
+    assert [result.content for result in results] == ["hello 小明", "hello 小红"]
+    assert [spec.name for spec in await ports[0].list("tools")][:1] == ["greet"]
+
+
+async def test_a_plain_function_runs_in_a_thread(registry: ToolRegistry) -> None:
+    """It may block: the loop goes on and lets it go."""
+    opened = threading.Event()
+
+    @tool("wait", "Wait.", Nothing, read_only=True)
+    def wait(_: Nothing, __: ToolContext) -> bool:
+        return opened.wait(5.0)
+
+    registry.register(wait)
+    running = asyncio.create_task(registry.run("tools", call("wait")))
+    await asyncio.sleep(0)
+    opened.set()
+    assert await running == ToolResult("true")
+
+
+async def test_a_plain_function_may_give_a_coroutine(registry: ToolRegistry) -> None:
+    """A wrapped coroutine function is awaited all the same."""
+
+    async def answer() -> int:
+        return 7
+
+    registry.register(tool("seven", "Seven.", Nothing, read_only=True)(lambda _, __: answer()))
+    assert await registry.run("tools", call("seven")) == ToolResult("7")
+
+
+async def test_a_failing_tool_is_logged_without_its_words(
+    registry: ToolRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names tool, error and line; the message may hold what the user said."""
+    with caplog.at_level(logging.WARNING):
+        await registry.run("tools", call("fail", '{"password":"hunter2"}'))
+    assert "'fail': tool_failed, ZeroDivisionError at" in caplog.text
+    assert "secret" not in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_a_result_json_cannot_say_is_a_failure(registry: ToolRegistry) -> None:
+    """So is one of a kind nobody can write down; half a character becomes a question mark."""
+    registry.register(tool("object", "?", Nothing, read_only=True)(lambda _, __: object()))
+    registry.register(tool("half", "?", Nothing, read_only=True)(lambda _, __: "a\ud800b"))
+    assert (await registry.run("tools", call("object"))).error == "tool_failed"
+    assert await registry.run("tools", call("half")) == ToolResult("a?b")
+
+
+async def test_a_cancelled_call_is_cancelled(registry: ToolRegistry) -> None:
+    """Leaving is no failure of the tool."""
+    running = asyncio.create_task(registry.run("tools", call("slow")))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_tool_with_a_foreign_schema_checks_itself(registry: ToolRegistry) -> None:
+    """It gets any object, and may say that the arguments are bad."""
+    schema = {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}}
+
+    @schema_tool("remote", "Remote.", schema, read_only=True)
+    async def remote(arguments: dict[str, Any], _: ToolContext) -> object:
+        if "a" not in arguments:
+            raise BadArguments(argument="a", reason="missing")
+        return arguments
+
+    registry.register(remote)
+    assert await registry.run("tools", call("remote", '{"a":[1]}')) == ToolResult('{"a":[1]}')
+    assert (await registry.run("tools", call("remote"))).error == "bad_arguments"
+    assert (await registry.run("tools", call("remote", "[]"))).error == "bad_arguments"
+    offered = {spec.name: bytes(spec.parameters) for spec in await registry.list("tools")}
+    assert offered["remote"] == (b'{"properties":{"a":{},"b":{"type":"string"}},"type":"object"}')
+
+
+def test_a_name_is_registered_once(registry: ToolRegistry) -> None:
+    """A second tool of that name is a mistake of the deployment."""
+    with pytest.raises(ToolNameTaken, match="greet"):
+        registry.register(tool("greet", "?", Nothing, read_only=True)(lambda _, __: ""))
+
+
+def test_a_schema_stands_by_itself() -> None:
+    """No references, no titles; a type that contains itself is refused."""
+    schema = msgspec.json.encode(schema_of(Shape)).decode()
+    assert "$ref" not in schema
+    assert "title" not in schema
+    assert schema_of(Shape)["properties"]["points"]["items"]["additionalProperties"] is False
+    with pytest.raises(SelfContainedSchema, match="Tree"):
+        schema_of(Tree)
+
+
+async def test_the_fake_counts_and_uses_its_answers_up() -> None:
+    """A list is used in order, its last answer for ever."""
+    tools = ScriptedTools({"a": ["one", ToolResult(error="tool_failed"), "rest"]})
+    results = [await tools.run("tools", call("a", str(number))) for number in range(4)]
+    assert [result.error or result.content for result in results] == [
+        "one",
+        "tool_failed",
+        "rest",
+        "rest",
+    ]
+    assert tools.called == ["a"] * 4
+    assert [made.arguments for made in tools.calls] == ["0", "1", "2", "3"]
+
+
+async def test_the_fake_can_fail_to_list() -> None:
+    """As a tool server that is away."""
+    tools = ScriptedTools({}, list_fails=Fault("tool_list_failed", retryable=True))
+    with pytest.raises(EffectFailed, match="tool_list_failed"):
+        await tools.list("tools")
