@@ -1,0 +1,57 @@
+"""Memory in this process: the fake of the port, and enough for a demonstration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from effects.memory import terms
+from effects.memory.entries import check_entry, check_query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from contract.memory import MemoryEntry, Recall
+
+
+class InMemoryMemory:
+    """Entries in the order they were written; gone with the process."""
+
+    def __init__(self, entries: Iterable[MemoryEntry] = ()) -> None:
+        self._entries: dict[tuple[str, str], MemoryEntry] = {}
+        for entry in entries:
+            check_entry(entry)
+            self._entries.setdefault((entry.user_id, entry.text), entry)
+
+    @property
+    def entries(self) -> tuple[MemoryEntry, ...]:
+        """Everything remembered, oldest first."""
+        return tuple(self._entries.values())
+
+    async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
+        """Find what shares terms with the query: most shared first, then the newest."""
+        check_query(query)
+        wanted = set(terms.of_query(query.query))
+        scored = [
+            (len(wanted.intersection(terms.of_text(entry.text))), number, entry)
+            for number, entry in enumerate(self._entries.values())
+            if _may_be_told(entry, query)
+        ]
+        found = sorted((one for one in scored if one[0]), key=lambda one: one[:2], reverse=True)
+        return tuple(entry for _, _, entry in found[: max(query.limit, 0)])
+
+    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
+        """Remember; returns how many entries were new."""
+        for entry in entries:
+            check_entry(entry)
+        before = len(self._entries)
+        for entry in entries:
+            self._entries.setdefault((entry.user_id, entry.text), entry)
+        return len(self._entries) - before
+
+
+def _may_be_told(entry: MemoryEntry, query: Recall) -> bool:
+    return (
+        entry.user_id == query.user_id
+        and (query.except_session is None or entry.session_id != query.except_session)
+        and (query.relation is None or entry.relation == query.relation)
+    )
