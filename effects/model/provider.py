@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Final
+from typing import Final, cast
 
+import aiohttp
 import httpx2
 import openai
 from openai import AsyncOpenAI
@@ -27,6 +28,8 @@ from effects.model.request import encode
 from effects.model.stream import StreamAssembler
 
 _LOG: Final = logging.getLogger(__name__)
+# The transport lets aiohttp's errors through where it has no name for them, as for bad HTTP.
+_BROKEN: Final = (httpx2.RequestError, aiohttp.ClientError)
 # Compressed streams wait in the compressor until a block is full.
 _OPTIONS: Final[openai.RequestOptions] = {"headers": {"Accept-Encoding": "identity"}}
 
@@ -92,13 +95,14 @@ async def _ask(client: AsyncOpenAI, body: bytes, deadlines: Deadlines) -> httpx2
         fault = status_fault(error.status_code, error.response.headers, error.body)
         # Without its cause: the provider's sentence may quote prompts and keys.
         raise EffectFailed(fault) from None
-    except openai.APIConnectionError as error:
+    except (openai.APIConnectionError, *_BROKEN) as error:
         raise EffectFailed(_unreachable(error)) from error
     except TimeoutError as error:
         fault = deadline.fault if limit.expired() else _unreachable(error)
         raise EffectFailed(fault) from error
     deadlines.answered()
-    return _raw(response)
+    # The SDK's signature promises the stream class; asked for a response it returns the response.
+    return cast("httpx2.Response", response)
 
 
 async def _next(
@@ -113,17 +117,10 @@ async def _next(
     except TimeoutError:
         if limit.expired() and not assembler.complete:
             raise EffectFailed(deadline.fault) from None
-    except httpx2.TransportError as error:
+    except _BROKEN as error:
         # Whether anything is missing is the assembler's to say.
         _LOG.debug("a model's connection broke: %s", type(error).__name__)
     return None
-
-
-def _raw(response: object) -> httpx2.Response:
-    # The SDK's signature promises the stream class; asked for a response it returns the response.
-    if not isinstance(response, httpx2.Response):
-        raise TypeError(type(response))
-    return response
 
 
 def _note(deadlines: Deadlines, assembler: StreamAssembler, now: float) -> None:

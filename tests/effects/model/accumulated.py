@@ -86,6 +86,7 @@ def _add_parsed(chunk: ChatCompletionChunk, sum_: Accumulated) -> None:
 
 def _add_content(content: Any, sum_: Accumulated) -> None:  # noqa: ANN401 (parts pass the SDK unparsed)
     """Add a content, which one provider sends as parts of text and of thinking."""
-    for part in content if isinstance(content, list) else [{"text": content or ""}]:
-        sum_.text += part.get("text", "")
+    parts: list[dict[str, Any]] = content if isinstance(content, list) else [{"text": content}]
+    for part in parts:
+        sum_.text += part.get("text") or ""
         sum_.reasoning += "".join(thought["text"] for thought in part.get("thinking", []))

@@ -40,8 +40,13 @@ class Wire:
         await self._write("\r\n".join([*lines, "", ""]).encode())
 
     async def send(self, data: bytes) -> None:
-        """Send a piece of the body."""
-        await self._write(b"%x\r\n%s\r\n" % (len(data), data))
+        """Send a piece of the body; an empty one would end it."""
+        if data:
+            await self._write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def raw(self, data: bytes) -> None:
+        """Send bytes that need not be HTTP."""
+        await self._write(data)
 
     async def end(self) -> None:
         """End the body; the connection stays."""

@@ -152,7 +152,17 @@ def test_invalid_utf8_is_replaced_and_the_chunk_kept() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"nope", b"[]", b'"text"', b"1", b'{"choices":', b'{"choices":{}}', b"[" * 5000, b'{"usage":NaN,"choices":[]}'],
+    [
+        b"",
+        b"nope",
+        b"[]",
+        b'"text"',
+        b"1",
+        b'{"choices":',
+        b'{"choices":{}}',
+        b"[" * 5000,
+        b'{"usage":NaN,"choices":[]}',
+    ],
 )
 def test_what_is_no_chunk_is_none(data: bytes) -> None:
     """The caller counts it and goes on."""
@@ -166,17 +176,14 @@ def test_an_error_in_an_impossible_chunk_is_still_an_error() -> None:
     assert wire.error == {"code": 500}
 
 
+NAMES = (
+    *("choices", "delta", "content", "tool_calls", "index", "id", "function", "arguments"),
+    *("usage", "prompt_tokens", "finish_reason", "error", "thinking"),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["choices", "delta", "content", "tool_calls", "index", "id", "function", "arguments", "usage", "prompt_tokens", "finish_reason", "error", "thinking"]
-            ),
-            inner,
-            max_size=5,
-        )
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
     ),
     max_leaves=20,
 )

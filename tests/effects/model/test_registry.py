@@ -1,0 +1,170 @@
+"""The registry: entries replaced at run time, clients that follow."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from contract.errors import EffectFailed
+from contract.model import Chunk, ModelInfo
+from effects.model import (
+    KeyUnusable,
+    ModelEntry,
+    ModelRegistry,
+    ModelTwice,
+    OpenAIModel,
+    Prices,
+    Provider,
+    Secret,
+)
+from tests.effects.model.loopback import CALL, Wire, delta, finish, registry_of, serving, whole
+
+HERE = Provider("here", "http://127.0.0.1:1/v1", Secret("sk-1"))
+ENTRY = ModelEntry("gpt-4.1", HERE, "gpt-4.1-2025", 1000, 100, Prices(2.0, 8.0), ("other",))
+
+
+def streaming(registry: ModelRegistry) -> AsyncGenerator[Chunk, None]:
+    """Begin to ask model `m`."""
+    return cast("AsyncGenerator[Chunk, None]", OpenAIModel(registry).stream("reply", CALL))
+
+
+async def held(wire: Wire) -> None:
+    """Begin an answer and hold it."""
+    await wire.head()
+    await wire.events(delta(content="Hi"))
+    await wire.gone()
+
+
+def test_an_entry_tells_what_a_stack_may_know() -> None:
+    """Names and limits; no provider, no price."""
+    assert ENTRY.info == ModelInfo(
+        model_id="gpt-4.1", model="gpt-4.1-2025", context_tokens=1000, max_output_tokens=100
+    )
+
+
+def test_an_unknown_id_names_the_nearest() -> None:
+    """As a fact of the fault."""
+    with pytest.raises(EffectFailed) as caught:
+        ModelRegistry([ENTRY]).entry("gpt-41")
+    assert caught.value.fault.data == {"model_id": "gpt-41", "nearest": "gpt-4.1"}
+    with pytest.raises(EffectFailed) as caught:
+        ModelRegistry().entry("gpt-41")
+    assert caught.value.fault.data == {"model_id": "gpt-41"}
+
+
+async def test_an_id_is_registered_once() -> None:
+    """Twice is refused, and the entries in force stay."""
+    registry = ModelRegistry([ENTRY])
+    with pytest.raises(ModelTwice, match=r"'gpt-4\.1' is registered twice"):
+        await registry.replace([ENTRY, ENTRY])
+    assert registry.entry("gpt-4.1") is ENTRY
+
+
+async def test_a_snapshot_never_changes() -> None:
+    """Replacing makes another one."""
+    registry = ModelRegistry([ENTRY])
+    before = registry.entries
+    await registry.replace([])
+    assert (list(before), list(registry.entries)) == (["gpt-4.1"], [])
+
+
+async def test_a_changed_entry_holds_from_the_next_call() -> None:
+    """Without a restart."""
+
+    async def answer(wire: Wire) -> None:
+        await wire.head()
+        await wire.events(delta(content="Hi"), finish())
+        await wire.end()
+
+    async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
+        await whole(streaming(registry))
+        await registry.replace([replace(loopback.entry(), model="loop-2")])
+        await whole(streaming(registry))
+        assert registry.open_clients == 1
+    assert [request.body["model"] for request in loopback.requests] == ["loop-1", "loop-2"]
+
+
+async def test_equal_providers_share_a_client() -> None:
+    """By value; another key is another client."""
+    async with serving(held) as loopback:
+        one, other = loopback.entry(), loopback.entry()
+        keyed = replace(one.provider, key=Secret("sk-2"))
+        entries = [one, replace(other, model_id="m2"), replace(one, model_id="m3", provider=keyed)]
+        async with registry_of(*entries) as registry, asyncio.TaskGroup() as group:
+            model = OpenAIModel(registry)
+            streams = [model.attempt(entry, CALL) for entry in entries]
+            for stream in streams:
+                await anext(stream)
+            assert registry.open_clients == 2
+            for stream in streams:
+                group.create_task(stream.aclose())
+        assert [request.headers["authorization"] for request in loopback.requests][-1] == (
+            "Bearer sk-2"
+        )
+
+
+async def test_a_client_in_use_is_closed_when_its_last_stream_ends() -> None:
+    """Removing an entry breaks nobody's answer off."""
+    async with serving(held) as loopback, registry_of(loopback.entry()) as registry:
+        first, second = streaming(registry), streaming(registry)
+        assert (await anext(first)).text == (await anext(second)).text == "Hi"
+        await registry.replace([])
+        assert registry.open_clients == 1
+        await first.aclose()
+        assert registry.open_clients == 1
+        await second.aclose()
+        assert registry.open_clients == 0
+
+
+async def test_an_idle_client_is_closed_at_once() -> None:
+    """When its provider is gone from the registry."""
+    async with serving(held) as loopback, registry_of(loopback.entry()) as registry:
+        stream = streaming(registry)
+        await anext(stream)
+        await stream.aclose()
+        assert registry.open_clients == 1
+        await registry.replace([ENTRY])
+        assert registry.open_clients == 0
+
+
+async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
+    """A rescue may still hold the old entry."""
+    async with serving(held) as loopback, registry_of() as registry:
+        stream = OpenAIModel(registry).attempt(loopback.entry(), CALL)
+        await anext(stream)
+        await stream.aclose()
+        assert registry.open_clients == 0
+
+
+async def test_a_server_that_needs_no_key_gets_a_placeholder() -> None:
+    """The SDK insists on sending one."""
+    async with serving(held) as loopback, registry_of() as registry:
+        provider = replace(loopback.entry().provider, key=Secret())
+        stream = OpenAIModel(registry).attempt(ModelEntry("m", provider, "m"), CALL)
+        await anext(stream)
+        await stream.aclose()
+    assert loopback.requests[0].headers["authorization"] == "Bearer no-key"
+
+
+def test_a_secret_shows_itself_only_when_asked() -> None:
+    """Nor is it written down; equal secrets are equal."""
+    secret = Secret("sk-1")
+    assert (repr(secret), str(secret), repr(Secret())) == ("Secret('…')", "Secret('…')", "Secret()")
+    assert secret.reveal() == "sk-1"
+    assert secret == Secret("sk-1") != Secret("sk-2")
+    assert secret != "sk-1"
+    with pytest.raises(TypeError, match="never written down"):
+        pickle.dumps(secret)
+
+
+@pytest.mark.parametrize("text", ["sk-é", "sk 1", "sk-1\n"])
+def test_a_key_no_header_can_carry_is_refused_without_being_named(text: str) -> None:
+    """When it is configured, not when it is sent."""
+    with pytest.raises(KeyUnusable) as caught:
+        Secret(text)
+    assert text not in str(caught.value)
