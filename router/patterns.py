@@ -98,12 +98,20 @@ BUILT_IN: tuple[Pattern, ...] = (
     Pattern(
         "api_key",
         re.compile(
-            r"\b(?:sk-[A-Za-z0-9_-]{16,200}|AKIA[0-9A-Z]{16}|AIza[A-Za-z0-9_-]{35}"
+            r"(?<![A-Za-z0-9_])(?:sk-[A-Za-z0-9_-]{16,200}|AKIA[0-9A-Z]{16}|AIza[A-Za-z0-9_-]{35}"
             r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}"
             r"|xox[abeprs]-[A-Za-z0-9-]{10,200}"
             r"|eyJ[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{10,2000})"
         ),
-        marks=(b"sk-", b"AKIA", b"AIza", b"gh", b"xox", b"eyJ"),
+        marks=(
+            b"sk-",
+            b"AKIA",
+            b"AIza",
+            *(b"gh%c_" % kind for kind in b"pousr"),
+            b"github_pat_",
+            b"xox",
+            b"eyJ",
+        ),
     ),
 )
 

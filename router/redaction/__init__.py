@@ -1,0 +1,5 @@
+"""Redaction: personal data is replaced before anything is stored. Pure."""
+
+from router.redaction.exchange import Redactor
+
+__all__ = ["Redactor"]

@@ -1,0 +1,116 @@
+"""Redacting an exchange: all its records at once, before any of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from contract.dialect import Dialect
+from contract.records import FeedbackRecord, RequestRecord, RunRecord
+from router.patterns import Patterns
+from router.redaction.dictionary import Dictionary
+from router.redaction.entries import EntryText, play_after, raw_after
+from router.redaction.frames import FrameText
+from router.redaction.passes import Learn, Pass, Point, Rewrite
+from router.redaction.places import Paths, below, parsed
+
+# Their answers are numbers and made-up ids: nobody's data, and a clock looks like a card number.
+_NOBODYS = frozenset({"clock", "ids"})
+
+
+class Redactor:
+    """Replaces personal data by keyed pseudonyms.
+
+    `paths` are dotted and begin with `request.body`, `request.options`, `tape.<port>.<op>.args`,
+    `tape.<port>.<op>.items.<number>` or `frames.<event>`; `*` stands for any one step. Equal
+    values have equal pseudonyms for as long as the key is the same.
+    """
+
+    def __init__(self, patterns: Patterns, paths: Iterable[str], key: bytes) -> None:
+        self._patterns = patterns
+        self._paths = parsed(paths)
+        self._key = key
+
+    def exchange(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord]:
+        """Give the records of one exchange without personal data, marked `redacted`."""
+        runs = [_Run(record, dialect, self._paths) for record in records]
+        possible = self._patterns.possible(b"\n".join(part for run in runs for part in run.raw()))
+        if any(run.escaped for run in runs):
+            possible = self._patterns
+        dictionary = Dictionary(self._key, possible)
+        first = Learn(dictionary, possible) if possible else Point(dictionary, possible)
+        for run in runs:
+            run.after(first)
+        if not dictionary:
+            return [msgspec.structs.replace(record, redacted=True) for record in records]
+        last = Rewrite(dictionary)
+        return [msgspec.structs.replace(run.after(last), redacted=True) for run in runs]
+
+    def feedback(self, record: FeedbackRecord) -> FeedbackRecord:
+        """Give a feedback without personal data in its comment."""
+        if not record.comment:
+            return record
+        dictionary = Dictionary(self._key, self._patterns)
+        dictionary.learn(record.comment)
+        comment = Rewrite(dictionary).leaf(record.comment, protocol=False)
+        return msgspec.structs.replace(record, comment=comment)
+
+
+class _Run:
+    """One record under redaction."""
+
+    def __init__(self, record: RunRecord, dialect: Dialect, paths: Paths) -> None:
+        self._record = record
+        self._request = below(paths, "request")
+        self._tape = below(paths, "tape")
+        self._frames = FrameText(record.frames, dialect, below(paths, "frames"))
+        self._entries = [
+            EntryText(entry, self._tape)
+            for entry in record.tape or ()
+            if entry.port not in _NOBODYS
+        ]
+
+    @property
+    def escaped(self) -> bool:
+        """Whether characters may be written as escapes, unseen by a look at the bytes."""
+        return any(b"\\u" in part for part in self.raw())
+
+    def raw(self) -> Iterable[bytes]:
+        """Give all bytes in which something could stand, and the texts pieces make."""
+        request = self._record.request
+        if request is not None:
+            yield from (bytes(request.body), bytes(request.options))
+        sources: list[FrameText | EntryText] = [self._frames, *self._entries]
+        for source in sources:
+            yield source.raw
+            for text in source.texts:
+                yield text.encode()
+        for play in self._record.plays:
+            if play.args is not None:
+                yield bytes(play.args)
+
+    def after(self, treatment: Pass) -> RunRecord:
+        """Give the record after a pass."""
+        record = self._record
+        treated = iter([entry.after(treatment) for entry in self._entries])
+        tape = record.tape and tuple(
+            entry if entry.port in _NOBODYS else next(treated) for entry in record.tape
+        )
+        plays = tuple(play_after(play, self._tape, treatment) for play in record.plays)
+        return msgspec.structs.replace(
+            record,
+            request=self._request_after(treatment),
+            frames=self._frames.after(treatment),
+            tape=tape,
+            plays=plays,
+        )
+
+    def _request_after(self, treatment: Pass) -> RequestRecord | None:
+        request = self._record.request
+        if request is None:
+            return None
+        return RequestRecord(
+            raw_after(request.body, below(self._request, "body"), treatment, typed=True),
+            raw_after(request.options, below(self._request, "options"), treatment),
+        )

@@ -1,0 +1,120 @@
+"""The frames of a run under redaction: their JSON, and the text that is spread over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from contract.dialect import Dialect, TextField
+from router.redaction.passes import Pass
+from router.redaction.places import Json, Paths, Walk, below
+from router.redaction.slots import Slot, joined, read, treated
+
+Frames = tuple[tuple[int, str], ...]
+
+_DATA = "data:"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame taken apart: its lines, the JSON of its data, the name of its event."""
+
+    lines: tuple[str, ...]
+    data: tuple[int, ...]
+    tree: Json
+    name: str
+
+    def text(self, tree: Json) -> str:
+        """Give the frame again, with `tree` as its data."""
+        first, rest = self.data[0], self.data[1:]
+        kept = [line for index, line in enumerate(self.lines) if index not in rest]
+        old = self.lines[first]
+        head = old[: len(_DATA) + 1] if old.startswith(_DATA + " ") else _head(old)
+        kept[first] = head + msgspec.json.encode(tree).decode() + ("\r" * old.endswith("\r"))
+        return "\n".join(kept)
+
+
+class FrameText:
+    """The frames of one run."""
+
+    def __init__(self, frames: Frames, dialect: Dialect, paths: Paths) -> None:
+        self._frames = frames
+        self._paths = paths
+        self._parsed = [parsed(text, dialect) for _, text in frames]
+        self._slots = [
+            slot
+            for index, frame in enumerate(self._parsed)
+            if frame is not None
+            for slot in self._slots_of(index, frame, dialect)
+        ]
+        self.raw = "".join(text for _, text in frames).encode()
+        self.texts = joined([frame and frame.tree for frame in self._parsed], self._slots)
+
+    def after(self, treatment: Pass) -> Frames:
+        """Give the frames after a pass."""
+        if not treatment.concerned(self.raw, self._paths, self.texts):
+            return self._frames
+        walk = Walk(treatment)
+        trees = [frame and _copy(frame.tree) for frame in self._parsed]
+
+        def step(index: int, tree: Json) -> Json:
+            frame = self._parsed[index]
+            return walk.tree(tree, below(self._paths, frame.name)) if frame else None
+
+        changed = treated(trees, self._slots, step, treatment)
+        return tuple(
+            (at, self._text(index, text, changed[index], treatment))
+            for index, (at, text) in enumerate(self._frames)
+        )
+
+    def _text(self, index: int, text: str, changed: Json, treatment: Pass) -> str:
+        frame = self._parsed[index]
+        if frame is None:
+            return treatment.leaf(text, protocol=False)
+        return text if changed is None else frame.text(changed)
+
+    def _slots_of(self, index: int, frame: Frame, dialect: Dialect) -> Iterator[Slot]:
+        for track, fields in (("text", dialect.text), ("reasoning", dialect.reasoning)):
+            field: TextField | None = fields.get(frame.name)
+            if field is None or read(frame.tree, field.path) is None:
+                continue
+            if () in below(self._paths, frame.name, *field.path):
+                continue  # a path takes the whole field, piece by piece
+            yield Slot(index, field.path, track, field.growth == "cumulative")
+
+
+def parsed(text: str, dialect: Dialect) -> Frame | None:
+    """Take a frame apart; None where its data is not JSON."""
+    lines = tuple(text.split("\n"))
+    if dialect.framing == "ndjson":
+        data: tuple[int, ...] = (0,)
+        content = lines[0]
+    else:
+        data = tuple(index for index, line in enumerate(lines) if line.startswith(_DATA))
+        content = "\n".join(lines[index][len(_DATA) :] for index in data)
+    try:
+        tree = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return Frame(lines, data, tree, _name(lines, tree, dialect))
+
+
+def _name(lines: tuple[str, ...], tree: Json, dialect: Dialect) -> str:
+    if dialect.name is not None:
+        return read(tree, dialect.name) or ""
+    named = (line[len("event:") :].strip() for line in lines if line.startswith("event:"))
+    return next(named, "message")
+
+
+def _head(line: str) -> str:
+    return _DATA if line.startswith(_DATA) else ""
+
+
+def _copy(tree: Json) -> Json:
+    if isinstance(tree, dict):
+        return {key: _copy(child) for key, child in tree.items()}
+    if isinstance(tree, list):
+        return [_copy(child) for child in tree]
+    return tree
