@@ -158,7 +158,9 @@ async def test_an_answer_that_is_no_http() -> None:
     assert (fault.code, fault.retryable) == ("model_unavailable", True)
 
 
-async def after_a_break(*events: object, broken: Callable[[Wire], Awaitable[None]]) -> list[Chunk]:
+async def after_a_break(
+    *events: object, broken: Callable[[Wire], Awaitable[None]], **limits: float
+) -> list[Chunk]:
     """Hear all events, then have the connection broken; return what comes of it."""
     heard = asyncio.Event()
 
@@ -169,10 +171,10 @@ async def after_a_break(*events: object, broken: Callable[[Wire], Awaitable[None
         await broken(wire)
         await wire.gone()
 
-    async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
+    async with serving(answer) as loopback, registry_of(loopback.entry(**limits)) as registry:
         chunks = []
         async for chunk in OpenAIModel(registry).stream("reply", CALL):
-            chunks.append(chunk)  # noqa: PERF401 (the provider waits for the last of them)
+            chunks.append(chunk)
             if len(chunks) == len(events):
                 heard.set()
         return chunks
@@ -188,9 +190,16 @@ async def babble(wire: Wire) -> None:
     await wire.raw(b"nonsense\r\n")
 
 
-@pytest.mark.parametrize("broken", [reset, babble, Wire.end])
+async def test_a_body_that_makes_no_sense_is_silence() -> None:
+    """The connection is dropped by aiohttp, which wakes no reader: the limit on silence does."""
+    with pytest.raises(EffectFailed) as caught:
+        await after_a_break(delta(content="Hi"), broken=babble, idle=SOON)
+    assert caught.value.fault.code == "model_timeout_idle"
+
+
+@pytest.mark.parametrize("broken", [reset, Wire.end])
 async def test_a_stream_cut_in_the_middle(broken: Callable[[Wire], Awaitable[None]]) -> None:
-    """Never success, whether the connection broke, made no sense, or the body just ended."""
+    """Never success, whether the connection broke or the body just ended."""
     with pytest.raises(EffectFailed) as caught:
         await after_a_break(delta(content="Hi"), broken=broken)
     fault = Fault("model_truncated", retryable=True, data={"malformed": 0})
@@ -200,7 +209,7 @@ async def test_a_stream_cut_in_the_middle(broken: Callable[[Wire], Awaitable[Non
 @pytest.mark.parametrize("broken", [reset, babble, Wire.end])
 async def test_a_break_after_the_answer_is_none(broken: Callable[[Wire], Awaitable[None]]) -> None:
     """A finish reason came: nothing is missing."""
-    chunks = await after_a_break(delta(content="Hi"), finish(), broken=broken)
+    chunks = await after_a_break(delta(content="Hi"), finish(), broken=broken, tail=SOON)
     assert [chunk.finish for chunk in chunks] == ["", "stop"]
 
 
