@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -15,13 +15,10 @@ from router.http import FlowEndpoint, decode, read_body
 from router.problems import CONTENT_TYPE, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from contract.flow import FlowSpec
     from router.dispatch import Router
-
-Faults = "Callable[[], Mapping[str, str]]"
-"""What is wrong right now, by part; empty when nothing is."""
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,19 +32,9 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
 _feedback = msgspec.json.Decoder(Feedback)
 
 
-def create_app(
-    router: Router,
-    faults: Callable[[], Mapping[str, str]],
-    lifespan: Callable[[], AbstractAsyncContextManager[None]],
-) -> FastAPI:
-    """Build the application; `lifespan` opens and closes what the router stands on."""
-
-    @asynccontextmanager
-    async def whole_life(_: FastAPI) -> AsyncIterator[None]:
-        async with lifespan():
-            yield
-
-    app = FastAPI(title="cutover", lifespan=whole_life)
+def create_app(router: Router, faults: Callable[[], Mapping[str, str]]) -> FastAPI:
+    """Build the application; `faults` says what is wrong right now, by part."""
+    app = FastAPI(title="cutover")
     for spec in router.parts.specs.values():
         app.router.routes.append(Route(spec.path, FlowEndpoint(router, spec), methods=["POST"]))
 
@@ -68,7 +55,7 @@ def create_app(
         found = dict(faults())
         status = "stopping" if router.draining else "degraded" if found else "ready"
         return JSONResponse(
-            {"status": status, "faults": found, "stages": _stages(router)},
+            {"status": status, "faults": found, **_books(router)},
             status_code=503 if router.draining else 200,
         )
 
@@ -80,8 +67,18 @@ def create_app(
     return app
 
 
-def _stages(router: Router) -> dict[str, str]:
-    return {name: flow.stage for name, flow in router.parts.settings().flows.items()}
+def _books(router: Router) -> dict[str, Any]:
+    """Tell the stages and what has been done since the start."""
+    ledger = router.ledger
+    lines = [
+        {"flow": line.flow, "state": line.state, "reason": line.reason, "count": count}
+        for line, count in sorted(ledger.counts.items(), key=str)
+    ]
+    return {
+        "stages": {name: flow.stage for name, flow in router.parts.settings().flows.items()},
+        "counts": asdict(router.counts),
+        "ledger": {"open": ledger.open, "waiting": router.shadows_waiting, "lines": lines},
+    }
 
 
 async def _problem(_: Request, error: Exception) -> Response:

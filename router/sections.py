@@ -96,6 +96,13 @@ class Stores(Section, frozen=True):
     locks: str = "process"
 
 
+class Stacks(Section, frozen=True):
+    """`[stacks]`: where a stack's flows are, as `package:NAME`; "" is the built-in one."""
+
+    legacy: str = ""
+    graph: str = ""
+
+
 class Provider(Section, frozen=True):
     """`[providers.<name>]`: an OpenAI-compatible endpoint and its time limits."""
 

@@ -20,6 +20,7 @@ from router.sections import (
     Rollout,
     Server,
     Shadow,
+    Stacks,
     Stores,
 )
 from router.toml_table import (
@@ -42,6 +43,7 @@ _SECTIONS = (
     "shadow",
     "captures",
     "stores",
+    "stacks",
     "providers",
     "models",
 )
@@ -61,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shadow: Shadow = Shadow()
     captures: Captures = Captures()
     stores: Stores = Stores()
+    stacks: Stacks = Stacks()
     providers: dict[str, Provider] = {}
     models: dict[str, ModelEntry] = {}
     version: str = ""
@@ -101,6 +104,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
         captures=_captures(table, where),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
+        stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         providers=_providers(table, where),
         models=_models(table, where),
     )

@@ -1,0 +1,5 @@
+"""`python -m cutover`."""
+
+from cutover.cli import main
+
+main()

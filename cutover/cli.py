@@ -1,0 +1,27 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import typer
+
+from cutover.demo_command import demo
+from cutover.diff_command import diff
+from cutover.load_command import load
+from cutover.serve_command import serve
+
+app = typer.Typer(
+    name="cutover",
+    help="Replace the pipeline behind a streaming LLM chat service without its users noticing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(serve)
+app.command()(diff)
+app.command()(load)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,86 @@
+"""From settings to the model registry: who serves which model, with which key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contract.errors import CutoverError
+from effects.model import Limits, ModelEntry, Prices, Provider, Secret
+from router.sections import ModelEntry as ModelSection
+from router.sections import Provider as ProviderSection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from contract.model import Usage
+    from router.recording import Price
+    from router.settings import Settings
+
+DEFAULT_MODEL = "gpt-4.1"
+KEY = "OPENAI_API_KEY"
+BASE_URL = "OPENAI_BASE_URL"
+_OPENAI = "https://api.openai.com/v1"
+_MILLION = 1_000_000
+
+
+class KeyMissing(CutoverError):
+    """A provider's key is to come from a variable that is not set."""
+
+    def __init__(self, provider: str, variable: str) -> None:
+        super().__init__(f"provider {provider!r} needs its key in the variable {variable!r}")
+
+
+def model_entries(settings: Settings, environ: Mapping[str, str]) -> tuple[ModelEntry, ...]:
+    """Build the registry's entries; with nothing configured, OpenAI's from the environment.
+
+    Raises:
+        KeyMissing: a configured key is not in the environment.
+    """
+    providers, models = settings.providers, settings.models
+    if not models and environ.get(KEY):
+        base_url = environ.get(BASE_URL) or _OPENAI
+        providers = {"openai": ProviderSection(base_url=base_url, key_env=KEY)}
+        models = {DEFAULT_MODEL: ModelSection(provider="openai", model=DEFAULT_MODEL)}
+    built = {name: _provider(name, section, environ) for name, section in providers.items()}
+    return tuple(_entry(name, section, built) for name, section in models.items())
+
+
+def prices(entries: tuple[ModelEntry, ...]) -> Price:
+    """Build the function that prices a call by its model id."""
+    by_id = {entry.model_id: entry.prices for entry in entries}
+
+    def price(model_id: str, usage: Usage | None) -> float | None:
+        known = by_id.get(model_id)
+        if known is None or usage is None:
+            return None
+        spent = usage.prompt_tokens * known.prompt + usage.completion_tokens * known.completion
+        return spent / _MILLION
+
+    return price
+
+
+def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -> Provider:
+    key = environ.get(section.key_env, "") if section.key_env else "none"
+    if not key:
+        raise KeyMissing(name, section.key_env)
+    limits = Limits(
+        connect=section.connect_seconds,
+        first_byte=section.first_byte_seconds,
+        first_token=section.first_token_seconds,
+        idle=section.idle_seconds,
+        total=section.total_seconds,
+    )
+    return Provider(name, section.base_url, Secret(key), limits)
+
+
+def _entry(model_id: str, section: ModelSection, providers: Mapping[str, Provider]) -> ModelEntry:
+    priced = section.input_price is not None and section.output_price is not None
+    return ModelEntry(
+        model_id=model_id,
+        provider=providers[section.provider],
+        model=section.model or model_id,
+        context_tokens=section.context_tokens,
+        max_output_tokens=section.max_output_tokens,
+        prices=Prices(section.input_price or 0.0, section.output_price or 0.0) if priced else None,
+        fallbacks=section.fallbacks,
+    )

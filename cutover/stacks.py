@@ -1,0 +1,67 @@
+"""The two stacks: the only place that names both. Retiring one is deleting its line."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract.errors import CutoverError
+from router.stacks import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from router.rollout import Stack as StackName
+
+DEFAULTS: Mapping[StackName, str] = {
+    "legacy": "legacy:FLOWS",
+    "graph": "graph_impl:FLOWS",
+}
+"""Where each stack's flows are: `package:NAME`, a mapping from flow name to flow."""
+
+_CODE = frozenset({".py", ".j2", ".md"})
+
+
+class StackNotLoaded(CutoverError):
+    """A stack's flows are not where they were said to be."""
+
+    def __init__(self, name: str, where: str, why: str) -> None:
+        super().__init__(f"stack {name!r} cannot be loaded from {where!r}: {why}")
+
+
+def load_stacks(places: Mapping[StackName, str] = DEFAULTS) -> dict[StackName, Stack]:
+    """Import the stacks; raises `StackNotLoaded`."""
+    return {name: load_stack(name, where) for name, where in places.items()}
+
+
+def load_stack(name: StackName, where: str) -> Stack:
+    """Import one stack from `package:NAME`; raises `StackNotLoaded`."""
+    module_name, _, attribute = where.partition(":")
+    try:
+        module = import_module(module_name)
+        flows = getattr(module, attribute or "FLOWS")
+    except (ImportError, AttributeError) as error:
+        raise StackNotLoaded(name, where, str(error)) from error
+    return Stack(name, flows, fingerprint(module_name))
+
+
+def fingerprint(module_name: str) -> str:
+    """Digest a stack's code, its prompts and the rules it follows: 12 hex digits."""
+    digest = blake2b(digest_size=6)
+    for package in (module_name, "rules"):
+        for path in sorted(_files(package)):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _files(module_name: str) -> Iterator[Path]:
+    origin = import_module(module_name).__file__
+    if origin is None:
+        return
+    place = Path(origin)
+    if place.name != "__init__.py":
+        yield place
+        return
+    yield from (path for path in place.parent.rglob("*") if path.suffix in _CODE)

@@ -1,0 +1,76 @@
+"""Stores and locks from their addresses."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from contract.errors import CutoverError
+from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
+from effects.locks import ProcessLocks
+from effects.memory import InMemoryMemory, SqliteMemory
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from contract.ports import Conversations, Memory
+
+
+class NoSuchStore(CutoverError):
+    """An address names a kind of store that cannot keep this."""
+
+    def __init__(self, what: str, scheme: str, known: str) -> None:
+        super().__init__(f"{what} cannot be kept in {scheme!r}; known are {known}")
+
+
+async def open_conversations(address: str, stack: AsyncExitStack) -> Conversations:
+    """Open the store of conversations; it is closed with `stack`."""
+    scheme, _, rest = address.partition("://")
+    match scheme:
+        case "memory":
+            return MemoryConversations()
+        case "sqlite":
+            return await stack.enter_async_context(SqliteConversations.open(_file(rest)))
+        case "http" | "https":
+            return await stack.enter_async_context(HttpConversations.open(address))
+        case "postgresql":
+            adapter = _extra("effects.conversations.postgres", "PostgresConversations")
+            opened: Conversations = await stack.enter_async_context(adapter.open(address))
+            return opened
+        case _:
+            raise NoSuchStore("conversations", scheme, "memory, sqlite, http, https, postgresql")
+
+
+async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
+    """Open the long-term memory; it is closed with `stack`."""
+    scheme, _, rest = address.partition("://")
+    match scheme:
+        case "memory":
+            return InMemoryMemory()
+        case "sqlite":
+            return await stack.enter_async_context(SqliteMemory.open(_file(rest)))
+        case _:
+            raise NoSuchStore("memory", scheme, "memory, sqlite")
+
+
+def open_locks(address: str, stack: AsyncExitStack) -> Any:  # noqa: ANN401 - one of two owners
+    """Open the locks; each exchange gets its own owner by `for_exchange()`."""
+    if address == "process":
+        locks: Any = ProcessLocks()
+    else:
+        locks = _extra("effects.locks_redis", "RedisLocks")(address)
+    stack.push_async_callback(locks.aclose)
+    return locks
+
+
+def _file(rest: str) -> Path:
+    """Give the path of `sqlite:///relative` or `sqlite:////absolute`, its folder made."""
+    path = Path(rest.removeprefix("/"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _extra(module: str, name: str) -> Any:  # noqa: ANN401 - a class of an optional library
+    """Import an adapter whose library is an extra; raises `MissingExtra`."""
+    return getattr(import_module(module), name)
