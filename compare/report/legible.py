@@ -1,0 +1,39 @@
+"""Legible: numbers, times and foreign text as people can read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+# Controls do not show, and direction marks turn what stands around them: both are spelt out.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
+_THOUSAND = 1_000
+_MILLION = 1_000_000
+
+
+def visible(text: str) -> str:
+    """Spell out characters that cannot be seen, or that would turn the line around."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text)
+
+
+def duration(us: int) -> str:
+    """Say a duration given in microseconds, three digits."""
+    if us < _THOUSAND:
+        return f"{us} µs"
+    if us < _MILLION:
+        return f"{us / _THOUSAND:.3g} ms" if us < 999_500 else "1 s"  # noqa: PLR2004 (rounds up)
+    return f"{us / _MILLION:.3g} s" if us < 1_000 * _MILLION else f"{us // _MILLION:,} s"
+
+
+def moment(us: int) -> str:
+    """Say a moment given in microseconds since the Unix epoch, in UTC."""
+    return f"{datetime.fromtimestamp(us / _MILLION, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def percent(share: float) -> str:
+    """Say a share; a small one is not rounded to nothing."""
+    if share and share < 0.001:  # noqa: PLR2004 (what one decimal can show)
+        return "< 0.1 %"
+    return f"{share * 100:.1f} %" if share < 1 else "100 %"

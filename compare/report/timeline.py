@@ -1,0 +1,109 @@
+"""Timelines and histograms as geometry: positions in percent, to be drawn as SVG."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compare.clusters import Row
+    from compare.report.latency import Latency
+
+
+class Tick(NamedTuple):
+    """One frame on a lane; `x` in percent of the width."""
+
+    x: float
+    same: bool
+    label: str
+
+
+class Lane(NamedTuple):
+    """The frames of one stack."""
+
+    stack: Literal["legacy", "graph"]
+    ticks: tuple[Tick, ...]
+
+
+class Timeline(NamedTuple):
+    """Both streams on one axis from `start` to `end` microseconds; `apart` where they part."""
+
+    lanes: tuple[Lane, Lane]
+    start: int
+    end: int
+    apart: float | None
+
+
+class Bar(NamedTuple):
+    """One bin: place and width in percent of the width, height as a share of the tallest."""
+
+    x: float
+    width: float
+    height: float
+
+
+class Mark(NamedTuple):
+    """A percentile's place in percent of the width."""
+
+    x: float
+    label: str
+
+
+def timeline_of(rows: Sequence[Row]) -> Timeline | None:
+    """Draw the rows of an exemplar; None when there is nothing to draw."""
+    moments = [cell.at for row in rows for cell in (row.legacy, row.graph) if cell]
+    if not moments:
+        return None
+    start, end = min(moments), max(moments)
+    legacy = tuple(
+        Tick(_x(row.legacy.at, start, end), row.mark == "same", row.legacy.name)
+        for row in rows
+        if row.legacy
+    )
+    graph = tuple(
+        Tick(_x(row.graph.at, start, end), row.mark == "same", row.graph.name)
+        for row in rows
+        if row.graph
+    )
+    return Timeline((Lane("legacy", legacy), Lane("graph", graph)), start, end, _apart(rows))
+
+
+def _apart(rows: Sequence[Row]) -> float | None:
+    moments = [cell.at for row in rows for cell in (row.legacy, row.graph) if cell]
+    start, end = min(moments), max(moments)
+    for row in rows:
+        if row.mark != "same":
+            cells = [cell.at for cell in (row.legacy, row.graph) if cell]
+            return _x(min(cells), start, end)
+    return None
+
+
+def _x(at: int, start: int, end: int) -> float:
+    """Place a moment, a little away from both edges."""
+    return round(1 + 98 * (at - start) / max(1, end - start), 3)
+
+
+def bars_of(latency: Latency) -> tuple[Bar, ...]:
+    """Draw a histogram; empty bins are left out."""
+    tallest = max(latency.histogram, default=0)
+    width = 100 / max(1, len(latency.histogram))
+    return tuple(
+        Bar(round(k * width, 3), round(width * 0.86, 3), round(count / tallest, 4))
+        for k, count in enumerate(latency.histogram)
+        if count
+    )
+
+
+def marks_of(latency: Latency) -> tuple[Mark, ...]:
+    """Place the percentiles on the histogram's logarithmic axis."""
+    low = math.log(max(1, latency.axis_low))
+    span = max(math.log(max(2, latency.axis_high)) - low, 0.01)
+    return tuple(
+        Mark(
+            round(min(100.0, 100 * (math.log(max(1, p.value)) - low) / span), 3),
+            f"P{p.share * 100:.0f}",
+        )
+        for p in latency.percentiles
+    )
