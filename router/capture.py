@@ -1,0 +1,329 @@
+"""Capture: finished exchanges are redacted and written down, never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, assert_never
+
+import msgspec
+
+from contract.flow import FlowSpec
+from contract.records import FeedbackRecord, RunRecord, encode_run
+from router.blobs import without_blobs
+from router.patterns import compiled
+from router.redaction import Redactor
+from router.rollout import captured
+from router.sections import Captures
+from router.segments import SegmentStore, Sizes
+
+Dropped = Literal["queue_full", "redaction_failed", "disk", "closed"]
+Put = Literal["queued", "not_sampled", "dropped"]
+
+QUEUE_BYTES = 64 * 1_048_576
+_FEEDBACK = "feedback"
+_MICROSECONDS = 1_000_000
+
+logger = logging.getLogger(__name__)
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCounts:
+    """What happened so far, in exchanges and feedbacks; `bytes` as stored.
+
+    All that was put is `written`, `waiting`, `not_sampled` or `dropped`.
+    """
+
+    written: int
+    lines: int
+    batches: int
+    bytes: int
+    waiting: int
+    not_sampled: int
+    deleted_files: int
+    dropped: Mapping[Dropped, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    records: tuple[RunRecord, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Feedback:
+    record: FeedbackRecord
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    done: Future[None]
+    last: bool = False
+
+
+_Job = _Exchange | _Feedback | _Flush
+
+
+class CaptureWriter:
+    """Takes finished exchanges on the loop; redacts, packs and stores them in its own thread.
+
+    `put` and `feedback` never wait: with the queue full (a slow disk), or the disk refusing, whole
+    exchanges are dropped and counted. A batch is `batch` exchanges or `flush_seconds`, whichever
+    comes first. `key` makes pseudonyms; without one they are equal within this process only.
+    """
+
+    def __init__(
+        self,
+        captures: Captures,
+        specs: Mapping[str, FlowSpec],
+        *,
+        salt: str,
+        key: bytes = b"",
+        on_batch: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self._captures = captures
+        self._specs = specs
+        self._salt = salt
+        redact = captures.redact
+        self._redactor = Redactor(
+            compiled(redact.patterns), redact.paths, key or secrets.token_bytes(32)
+        )
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._waiting = _Waiting(captures.queue, QUEUE_BYTES)
+        self._not_sampled = 0
+        self._taken = 0
+        self._refused: Counter[Dropped] = Counter()  # counted on the loop
+        self._batches = _Batches(captures, on_batch)  # opens the place, or refuses it
+        self._closing: Future[None] | None = None
+        self._thread = threading.Thread(target=self._work, name="cutover-capture", daemon=True)
+        self._thread.start()
+
+    def put(self, records: Sequence[RunRecord]) -> Put:
+        """Take the records of one finished exchange; whole or not at all."""
+        if not records:
+            return "not_sampled"
+        thousandths = int(self._captures.percent * 1_000)
+        if not captured(thousandths, self._salt, records[0].exchange):
+            self._not_sampled += 1
+            return "not_sampled"
+        return self._queue(_Exchange(tuple(records), sum(map(_size, records))))
+
+    def feedback(self, record: FeedbackRecord) -> Put:
+        """Take what a user thought; never sampled, there is too little of it."""
+        return self._queue(_Feedback(record))
+
+    @property
+    def counts(self) -> CaptureCounts:
+        """Count what happened; may be read at any time."""
+        done = self._batches
+        return CaptureCounts(
+            written=done.written,
+            lines=done.lines,
+            batches=done.batches,
+            bytes=done.bytes,
+            waiting=self._unsettled,
+            not_sampled=self._not_sampled,
+            deleted_files=done.deleted_files,
+            dropped=self._refused + done.dropped.copy(),
+        )
+
+    async def flush(self) -> None:
+        """Wait until everything taken so far is stored or dropped."""
+        if self._closing is not None:
+            await asyncio.shield(asyncio.wrap_future(self._closing))
+            return
+        job = _Flush(Future())
+        self._jobs.put(job)
+        await asyncio.shield(asyncio.wrap_future(job.done))
+
+    async def aclose(self, deadline: float = 5.0) -> int:
+        """Store what is left, for `deadline` seconds at most; returns how many were left behind."""
+        if self._closing is None:
+            self._closing = Future()
+            self._jobs.put(_Flush(self._closing, last=True))
+        try:
+            async with asyncio.timeout(deadline):
+                await asyncio.shield(asyncio.wrap_future(self._closing))
+        except TimeoutError:
+            logger.warning("captures: %d left behind at the deadline", self._unsettled)
+        return self._unsettled
+
+    @property
+    def _unsettled(self) -> int:
+        done = self._batches
+        return self._taken - done.written - done.dropped.total()
+
+    def _queue(self, job: _Exchange | _Feedback) -> Put:
+        if self._closing is not None:
+            self._refused["closed"] += 1
+            return "dropped"
+        if not self._waiting.enter(job.size):
+            self._refused["queue_full"] += 1
+            return "dropped"
+        self._taken += 1
+        self._jobs.put(job)
+        return "queued"
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._batches.seconds_left())
+            except queue.Empty:
+                self._batches.write()
+                continue
+            match job:
+                case _Exchange() | _Feedback():
+                    self._take(job)
+                case _Flush(done, last):
+                    self._batches.write()
+                    if last:
+                        self._batches.close()
+                    done.set_result(None)
+                    if last:
+                        return
+                case _:
+                    assert_never(job)
+
+    def _take(self, job: _Exchange | _Feedback) -> None:
+        try:
+            folder, lines = self._packed(job)
+        except OSError as error:
+            self._batches.drop("disk", 1, error)
+        except Exception as error:  # noqa: BLE001 (unredacted, nothing may be stored or logged)
+            self._batches.drop("redaction_failed", 1, error)
+        else:
+            self._batches.add(folder, lines)
+        finally:
+            self._waiting.leave(job.size)
+
+    def _packed(self, job: _Exchange | _Feedback) -> tuple[str, list[bytes]]:
+        if isinstance(job, _Feedback):
+            line = _encoder.encode(self._redactor.feedback(job.record)) + b"\n"
+            return f"{_FEEDBACK}/date={_day(job.record.at)}", [line]
+        first = job.records[0]
+        dialect = self._specs[first.flow].dialect
+        redacted = self._redactor.exchange(job.records, dialect)
+        lines = [encode_run(without_blobs(one, self._batches.blob)) for one in redacted]
+        return f"flow={first.flow}/date={_day(first.began)}", lines
+
+
+class _Waiting:
+    """How much is in the queue: counted up on the loop, down in the thread."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._count = 0
+
+    def enter(self, size: int) -> bool:
+        """Take a place, if there is one (a single job of any size always fits)."""
+        with self._lock:
+            if self._count and (self._count >= self._most or self._bytes + size > self._most_bytes):
+                return False
+            self._count += 1
+            self._bytes += size
+            return True
+
+    def leave(self, size: int) -> None:
+        """Give the place back."""
+        with self._lock:
+            self._count -= 1
+            self._bytes -= size
+
+
+class _Batches:
+    """What has been packed and not yet stored; the thread's own."""
+
+    def __init__(self, captures: Captures, on_batch: Callable[[str, int], None] | None) -> None:
+        self._captures = captures
+        self._on_batch = on_batch
+        sizes = Sizes(captures.segment_bytes, captures.disk_bytes)
+        self._store = SegmentStore(captures.path, sizes)
+        self._lines: dict[str, list[bytes]] = {}
+        self._exchanges: Counter[str] = Counter()
+        self._due: float | None = None
+        self.written = self.lines = self.batches = self.bytes = 0
+        self.dropped: Counter[Dropped] = Counter()
+
+    @property
+    def deleted_files(self) -> int:
+        """How many files the cap has deleted."""
+        return self._store.deleted
+
+    def seconds_left(self) -> float | None:
+        """Give the time until the oldest line is due, None while there is nothing."""
+        return None if self._due is None else max(0.0, self._due - time.monotonic())
+
+    def add(self, folder: str, lines: list[bytes]) -> None:
+        """Add one exchange's lines; writes when the batch is full or due."""
+        self._lines.setdefault(folder, []).extend(lines)
+        self._exchanges[folder] += 1
+        if self._due is None:
+            self._due = time.monotonic() + self._captures.flush_seconds
+        if self._exchanges.total() >= self._captures.batch or self.seconds_left() == 0:
+            self.write()
+
+    def write(self) -> None:
+        """Store everything, a batch per folder."""
+        for folder, lines in self._lines.items():
+            count = self._exchanges[folder]
+            try:
+                size = self._store.write(folder, b"".join(lines))
+            except Exception as error:  # noqa: BLE001 (stores elsewhere have errors of their own)
+                self.drop("disk", count, error)
+                continue
+            self.written += count
+            self.lines += len(lines)
+            self.batches += 1
+            self.bytes += size
+            self._tell(folder, count)
+        self._lines.clear()
+        self._exchanges.clear()
+        self._due = None
+
+    def blob(self, content: bytes) -> str:
+        """Store a blob; returns its digest."""
+        return self._store.blob(content)
+
+    def drop(self, why: Dropped, count: int, error: Exception) -> None:
+        """Count what is lost; the error is named, its text could quote the data."""
+        self.dropped[why] += count
+        logger.error("captures: %d dropped (%s): %s", count, why, type(error).__name__)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._store.close()
+
+    def _tell(self, folder: str, count: int) -> None:
+        if self._on_batch is None:
+            return
+        try:
+            self._on_batch(folder, count)
+        except Exception:
+            logger.exception("captures: a listener failed")
+
+
+def _size(record: RunRecord) -> int:
+    """Estimate the memory of a record by its texts, in bytes."""
+    size = sum(len(text) for _, text in record.frames)
+    for entry in record.tape or ():
+        size += len(memoryview(entry.args)) + sum(len(memoryview(one)) for one in entry.items)
+    return size
+
+
+def _day(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).strftime("%Y-%m-%d")

@@ -1,0 +1,74 @@
+"""Reading captures back, batch by batch, to see what a writer left."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from contract.chat import CHAT
+from contract.records import RunRecord, decode_run
+from router.capture import CaptureWriter
+from router.sections import Captures
+
+SPECS = {"chat": CHAT}
+BEGAN = 1_795_000_000_000_000  # 2026-11-18
+
+
+def batches(path: Path) -> Iterator[bytes | None]:
+    """Yield the content of every frame of a segment; None for a torn tail."""
+    rest = path.read_bytes()
+    while rest:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        content = frame.decompress(rest)
+        yield content if frame.eof else None
+        rest = frame.unused_data
+
+
+def segments(folder: Path) -> list[Path]:
+    """List the segments below a folder, in the order they were written."""
+    return sorted(folder.rglob("*.jsonl.zst"))
+
+
+def runs(folder: Path) -> list[RunRecord]:
+    """Read every run of every whole batch."""
+    return [
+        decode_run(line)
+        for path in segments(folder)
+        if "feedback" not in path.parts
+        for content in batches(path)
+        for line in (content or b"").splitlines()
+    ]
+
+
+def a_run(exchange: str, content: object = "hello", flow: str = "chat") -> RunRecord:
+    """Give a small record."""
+    from_user = {"message_id": exchange, "content": content}
+    return RunRecord(
+        v=1,
+        exchange=exchange,
+        flow=flow,
+        role="serving",
+        stack="legacy",
+        assigned="legacy",
+        served="legacy",
+        began=BEGAN,
+        outcome="completed",
+        frames=((1, f"data: {msgspec.json.encode(from_user).decode()}\n\n"),),
+    )
+
+
+async def write_until_killed(folder: str) -> None:
+    """Write exchanges and say on standard output how many are stored for certain."""
+    writer = CaptureWriter(Captures(path=folder, batch=8), SPECS, salt="s")
+    for number in range(1_000_000):
+        writer.put([a_run(f"{number:08d}", "word " * 200)])
+        if number % 20 == 0:
+            await writer.flush()
+            print(number, flush=True)  # noqa: T201 (this is what the parent reads)
+
+
+def main(folder: str) -> None:
+    """Run as a process of its own."""
+    asyncio.run(write_until_killed(folder))
