@@ -7,7 +7,6 @@ import logging
 import queue
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,14 +18,13 @@ import msgspec
 
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run
+from router.batches import Batches, Dropped
 from router.blobs import without_blobs
 from router.patterns import compiled
 from router.redaction import Redactor
 from router.rollout import captured
 from router.sections import Captures
-from router.segments import SegmentStore, Sizes
 
-Dropped = Literal["queue_full", "redaction_failed", "disk", "closed"]
 Put = Literal["queued", "not_sampled", "dropped"]
 
 QUEUE_BYTES = 64 * 1_048_576
@@ -105,7 +103,7 @@ class CaptureWriter:
         self._not_sampled = 0
         self._taken = 0
         self._refused: Counter[Dropped] = Counter()  # counted on the loop
-        self._batches = _Batches(captures, on_batch)  # opens the place, or refuses it
+        self._batches = Batches(captures, on_batch)  # opens the place, or refuses it
         self._closing: Future[None] | None = None
         self._thread = threading.Thread(target=self._work, name="cutover-capture", daemon=True)
         self._thread.start()
@@ -243,78 +241,6 @@ class _Waiting:
         with self._lock:
             self._count -= 1
             self._bytes -= size
-
-
-class _Batches:
-    """What has been packed and not yet stored; the thread's own."""
-
-    def __init__(self, captures: Captures, on_batch: Callable[[str, int], None] | None) -> None:
-        self._captures = captures
-        self._on_batch = on_batch
-        sizes = Sizes(captures.segment_bytes, captures.disk_bytes)
-        self._store = SegmentStore(captures.path, sizes)
-        self._lines: dict[str, list[bytes]] = {}
-        self._exchanges: Counter[str] = Counter()
-        self._due: float | None = None
-        self.written = self.lines = self.batches = self.bytes = 0
-        self.dropped: Counter[Dropped] = Counter()
-
-    @property
-    def deleted_files(self) -> int:
-        """How many files the cap has deleted."""
-        return self._store.deleted
-
-    def seconds_left(self) -> float | None:
-        """Give the time until the oldest line is due, None while there is nothing."""
-        return None if self._due is None else max(0.0, self._due - time.monotonic())
-
-    def add(self, folder: str, lines: list[bytes]) -> None:
-        """Add one exchange's lines; writes when the batch is full or due."""
-        self._lines.setdefault(folder, []).extend(lines)
-        self._exchanges[folder] += 1
-        if self._due is None:
-            self._due = time.monotonic() + self._captures.flush_seconds
-        if self._exchanges.total() >= self._captures.batch or self.seconds_left() == 0:
-            self.write()
-
-    def write(self) -> None:
-        """Store everything, a batch per folder."""
-        for folder, lines in self._lines.items():
-            count = self._exchanges[folder]
-            try:
-                size = self._store.write(folder, b"".join(lines))
-            except Exception as error:  # noqa: BLE001 (stores elsewhere have errors of their own)
-                self.drop("disk", count, error)
-                continue
-            self.written += count
-            self.lines += len(lines)
-            self.batches += 1
-            self.bytes += size
-            self._tell(folder, count)
-        self._lines.clear()
-        self._exchanges.clear()
-        self._due = None
-
-    def blob(self, content: bytes) -> str:
-        """Store a blob; returns its digest."""
-        return self._store.blob(content)
-
-    def drop(self, why: Dropped, count: int, error: Exception) -> None:
-        """Count what is lost; the error is named, its text could quote the data."""
-        self.dropped[why] += count
-        logger.error("captures: %d dropped (%s): %s", count, why, type(error).__name__)
-
-    def close(self) -> None:
-        """Close the files."""
-        self._store.close()
-
-    def _tell(self, folder: str, count: int) -> None:
-        if self._on_batch is None:
-            return
-        try:
-            self._on_batch(folder, count)
-        except Exception:
-            logger.exception("captures: a listener failed")
 
 
 def _size(record: RunRecord) -> int:
