@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from contract.faults import Fault
 from contract.model import Chunk, Usage
 from contract.sse import SseDecoder, SseEvent
@@ -73,21 +75,27 @@ class StreamAssembler:
             self.malformed += 1
             return None
         self.fault = _fault_in(wire, event)
-        return self._news(chunk_of(wire, self._calls)) if self.fault is None else None
+        if self.fault is not None:
+            return None
+        return self._news(chunk_of(wire, self._calls, self._model))
 
     def _news(self, chunk: Chunk) -> Chunk | None:
         """Return what the chunk says that was not said before; None if that is nothing."""
-        said = bool(chunk.text or chunk.reasoning or chunk.tool_calls)
-        finish = chunk.finish if chunk.finish != self._finish else ""
-        usage = chunk.usage if chunk.usage != self._usage else None
-        if not (said or finish or usage):
+        if chunk.finish or chunk.usage is not None:
+            chunk = self._without_repeats(chunk)
+        if chunk.text or chunk.reasoning or chunk.tool_calls:
+            self.spoke = True
+        elif not chunk.finish and chunk.usage is None:
             return None
-        model = chunk.model if chunk.model != self._model else ""
-        self.spoke = self.spoke or said
+        self._model = chunk.model or self._model
+        return chunk
+
+    def _without_repeats(self, chunk: Chunk) -> Chunk:
+        finish = "" if chunk.finish == self._finish else chunk.finish
+        usage = None if chunk.usage == self._usage else chunk.usage
         self._finish = finish or self._finish
         self._usage = usage or self._usage
-        self._model = model or self._model
-        return Chunk(0, chunk.text, chunk.reasoning, chunk.tool_calls, finish, usage, model)
+        return msgspec.structs.replace(chunk, finish=finish, usage=usage)
 
 
 def _fault_in(wire: WireChunk, event: SseEvent) -> Fault | None:

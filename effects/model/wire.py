@@ -93,20 +93,24 @@ def decode(data: bytes) -> WireChunk | None:
         return _mended(data)
 
 
-def chunk_of(wire: WireChunk, calls: CallIndexes) -> Chunk:
-    """Translate; the chunk is empty when the event carries nothing that is kept."""
+def chunk_of(wire: WireChunk, calls: CallIndexes, known_model: str = "") -> Chunk:
+    """Translate; the chunk is empty when the event carries nothing that is kept.
+
+    The model's name is left out when it is the one known already.
+    """
     choice = wire.choice
     text = reasoning = finish = ""
     deltas: tuple[ToolCallDelta, ...] = ()
     if choice is not None:
-        finish = _text(choice.finish_reason)
+        if choice.finish_reason is not None:
+            finish = _text(choice.finish_reason)
         if (delta := choice.delta) is not None:
-            text, thought = _texts(delta.content)
-            reasoning = _text(delta.reasoning_content) or _text(delta.reasoning) or thought
+            text, reasoning = _said(delta)
             if delta.tool_calls:
                 deltas = _deltas(delta.tool_calls, calls)
     usage = _usage(wire.usage) if wire.usage else None
-    return Chunk(0, text, reasoning, deltas, finish, usage, _text(wire.model))
+    model = "" if wire.model == known_model else _text(wire.model)
+    return Chunk(0, text, reasoning, deltas, finish, usage, model)
 
 
 def _mended(data: bytes) -> WireChunk | None:
@@ -132,6 +136,14 @@ def _error_alone(text: str) -> WireChunk | None:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _said(delta: WireDelta) -> tuple[str, str]:
+    """Return text and reasoning; a gateway may repeat the reasoning under its other name."""
+    text, thought = _texts(delta.content)
+    if delta.reasoning_content is None and delta.reasoning is None:
+        return text, thought
+    return text, _text(delta.reasoning_content) or _text(delta.reasoning) or thought
 
 
 def _texts(content: object) -> tuple[str, str]:
