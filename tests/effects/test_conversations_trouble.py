@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contract.conversations import Turn
 from contract.errors import EffectFailed
@@ -53,7 +53,7 @@ async def _given(response: Response) -> Response:
 def answered_by(answer: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
     """Make an application of one function."""
 
-    async def app(scope, receive, send):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (ASGI's own three)
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         response = await answer(Request(scope, receive))
         await response(scope, receive, send)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,9 +41,9 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             yield memory
 
 
-async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: Any) -> list[str]:
+async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: object) -> list[str]:
     """Tell the texts recalled; `rest` are the other fields of `Recall`."""
-    wanted = Recall(user_id=user_id, query=query, **rest)
+    wanted = msgspec.convert({"user_id": user_id, "query": query, **rest}, Recall)
     return [found.text for found in await memory.recall("recall", wanted)]
 
 

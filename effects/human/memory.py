@@ -1,0 +1,114 @@
+"""Pauses in this process: the fake of the store."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from effects.human import transitions
+from effects.human.pause import ClaimReply, Pause, RespondReply, Swept
+from effects.storable import require_storable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contract.human import Answer
+
+
+class MemoryPauses:
+    """Pauses by id; gone with the process. `clock` gives seconds since the Unix epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._pauses: dict[str, Pause] = {}
+
+    async def open(self, pause: Pause) -> bool:
+        """Store a pause; False when the id is taken."""
+        transitions.check_pause(pause)
+        return pause.hitl_id not in self._pauses and self._keep(pause)
+
+    async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
+        """Replace the tape; False when the pause is over."""
+        pause = await self.get(hitl_id)
+        if pause is None or pause.state in {"finished", "expired"}:
+            return False
+        return self._keep(msgspec.structs.replace(self._pauses[hitl_id], tape=tape))
+
+    async def get(self, hitl_id: str) -> Pause | None:
+        """Read a pause as it stands now."""
+        pause = self._find(hitl_id)
+        return None if pause is None else transitions.seen(pause, self._clock())
+
+    async def respond(self, hitl_id: str, answer: Answer) -> RespondReply:
+        """Answer; an equal answer again is `same`, a different one a `conflict`."""
+        pause = self._find(hitl_id)
+        if pause is None:
+            return "unknown"
+        reply, after = transitions.respond(pause, answer, self._clock())
+        self._keep(after)
+        return reply
+
+    async def claim(self, hitl_id: str, owner: str, lease_s: float) -> ClaimReply:
+        """Take an answered pause to continue it."""
+        pause = self._find(hitl_id, owner)
+        if pause is None:
+            return "unknown"
+        reply, after = transitions.claim(pause, owner, lease_s, self._clock())
+        self._keep(after)
+        return reply
+
+    async def renew(self, hitl_id: str, owner: str, lease_s: float) -> bool:
+        """Extend a claim; False when it has been lost."""
+        pause = self._find(hitl_id, owner)
+        return self._keep(pause and transitions.renew(pause, owner, lease_s, self._clock()))
+
+    async def give_back(self, hitl_id: str, owner: str) -> bool:
+        """Let somebody else continue; False if not its owner."""
+        pause = self._find(hitl_id, owner)
+        return self._keep(pause and transitions.give_back(pause, owner))
+
+    async def finish(self, hitl_id: str, owner: str) -> bool:
+        """End a pause that was continued to its end; False when it is not its owner's."""
+        pause = self._find(hitl_id, owner)
+        return self._keep(pause and transitions.finish(pause, owner))
+
+    async def expire_session(self, session_id: str) -> int:
+        """Expire the pauses of a session that nobody is continuing; returns how many."""
+        require_storable("store_failed", session_id)
+        now = self._clock()
+        theirs = [pause for pause in self._pauses.values() if pause.session_id == session_id]
+        return sum(self._keep(transitions.expire(pause, now)) for pause in theirs)
+
+    async def pending(self, session_id: str | None = None) -> tuple[Pause, ...]:
+        """List pauses that are not over, oldest first, without their tapes."""
+        require_storable("store_failed", session_id)
+        now = self._clock()
+        pauses = [transitions.seen(pause, now) for pause in self._pauses.values()]
+        return tuple(
+            msgspec.structs.replace(pause, tape=b"")
+            for pause in sorted(pauses, key=lambda pause: pause.created_at)
+            if pause.state not in {"finished", "expired"} and session_id in {None, pause.session_id}
+        )
+
+    async def sweep(self) -> Swept:
+        """Expire what is due and remove what has been over for a day."""
+        now = self._clock()
+        due = [one for one in self._pauses.values() if transitions.is_due(one, now)]
+        for pause in due:
+            self._keep(transitions.over(pause, "expired"))
+        gone = [one for one in self._pauses.values() if transitions.is_forgotten(one, now)]
+        for pause in gone:
+            del self._pauses[pause.hitl_id]
+        return Swept(len(due), len(gone))
+
+    def _find(self, hitl_id: str, owner: str = "") -> Pause | None:
+        require_storable("store_failed", hitl_id, owner)
+        return self._pauses.get(hitl_id)
+
+    def _keep(self, pause: Pause | None) -> bool:
+        if pause is None:
+            return False
+        self._pauses[pause.hitl_id] = pause
+        return True

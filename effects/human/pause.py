@@ -1,0 +1,108 @@
+"""A pause: an exchange that waits for a human, from its question to its end.
+
+    open ── respond ──> answered ── claim ──> claimed ── finish ──> finished
+      └── time, a new turn ──> expired <──┘      └── give back, lease over ──> answered
+
+What a finished or expired pause leaves behind holds no tape, question or answer: just enough to
+tell late callers what became of it, until it is swept away.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from contract.human import Answer, OpenQuestion
+
+State = Literal["open", "answered", "claimed", "finished", "expired"]
+RespondReply = Literal["accepted", "same", "conflict", "expired", "unknown"]
+ClaimReply = Literal["claimed", "taken", "unanswered", "expired", "finished", "unknown"]
+
+GONE_KEPT = 86_400.0
+"""Seconds after its expiry for which what became of a pause can be told."""
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """An exchange that waits.
+
+    `tape` is the encoded record of everything before the question; `answer_site` and `answer_key`
+    say which call of the flow waits. Times in seconds since the Unix epoch. `digest` identifies
+    the answer, also when the answer itself is gone; `owner` holds the claim until `leased_until`.
+    """
+
+    hitl_id: str
+    exchange: str
+    flow: str
+    stack: str
+    created_at: float
+    expires_at: float
+    session_id: str | None = None
+    question: OpenQuestion | None = None
+    tape: bytes = b""
+    answer_site: str = ""
+    answer_key: str = ""
+    state: State = "open"
+    answer: Answer | None = None
+    digest: str = ""
+    owner: str = ""
+    leased_until: float = 0.0
+
+
+class Swept(NamedTuple):
+    """What a sweep did: pauses that expired, remains that were removed."""
+
+    expired: int
+    removed: int
+
+
+class PauseStore(Protocol):
+    """Where pauses wait. Every operation may raise `EffectFailed`.
+
+    Operations that need an owner take one that is unique to the exchange which continues: two
+    owners of one name would share a claim.
+    """
+
+    async def open(self, pause: Pause) -> bool:
+        """Store a pause before anybody is shown its question; False when the id is taken."""
+        ...
+
+    async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
+        """Replace the tape; False when the pause is over."""
+        ...
+
+    async def get(self, hitl_id: str) -> Pause | None:
+        """Read a pause as it stands now."""
+        ...
+
+    async def respond(self, hitl_id: str, answer: Answer) -> RespondReply:
+        """Answer; an equal answer again is `same`, a different one a `conflict`."""
+        ...
+
+    async def claim(self, hitl_id: str, owner: str, lease_s: float) -> ClaimReply:
+        """Take an answered pause to continue it; of several who try, one gets `claimed`."""
+        ...
+
+    async def renew(self, hitl_id: str, owner: str, lease_s: float) -> bool:
+        """Extend a claim; False when it has been lost."""
+        ...
+
+    async def give_back(self, hitl_id: str, owner: str) -> bool:
+        """Let somebody else continue, after a disconnect or a failure; False if not its owner."""
+        ...
+
+    async def finish(self, hitl_id: str, owner: str) -> bool:
+        """End a pause that was continued to its end; False when it is not its owner's."""
+        ...
+
+    async def expire_session(self, session_id: str) -> int:
+        """Expire the pauses of a session that nobody is continuing; returns how many."""
+        ...
+
+    async def pending(self, session_id: str | None = None) -> tuple[Pause, ...]:
+        """List pauses that are not over, oldest first, without their tapes."""
+        ...
+
+    async def sweep(self) -> Swept:
+        """Expire what is due and remove what has been over for a day."""
+        ...

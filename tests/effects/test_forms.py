@@ -1,0 +1,111 @@
+"""Answers held against their forms, and humans who give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.errors import EffectFailed, Paused
+from contract.human import Answer, Field, Form, FormValue, OpenQuestion
+from contract.ports import Human
+from effects.human import NobodyThere, Problem, ScriptedHuman, check_answer, values
+
+FORM = Form(
+    "记忆",
+    (
+        Field("note", "备注", "text", required=False),
+        Field("name", "名字", "text", required=True, value="小明"),
+        Field("age", "年龄", "number", required=False),
+        Field("sure", "确定", "boolean", required=True, value=False),
+        Field("colour", "颜色", "choice", required=False, options=("红", "蓝")),
+        Field("facts", "事实", "list", required=False, options=("a", "b")),
+        Field("tags", "标签", "list", required=False),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"note": "x", "age": 3, "colour": "红", "facts": ("a", "b"), "tags": ("whatever",)},
+        {"age": 1.5, "sure": True},
+        {"note": None, "facts": (), "age": 0},
+        {"note": ""},
+    ],
+)
+def test_a_fitting_answer_has_no_problems(data: dict[str, FormValue]) -> None:
+    """What is not said stands as proposed; False and 0 are values."""
+    assert check_answer(FORM, Answer("edit", data)) == ()
+    assert check_answer(FORM, Answer("approve", data)) == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"name": ""}, Problem("name", "required")),
+        ({"name": "  "}, Problem("name", "required")),
+        ({"name": None}, Problem("name", "required")),
+        ({"sure": None}, Problem("sure", "required")),
+        ({"name": 3}, Problem("name", "type")),
+        ({"age": "3"}, Problem("age", "type")),
+        ({"age": True}, Problem("age", "type")),
+        ({"age": float("nan")}, Problem("age", "type")),
+        ({"sure": 1}, Problem("sure", "type")),
+        ({"sure": "yes"}, Problem("sure", "type")),
+        ({"colour": "绿"}, Problem("colour", "option")),
+        ({"colour": ("红",)}, Problem("colour", "type")),
+        ({"facts": "a"}, Problem("facts", "type")),
+        ({"facts": ("a", "c")}, Problem("facts", "option")),
+        ({"tags": ("x", 1)}, Problem("tags", "type")),
+        ({"other": 1}, Problem("other", "unknown_field")),
+    ],
+)
+def test_a_problem_is_named(data: dict[str, FormValue], problem: Problem) -> None:
+    """By field and kind."""
+    assert check_answer(FORM, Answer("edit", data)) == (problem,)
+
+
+def test_all_problems_are_told_in_the_order_of_the_form() -> None:
+    """Unknown fields come last."""
+    answer = Answer("edit", {"x": 1, "colour": "绿", "name": 1})
+    assert [problem.field for problem in check_answer(FORM, answer)] == ["name", "colour", "x"]
+
+
+def test_a_rejection_needs_no_form() -> None:
+    """Whatever comes with it."""
+    assert check_answer(FORM, Answer("reject", {"name": 1})) == ()
+
+
+def test_a_required_field_without_a_proposal_must_be_filled() -> None:
+    """Approving an empty form is no answer."""
+    form = Form("?", (Field("why", "原因", "text", required=True),))
+    assert check_answer(form, Answer("approve")) == (Problem("why", "required"),)
+
+
+def test_values_are_proposals_overridden_by_the_answer() -> None:
+    """In the order of the form; unknown fields do not get in."""
+    given = values(FORM, Answer("edit", {"age": 3, "x": 1, "name": None}))
+    assert list(given) == [field.name for field in FORM.fields]
+    assert (given["age"], given["name"], given["sure"]) == (3, None, False)
+
+
+async def test_a_scripted_human_answers_in_order() -> None:
+    """Then leaves the question open; an unknown id is no question."""
+    yes = Answer("approve")
+    human = ScriptedHuman([yes])
+    question = OpenQuestion(FORM, "confirm")
+    first, second = [await human.open("ask", question) for _ in range(2)]
+    assert await human.answer("ask", first) == yes
+    for hitl_id in (second, "hitl-99"):
+        with pytest.raises(Paused, match=hitl_id):
+            await human.answer("ask", hitl_id)
+    assert human.questions == {first: question, second: question}
+
+
+async def test_nobody_answers() -> None:
+    """Asking is a fault, reading an answer too."""
+    human: Human = NobodyThere()
+    with pytest.raises(EffectFailed, match="human_unavailable"):
+        await human.open("ask", OpenQuestion(FORM))
+    with pytest.raises(EffectFailed, match="human_unavailable"):
+        await human.answer("ask", "h1")

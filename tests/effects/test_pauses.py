@@ -1,0 +1,316 @@
+"""Pauses: one suite for the fake and for SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from contract.errors import EffectFailed
+from contract.human import Answer, Field, Form, OpenQuestion
+from effects.clock import ManualClock
+from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
+
+HOUR = 3_600.0
+DAY = 86_400.0
+
+YES = Answer("approve", {"city": "北京", "count": 2, "tags": ("a", "b")}, "ann")
+NO = Answer("reject")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Give a clock that is moved by hand."""
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def pauses(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[PauseStore]:
+    """Give an empty store of each kind, on the clock that is moved by hand."""
+    if request.param == "memory":
+        yield MemoryPauses(clock.time)
+    else:
+        async with SqlitePauses.open_file(tmp_path / "pauses.db", clock.time) as store:
+            yield store
+
+
+def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1") -> Pause:
+    """Make a pause that expires in an hour."""
+    form = Form("确认", (Field("city", "城市", "text", required=True, value="北京"),))
+    return Pause(
+        hitl_id=hitl_id,
+        exchange=f"exchange of {hitl_id}",
+        flow="companion",
+        stack="legacy",
+        session_id=session_id,
+        question=OpenQuestion(form, "confirm", session_id),
+        tape=b"\x00tape\xff",
+        answer_site="confirm",
+        answer_key="human.answer",
+        created_at=clock.time(),
+        expires_at=clock.time() + HOUR,
+    )
+
+
+async def answered(pauses: PauseStore, clock: ManualClock) -> None:
+    """Open a pause and answer it."""
+    assert await pauses.open(paused(clock))
+    assert await pauses.respond("h1", YES) == "accepted"
+
+
+async def state(pauses: PauseStore, hitl_id: str = "h1") -> str | None:
+    """Tell how a pause stands."""
+    pause = await pauses.get(hitl_id)
+    return None if pause is None else pause.state
+
+
+async def test_a_pause_comes_back_whole(pauses: PauseStore, clock: ManualClock) -> None:
+    """Question, tape and all; an unknown id is nothing."""
+    assert await pauses.open(paused(clock))
+    assert await pauses.get("h1") == paused(clock)
+    assert await pauses.get("h2") is None
+
+
+async def test_an_id_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
+    """The first pause stays."""
+    pause = paused(clock)
+    assert await pauses.open(pause)
+    assert not await pauses.open(pause)
+    assert not await pauses.open(msgspec.structs.replace(pause, flow="ops"))
+    assert await pauses.get("h1") == pause
+
+
+async def test_the_tape_can_be_replaced(pauses: PauseStore, clock: ManualClock) -> None:
+    """As long as the pause is not over."""
+    assert not await pauses.keep_tape("h1", b"?")
+    await pauses.open(paused(clock))
+    assert await pauses.keep_tape("h1", b"longer")
+    await pauses.respond("h1", YES)
+    await pauses.claim("h1", "x1", 60.0)
+    assert await pauses.keep_tape("h1", b"longer still")
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.tape, found.state, found.answer) == (b"longer still", "claimed", YES)
+    await pauses.finish("h1", "x1")
+    assert not await pauses.keep_tape("h1", b"too late")
+
+
+async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
+    """Repeated it is the same, whoever repeats it; another one is a conflict."""
+    await pauses.open(paused(clock))
+    assert await pauses.respond("h1", YES) == "accepted"
+    assert await pauses.respond("h1", YES) == "same"
+    assert await pauses.respond("h1", msgspec.structs.replace(YES, by="bob")) == "same"
+    turned = Answer("approve", dict(reversed(YES.data.items())))
+    assert await pauses.respond("h1", turned) == "same"
+    assert await pauses.respond("h1", NO) == "conflict"
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.state, found.answer) == ("answered", YES)
+    assert await pauses.respond("h2", YES) == "unknown"
+
+
+async def test_an_answer_that_comes_again_later_is_still_the_same(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """While it is continued and after."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert [await pauses.respond("h1", one) for one in (YES, NO)] == ["same", "conflict"]
+    await pauses.finish("h1", "x1")
+    assert [await pauses.respond("h1", one) for one in (YES, NO)] == ["same", "conflict"]
+
+
+async def test_of_many_who_continue_one_does(pauses: PauseStore, clock: ManualClock) -> None:
+    """Also when they claim together, and also twice by one name."""
+    await answered(pauses, clock)
+    replies = await asyncio.gather(*(pauses.claim("h1", f"x{n}", 60.0) for n in range(20)))
+    assert sorted(replies) == ["claimed"] + ["taken"] * 19
+    winner = f"x{replies.index('claimed')}"
+    assert await pauses.claim("h1", winner, 60.0) == "taken"
+
+
+async def test_what_is_not_answered_is_not_claimed(pauses: PauseStore, clock: ManualClock) -> None:
+    """Nor what is not there."""
+    await pauses.open(paused(clock))
+    assert await pauses.claim("h1", "x1", 60.0) == "unanswered"
+    assert await pauses.claim("h2", "x1", 60.0) == "unknown"
+
+
+async def test_a_claim_given_back_can_be_claimed(pauses: PauseStore, clock: ManualClock) -> None:
+    """By its owner only, and once."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert not await pauses.give_back("h1", "x2")
+    assert await pauses.give_back("h1", "x1")
+    assert not await pauses.give_back("h1", "x1")
+    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
+    assert not await pauses.finish("h1", "x1")
+
+
+async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
+    """Not a moment before; then another may continue, and the late owner has lost."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    clock.advance(59.0)
+    assert await pauses.claim("h1", "x2", 60.0) == "taken"
+    clock.advance(1.0)
+    assert await state(pauses) == "answered"
+    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
+    assert not await pauses.renew("h1", "x1", 60.0)
+    assert not await pauses.give_back("h1", "x1")
+    assert not await pauses.finish("h1", "x1")
+    assert await pauses.finish("h1", "x2")
+
+
+async def test_a_lease_is_renewed(pauses: PauseStore, clock: ManualClock) -> None:
+    """Also a late one, as long as nobody else has claimed; it outlives the pause's own time."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    for _ in range(100):
+        clock.advance(59.0)
+        assert await pauses.renew("h1", "x1", 60.0)
+    assert await state(pauses) == "claimed"
+    clock.advance(61.0)
+    assert await state(pauses) == "expired"
+    assert not await pauses.renew("h1", "x1", 60.0)
+
+
+async def test_a_finished_pause_keeps_nothing(pauses: PauseStore, clock: ManualClock) -> None:
+    """Tape, question and answer are gone; late callers are told; after a day so is that."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert await pauses.finish("h1", "x1")
+    assert not await pauses.finish("h1", "x1")
+    assert await pauses.claim("h1", "x2", 60.0) == "finished"
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.state, found.tape, found.question, found.answer) == ("finished", b"", None, None)
+    clock.advance(HOUR + DAY - 1.0)
+    assert await pauses.sweep() == (0, 0)
+    clock.advance(1.0)
+    assert await pauses.sweep() == (0, 1)
+    assert await pauses.claim("h1", "x2", 60.0) == "unknown"
+
+
+async def test_time_expires_a_pause(pauses: PauseStore, clock: ManualClock) -> None:
+    """Open or answered; the sweep drops what it held."""
+    await pauses.open(paused(clock))
+    await pauses.open(paused(clock, "h2"))
+    await pauses.respond("h2", YES)
+    clock.advance(HOUR - 1.0)
+    assert await pauses.sweep() == (0, 0)
+    clock.advance(1.0)
+    assert await pauses.respond("h1", YES) == "expired"
+    assert await pauses.claim("h2", "x1", 60.0) == "expired"
+    assert await pauses.pending() == ()
+    await pauses.open(paused(clock, "h3"))
+    clock.advance(HOUR)
+    assert await pauses.sweep() == (1, 0)
+    found = await pauses.get("h3")
+    assert found is not None
+    assert (found.state, found.tape, found.question) == ("expired", b"", None)
+    clock.advance(DAY)
+    assert await pauses.sweep() == (0, 3)
+
+
+async def test_what_is_being_continued_does_not_expire(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Neither by time nor by a new turn, as long as its lease holds."""
+    await answered(pauses, clock)
+    clock.advance(HOUR - 1.0)
+    await pauses.claim("h1", "x1", 60.0)
+    clock.advance(30.0)
+    assert await pauses.expire_session("s1") == 0
+    assert await pauses.sweep() == (0, 0)
+    assert await state(pauses) == "claimed"
+    assert await pauses.finish("h1", "x1")
+
+
+async def test_a_new_turn_expires_what_waits(pauses: PauseStore, clock: ManualClock) -> None:
+    """In its session alone."""
+    for hitl_id, session in (("h1", "s1"), ("h2", "s1"), ("h3", "s2"), ("h4", None)):
+        await pauses.open(paused(clock, hitl_id, session))
+    await pauses.respond("h2", YES)
+    assert await pauses.expire_session("s1") == 2
+    assert await pauses.expire_session("s1") == 0
+    assert [await state(pauses, f"h{n}") for n in range(1, 5)] == [
+        "expired",
+        "expired",
+        "open",
+        "open",
+    ]
+    assert await pauses.respond("h1", YES) == "expired"
+
+
+async def test_what_is_pending_is_listed(pauses: PauseStore, clock: ManualClock) -> None:
+    """Oldest first, of one session or of all, without tapes."""
+    for number, session in enumerate(("s1", "s2", "s1"), 1):
+        await pauses.open(paused(clock, f"h{number}", session))
+        clock.advance(1.0)
+    listed = await pauses.pending()
+    assert [pause.hitl_id for pause in listed] == ["h1", "h2", "h3"]
+    assert all(not pause.tape and pause.question for pause in listed)
+    assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h1", "h3"]
+    await pauses.respond("h1", YES)
+    await pauses.claim("h1", "x1", 60.0)
+    assert [pause.state for pause in await pauses.pending("s1")] == ["claimed", "open"]
+    await pauses.finish("h1", "x1")
+    assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h3"]
+
+
+@pytest.mark.parametrize("hostile", ["a\0b", "\ud800"], ids=["nul", "surrogate"])
+async def test_text_no_store_can_keep_is_a_fault(
+    pauses: PauseStore, clock: ManualClock, hostile: str
+) -> None:
+    """In ids and owners; in a question and an answer a NUL can be kept, half a character not."""
+    await pauses.open(paused(clock))
+    for call in (
+        pauses.open(paused(clock, hostile)),
+        pauses.get(hostile),
+        pauses.respond(hostile, YES),
+        pauses.claim("h1", hostile, 60.0),
+        pauses.pending(hostile),
+        pauses.respond("h1", Answer("edit", {"city": "\udfff"})),
+    ):
+        with pytest.raises(EffectFailed) as failed:
+            await call
+        assert failed.value.fault.code == "store_failed"
+    assert await pauses.get("h1") == paused(clock)
+
+
+async def test_a_pause_survives_a_restart(tmp_path: Path, clock: ManualClock) -> None:
+    """Opened again, it can be answered and claimed; what is over has left the file."""
+    path = tmp_path / "pauses.db"
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        await pauses.open(paused(clock))
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        assert await pauses.respond("h1", YES) == "accepted"
+        assert await pauses.claim("h1", "x1", 60.0) == "claimed"
+        found = await pauses.get("h1")
+        assert found is not None
+        assert found.tape == paused(clock).tape
+        await pauses.finish("h1", "x1")
+    connection = sqlite3.connect(path)
+    row = connection.execute("SELECT count(*), max(length(tape)) FROM graph_checkpoints").fetchone()
+    connection.close()
+    assert row == (1, 0)
+
+
+async def test_of_two_processes_one_continues(tmp_path: Path, clock: ManualClock) -> None:
+    """Two connections to one file claim together."""
+    path = tmp_path / "pauses.db"
+    async with (
+        SqlitePauses.open_file(path, clock.time) as left,
+        SqlitePauses.open_file(path, clock.time) as right,
+    ):
+        await answered(left, clock)
+        replies = await asyncio.gather(left.claim("h1", "x1", 60.0), right.claim("h1", "x2", 60.0))
+    assert sorted(replies) == ["claimed", "taken"]

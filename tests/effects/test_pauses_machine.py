@@ -1,0 +1,222 @@
+"""Both stores of pauses against a plain model, under any sequence of calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from contract.human import Answer
+from effects.clock import ManualClock
+from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
+
+Result = TypeVar("Result")
+
+LIFE = 100.0
+KEPT = 86_400.0
+
+ids = st.sampled_from(["h1", "h2", "h3"])
+owners = st.sampled_from(["x1", "x2"])
+answers = st.sampled_from([Answer("approve"), Answer("reject")])
+leases = st.sampled_from([5.0, 30.0, 150.0])
+
+
+@dataclass
+class Known:
+    """What a careful reader would remember of one pause."""
+
+    session: str
+    expires: float
+    answer: Answer | None = None
+    holder: str = ""
+    lease_ends: float = 0.0
+    over: str = ""
+
+    def running(self, now: float) -> bool:
+        """Whether somebody continues it."""
+        return bool(self.holder) and now < self.lease_ends
+
+    def settle(self, now: float) -> None:
+        """Let time do what time does."""
+        if not self.over and not self.running(now) and now >= self.expires:
+            self.over, self.holder = "expired", ""
+
+    def look(self, now: float) -> str:
+        """Tell how it stands."""
+        if self.over:
+            return self.over
+        if self.running(now):
+            return "claimed"
+        return "open" if self.answer is None else "answered"
+
+
+class Pauses(RuleBasedStateMachine):
+    """Two stores and a model, driven alike; they must answer alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.clock = ManualClock()
+        self.known: dict[str, Known] = {}
+        self.stack = AsyncExitStack()
+        self.stores: list[PauseStore] = [MemoryPauses(self.clock.time)]
+        opening = self.stack.enter_async_context(
+            SqlitePauses.open_file(":memory:", self.clock.time)
+        )
+        self.stores.append(self.runner.run(_awaited(opening)))
+
+    def teardown(self) -> None:
+        """Close the file and the loop."""
+        self.runner.run(_awaited(self.stack.aclose()))
+        self.runner.close()
+
+    def ask(self, call: Callable[[PauseStore], Awaitable[Result]]) -> Result:
+        """Call both stores; they agree."""
+        left, right = (self.runner.run(_awaited(call(store))) for store in self.stores)
+        assert left == right
+        return left
+
+    def find(self, hitl_id: str) -> Known | None:
+        """Give what is known of a pause, as it stands now."""
+        known = self.known.get(hitl_id)
+        if known is not None:
+            known.settle(self.clock.time())
+        return known
+
+    def read(self, hitl_id: str) -> Pause | None:
+        """Read a pause from both stores."""
+        return self.ask(lambda store: store.get(hitl_id))
+
+    @rule(hitl_id=ids, session=st.sampled_from(["s1", "s2"]))
+    def open(self, hitl_id: str, session: str) -> None:
+        """Open a pause."""
+        now = self.clock.time()
+        pause = Pause(
+            hitl_id=hitl_id,
+            exchange="x",
+            flow="f",
+            stack="legacy",
+            session_id=session,
+            tape=b"tape",
+            created_at=now,
+            expires_at=now + LIFE,
+        )
+        assert self.ask(lambda store: store.open(pause)) == (hitl_id not in self.known)
+        self.known.setdefault(hitl_id, Known(session, now + LIFE))
+
+    @rule(hitl_id=ids, answer=answers)
+    def respond(self, hitl_id: str, answer: Answer) -> None:
+        """Answer a pause."""
+        reply = self.ask(lambda store: store.respond(hitl_id, answer))
+        known = self.find(hitl_id)
+        if known is None:
+            assert reply == "unknown"
+        elif known.over == "expired":
+            assert reply == "expired"
+        elif known.answer is None:
+            assert reply == "accepted"
+            known.answer = answer
+        else:
+            assert reply == ("same" if known.answer == answer else "conflict")
+
+    @rule(hitl_id=ids, owner=owners, lease=leases)
+    def claim(self, hitl_id: str, owner: str, lease: float) -> None:
+        """Claim a pause."""
+        reply = self.ask(lambda store: store.claim(hitl_id, owner, lease))
+        known = self.find(hitl_id)
+        if known is None:
+            assert reply == "unknown"
+            return
+        look = known.look(self.clock.time())
+        assert reply == {"open": "unanswered", "answered": "claimed", "claimed": "taken"}.get(
+            look, look
+        )
+        if reply == "claimed":
+            known.holder, known.lease_ends = owner, self.clock.time() + lease
+
+    @rule(hitl_id=ids, owner=owners, lease=leases)
+    def renew(self, hitl_id: str, owner: str, lease: float) -> None:
+        """Extend a claim."""
+        renewed = self.ask(lambda store: store.renew(hitl_id, owner, lease))
+        known = self.find(hitl_id)
+        assert renewed == (known is not None and not known.over and known.holder == owner)
+        if renewed and known is not None:
+            known.lease_ends = self.clock.time() + lease
+
+    @rule(hitl_id=ids, owner=owners)
+    def give_back(self, hitl_id: str, owner: str) -> None:
+        """Give a claim back."""
+        known = self.known.get(hitl_id)
+        given = self.ask(lambda store: store.give_back(hitl_id, owner))
+        assert given == (known is not None and known.holder == owner)
+        if given and known is not None:
+            known.holder = ""
+
+    @rule(hitl_id=ids, owner=owners)
+    def finish(self, hitl_id: str, owner: str) -> None:
+        """Finish a pause."""
+        known = self.known.get(hitl_id)
+        done = self.ask(lambda store: store.finish(hitl_id, owner))
+        assert done == (known is not None and known.holder == owner)
+        if done and known is not None:
+            known.over, known.holder = "finished", ""
+
+    @rule(session=st.sampled_from(["s1", "s2"]))
+    def new_turn(self, session: str) -> None:
+        """Expire a session's pauses."""
+        now = self.clock.time()
+        waiting = [
+            known
+            for known in self.known.values()
+            if known.session == session
+            and not known.over
+            and not known.running(now)
+            and now < known.expires
+        ]
+        assert self.ask(lambda store: store.expire_session(session)) == len(waiting)
+        for known in waiting:
+            known.over, known.holder = "expired", ""
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 60.0, KEPT]))
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        """Sweep; nothing is left that has been over for a day."""
+        self.ask(lambda store: store.sweep())
+        now = self.clock.time()
+        for hitl_id in list(self.known):
+            known = self.find(hitl_id)
+            if known is not None and known.over and now >= known.expires + KEPT:
+                del self.known[hitl_id]
+
+    @invariant()
+    def all_stand_alike(self) -> None:
+        """Every pause stands as the model says, and holds its tape just as long as it waits."""
+        now = self.clock.time()
+        for hitl_id, known in self.known.items():
+            pause = self.read(hitl_id)
+            assert pause is not None
+            look = "expired" if _due(known, now) else known.look(now)
+            assert (pause.state, bool(pause.tape)) == (look, look not in {"finished", "expired"})
+
+
+def _due(known: Known, now: float) -> bool:
+    return not known.over and not known.running(now) and now >= known.expires
+
+
+async def _awaited(awaitable: Awaitable[Result]) -> Result:
+    return await awaitable
+
+
+TestPauses = pytest.mark.slow(Pauses.TestCase)
+TestPauses.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
