@@ -7,18 +7,21 @@ import logging
 import time
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from contract import operations as ops
-from contract.errors import EffectFailed
+from contract.errors import EffectFailed, Paused
 from contract.faults import Fault
 from effects.bindings import PERFORM, stream_model
 from effects.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    import msgspec
 
     from contract.operations import Operation
     from contract.ports import Effects, Tools
@@ -45,7 +48,8 @@ class Deadlines:
 class Exchange:
     """Performs live calls on behalf of runs and records them; alone cancels its pumps.
 
-    Stamps are whole microseconds since the exchange began.
+    Stamps are whole microseconds since the exchange began; `after` is the last stamp of a tape
+    that goes on.
     """
 
     def __init__(
@@ -55,12 +59,14 @@ class Exchange:
         *,
         deadlines: Deadlines | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
+        after: int = 0,
     ) -> None:
         self.tape = Tape() if tape is None else tape
         self._live = live
         self._deadlines = deadlines or Deadlines()
         self._monotonic = monotonic
-        self._began = monotonic()
+        # One more, so that no rounding of a float can lead back before it.
+        self._began = monotonic() - (after + 1) / 1_000_000 if after else monotonic()
         self._reads: set[asyncio.Task[None]] = set()
         self._writes: set[asyncio.Task[None]] = set()
         self._locks: list[str] = []
@@ -84,8 +90,15 @@ class Exchange:
         )
         group = self._reads if self._dies_with_exchange(operation, arguments) else self._writes
         group.add(task)
-        task.add_done_callback(group.discard)
+        task.add_done_callback(partial(self._ended, group, entry))
         return entry
+
+    def _ended(
+        self, group: set[asyncio.Task[None]], entry: Entry, pump: asyncio.Task[None]
+    ) -> None:
+        group.discard(pump)
+        # A pump cancelled before its first step never saw its entry; its readers wait all the same.
+        entry.close("cut", self.stamp())
 
     async def perform_now(
         self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
@@ -97,10 +110,16 @@ class Exchange:
 
     async def ask_human(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
         """Read an answer; raises `Paused`, and records nothing, while there is none."""
-        answer = await PERFORM[ops.HUMAN_ANSWER.label](self._live, site, arguments)
-        entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
-        entry.append(answer)
-        entry.close("complete", self.stamp())
+        try:
+            answer = await PERFORM[ops.HUMAN_ANSWER.label](self._live, site, arguments)
+        except Paused:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
+            entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
+            self._fail(entry, error)
+        else:
+            entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
+            self._complete(entry, answer)
         return entry
 
     async def abandon(self) -> None:
@@ -136,9 +155,9 @@ class Exchange:
         while self._locks:
             key = self._locks.pop()
             try:
-                await self._live.locks.release("exchange", key)
-            except EffectFailed as failed:
-                log.warning("lock %r expires by itself: %s", key, failed)
+                await self._within_deadline(self._live.locks.release("exchange", key))
+            except Exception as error:  # noqa: BLE001 - one lock's trouble must not keep the others
+                log.warning("lock %r expires by itself: %s", key, _kind(error))
 
     def _dies_with_exchange(self, operation: Operation, arguments: Any) -> bool:  # noqa: ANN401
         if operation is ops.TOOLS_RUN:
@@ -159,33 +178,37 @@ class Exchange:
             await self._record(entry, PERFORM[operation.label](self._live, site, arguments))
 
     async def _within_deadline(self, call: Awaitable[Any]) -> Any:  # noqa: ANN401
+        seconds = self._deadlines.write
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(self._deadlines.write):
+            async with limit:
                 return await call
         except TimeoutError:
-            raise EffectFailed(Fault("deadline", data={"seconds": self._deadlines.write})) from None
+            if not limit.expired():
+                raise  # the adapter's own
+            raise EffectFailed(Fault("deadline", data={"seconds": seconds})) from None
 
     async def _record(self, entry: Entry, call: Awaitable[Any]) -> None:
         try:
-            item = await call
+            self._complete(entry, await call)
         except asyncio.CancelledError:
             entry.close("cut", self.stamp())
             raise
         except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
             self._fail(entry, error)
-        else:
-            stamp = self.stamp()
-            if entry.operation is ops.TOOLS_RUN:
-                msgspec.structs.force_setattr(item, "at", stamp)
-            entry.append(item)
-            entry.close("complete", stamp)
+
+    def _complete(self, entry: Entry, item: Any) -> None:  # noqa: ANN401
+        stamp = self.stamp()
+        if entry.operation is ops.TOOLS_RUN:
+            item = replace(item, at=stamp)
+        entry.append(item)
+        entry.close("complete", stamp)
 
     async def _record_stream(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
-        stamp_now, set_stamp = self.stamp, msgspec.structs.force_setattr
         try:
             async for chunk in stream_model(self._live, entry.site, arguments):
-                set_stamp(chunk, "at", stamp_now())
-                entry.append(chunk)
+                # A copy: an adapter may give the same object again, and records do not change.
+                entry.append(replace(chunk, at=self.stamp()))
         except asyncio.CancelledError:
             entry.close("cut", self.stamp())
             raise
@@ -207,3 +230,7 @@ class Exchange:
 def _read_only(tools: Tools, name: str) -> bool:
     declared = getattr(tools, "read_only", None)
     return bool(declared(name)) if declared is not None else False
+
+
+def _kind(error: Exception) -> str:
+    return error.fault.code if isinstance(error, EffectFailed) else type(error).__name__

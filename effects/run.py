@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import msgspec
 
 from contract import operations as ops
-from contract.errors import EffectFailed, Fenced, TapeCut, TapeMiss
-from contract.records import PlayRecord
+from contract.errors import EffectFailed, Fenced, Paused, TapeCut, TapeMiss
+from contract.human import AwaitAnswer
+from effects.keys import canonical
+from effects.play import Play
 from effects.ports import NodeTimes, taped
-from effects.tape import canonical
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contract.ports import Effects
     from contract.records import How
     from effects.exchange import Exchange
-    from effects.tape import Entry
+    from effects.tape import Entry, Signal
 
 Policy = Literal["live", "nearest", "fail", "resume"]
 """What happens when a call is not on the tape.
@@ -30,31 +30,6 @@ Policy = Literal["live", "nearest", "fail", "resume"]
 `live`: make it and record it. `nearest`: note it, play the call of the same site and ordinal.
 `fail`: raise. `resume`: raise until the human's answer has been played, then `live`.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Play:
-    """One call a run made: what it asked, when, and which entry it was given."""
-
-    operation: Operation
-    site: str
-    args: bytes
-    how: How
-    at: int
-    entry: Entry | None
-
-    def record(self) -> PlayRecord:
-        """Write the play down; arguments only where the entry has others."""
-        same = self.entry is not None and self.entry.args == self.args
-        return PlayRecord(
-            port=self.operation.port,
-            op=self.operation.name,
-            site=self.site,
-            how=self.how,
-            at=self.at,
-            entry=None if self.entry is None else self.entry.seq,
-            args=None if same else msgspec.Raw(self.args),
-        )
 
 
 class Run:
@@ -101,11 +76,13 @@ class Run:
 
     async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:  # noqa: ANN401
         """Make or play a call that has one result."""
-        entry = await self._claim(operation, site, arguments)
+        play = self._ask(operation, site, arguments)
+        entry = play.entry or await self._obtain(play, arguments)
         if entry.end == "open":
             while entry.end == "open":
-                await self._wait(entry)
-        elif not self._records:
+                await self._wait(entry.changed)
+        elif play.how != "live":
+            # Without this a recorded flow would be played in one go, and hold up the loop.
             await asyncio.sleep(0)
         self._check()
         self.touch()
@@ -117,23 +94,24 @@ class Run:
         self, operation: Operation, site: str, arguments: msgspec.Struct
     ) -> AsyncIterator[Any]:
         """Make or play a call that has many results; tails an entry still being recorded."""
-        entry = await self._claim(operation, site, arguments)
+        play = self._ask(operation, site, arguments)
+        entry = play.entry or await self._obtain(play, arguments)
         items, position = entry.items, 0
-        polite = entry.end != "open"
+        polite = entry.end != "open" or not self._records
         while True:
             self._check()
             if position < len(items):
                 item = items[position]
                 if self._tape.overflowed:
-                    items[position] = None
+                    entry.drop(position)
                 position += 1
                 self.touch()
                 yield item
                 if polite:
-                    # Without this a finished entry would be read in one go, and hold up the loop.
+                    # As above: what is there already comes one turn of the loop at a time.
                     await asyncio.sleep(0)
             elif entry.end == "open":
-                await self._wait(entry)
+                await self._wait(entry.changed)
             else:
                 break
         self.touch()
@@ -150,85 +128,84 @@ class Run:
         if self._tape.overflowed and not self._records:
             raise TapeCut(self.name)
 
-    async def _wait(self, entry: Entry) -> None:
+    async def _wait(self, signal: Signal) -> None:
         self.waiting += 1
         try:
-            await entry.changed.wait()
+            await signal.wait()
         finally:
             self.waiting -= 1
 
-    async def _claim(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Entry:
-        """Find or make the entry for a call and note the play."""
+    def _ask(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Play:
+        """Note a call, with its entry if that is on the tape."""
         self._check()
         self.touch()
         args = canonical(arguments)
         key = (operation.label, site, args)
         n = self._counts.get(key, 0)
-        self._counts[key] = n + 1
         ordinal = self._ordinals.get(key[:2], 0)
-        self._ordinals[key[:2]] = ordinal + 1
-        entry = self._tape.find(operation, site, args, n)
-        while entry is None and self._tape.recording and not self._records:
-            entry = await self._await_call(operation, site, args, n)
-        if entry is not None:
-            return self._note(operation, site, args, "exact", entry)
-        return await self._miss(operation, site, arguments, args, ordinal)
+        self._counts[key], self._ordinals[key[:2]] = n + 1, ordinal + 1
+        play = Play(operation, site, args, self.touched, n, ordinal)
+        self.plays.append(play)
+        self._look_up(play)
+        return play
 
-    async def _await_call(
-        self, operation: Operation, site: str, args: bytes, n: int
-    ) -> Entry | None:
-        self.waiting += 1
+    def _look_up(self, play: Play) -> None:
+        entry = self._tape.find(play.operation, play.site, play.args, play.n)
+        if entry is not None:
+            self._give(play, "exact", entry)
+
+    def _give(self, play: Play, how: How, entry: Entry) -> Entry:
+        play.how, play.entry = how, entry
+        self._played.add(entry.seq)
+        return entry
+
+    async def _obtain(self, play: Play, arguments: msgspec.Struct) -> Entry:
+        """Get the entry of a call that is not on the tape, or not yet."""
+        while play.entry is None and self._tape.recording and not self._records:
+            await self._wait(self._tape.changed)
+            self._check()
+            self.touch()
+            self._look_up(play)
         try:
-            await self._tape.changed.wait()
+            return play.entry or await self._miss(play, arguments)
+        except Paused:
+            self.plays.remove(play)  # a question is not a call that went wrong
+            raise
+
+    async def _miss(self, play: Play, arguments: msgspec.Struct) -> Entry:
+        policy = self._policy
+        if policy == "live" or (policy == "resume" and self._answered):
+            return self._give(play, "live", await self._live(play, arguments))
+        near = self._nearest(play)
+        if policy == "nearest" and near is not None:
+            return self._give(play, "nearest", near)
+        if policy != "resume" and near is None and isinstance(arguments, AwaitAnswer):
+            raise Paused(arguments.hitl_id)  # the tape ends in this question
+        code = "resume_mismatch" if policy == "resume" else "tape_miss"
+        raise TapeMiss(play.label, None if near is None else near.label, code=code)
+
+    async def _live(self, play: Play, arguments: msgspec.Struct) -> Entry:
+        operation, site, args = play.operation, play.site, play.args
+        if operation is not ops.HUMAN_ANSWER and operation.kind != "instant":
+            return self._exchange.start(operation, site, arguments, args)
+        self.waiting += 1  # for the world, even if the world answers on the spot
+        try:
+            if operation is ops.HUMAN_ANSWER:
+                return await self._exchange.ask_human(site, arguments, args)
+            return await self._exchange.perform_now(operation, site, arguments, args)
         finally:
             self.waiting -= 1
-        self._check()
-        return self._tape.find(operation, site, args, n)
-
-    async def _miss(
-        self,
-        operation: Operation,
-        site: str,
-        arguments: msgspec.Struct,
-        args: bytes,
-        ordinal: int,
-    ) -> Entry:
-        if self._policy == "live" or (self._policy == "resume" and self._answered):
-            return await self._live(operation, site, arguments, args)
-        near = self._nearest(operation, site, ordinal)
-        if self._policy == "nearest" and near is not None:
-            return self._note(operation, site, args, "nearest", near)
-        self.plays.append(Play(operation, site, args, "missed", self._exchange.stamp(), None))
-        wanted = f"{operation.label}({site!r}) {args[:200].decode('utf-8', 'replace')}"
-        code = "resume_mismatch" if self._policy == "resume" else "tape_miss"
-        raise TapeMiss(wanted, near.label if near is not None else None, code=code)
-
-    async def _live(
-        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
-    ) -> Entry:
-        if operation is ops.HUMAN_ANSWER:
-            entry = await self._exchange.ask_human(site, arguments, args)
-        elif operation.kind == "instant":
-            entry = await self._exchange.perform_now(operation, site, arguments, args)
-        else:
-            entry = self._exchange.start(operation, site, arguments, args)
-        return self._note(operation, site, args, "live", entry)
 
     @property
     def _answered(self) -> bool:
         return self._answer is None or self._answer.seq in self._played
 
-    def _nearest(self, operation: Operation, site: str, ordinal: int) -> Entry | None:
+    def _nearest(self, play: Play) -> Entry | None:
         """Give the call of the same ordinal, or the first at that site nobody asked for yet."""
-        there = self._tape.at_site(operation, site)
-        if ordinal < len(there) and there[ordinal].seq not in self._played:
-            return there[ordinal]
+        there = self._tape.at_site(play.operation, play.site)
+        if play.ordinal < len(there) and there[play.ordinal].seq not in self._played:
+            return there[play.ordinal]
         return next((entry for entry in there if entry.seq not in self._played), None)
-
-    def _note(self, operation: Operation, site: str, args: bytes, how: How, entry: Entry) -> Entry:
-        self._played.add(entry.seq)
-        self.plays.append(Play(operation, site, args, how, self._exchange.stamp(), entry))
-        return entry
 
     def _raise_end(self, entry: Entry) -> NoReturn:
         if entry.fault is not None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.operations import OPERATIONS
+from contract.model import Chunk
 from contract.records import EntryRecord
+from effects.keys import known, label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,18 +18,10 @@ if TYPE_CHECKING:
     from contract.faults import Fault
     from contract.operations import Operation
     from contract.records import EntryEnd
+    from effects.keys import Key
 
-Key = tuple[str, str, bytes]
-"""What a call is known by: `port.name`, site, canonical arguments."""
-
-_canonical = msgspec.json.Encoder(order="sorted")
 _plain = msgspec.json.Encoder()
 _raws = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
-
-
-def canonical(arguments: msgspec.Struct) -> bytes:
-    """Encode arguments once: defaults omitted, keys sorted; snapshot and key in one."""
-    return _canonical.encode(arguments)
 
 
 class Signal:
@@ -61,6 +54,7 @@ class Entry:
         "args",
         "at",
         "changed",
+        "dropped",
         "end",
         "ended",
         "fault",
@@ -86,6 +80,7 @@ class Entry:
         self.end: EntryEnd = "open"
         self.fault: Fault | None = None
         self.items: list[Any] = []
+        self.dropped = 0
         self.changed = Signal()
 
     def append(self, item: Any) -> None:  # noqa: ANN401 - the operation says which struct
@@ -102,10 +97,16 @@ class Entry:
             self.fault = fault
             self.changed.wake()
 
+    def drop(self, position: int) -> None:
+        """Let go of the items up to and with `position`: their one reader has had them."""
+        for index in range(self.dropped, position + 1):
+            self.items[index] = None
+        self.dropped = max(self.dropped, position + 1)
+
     @property
     def label(self) -> str:
         """Name of the call, for messages to people."""
-        return f"{self.operation.label}({self.site!r}) {self.args[:200].decode('utf-8', 'replace')}"
+        return label(self.operation, self.site, self.args)
 
     def record(self) -> EntryRecord:
         """Write the entry down."""
@@ -178,20 +179,31 @@ class Tape:
         self.recording = False
         self.changed.wake()
 
+    @property
+    def last_stamp(self) -> int:
+        """The latest moment on the tape, in microseconds since the exchange began."""
+        return max((_last_stamp(entry) for entry in self.entries), default=0)
+
     def weigh(self, item: Any) -> None:  # noqa: ANN401 - any operation's item
         """Count an item against the bounds."""
-        text = getattr(item, "text", None)
-        size = len(_plain.encode(item)) if text is None else 48 + len(text) + len(item.reasoning)
+        if type(item) is Chunk and not item.tool_calls:
+            # The common case, without encoding it.
+            size = 48 + len(item.text) + len(item.reasoning)
+        else:
+            size = len(_plain.encode(item))
         self._grow(size)
 
     def _grow(self, size: int) -> None:
+        if self.overflowed:
+            return  # from here on nothing is kept
         self.size += size
+        over = self.size > self._limit
         if self._budget is not None:
             self._budget.left -= size
-            if self._budget.left < 0:
-                self.overflowed = True
-        if self.size > self._limit:
+            over = over or self._budget.left < 0
+        if over:
             self.overflowed = True
+            self.changed.wake()  # who waits for a call not yet made must not wait for it
 
     def free(self) -> None:
         """Give the bytes back to the common budget; idempotent."""
@@ -205,11 +217,14 @@ class Tape:
 
     @classmethod
     def load(cls, records: Iterable[EntryRecord]) -> Tape:
-        """Read a tape that was written down; nothing records on it until a run does."""
+        """Read a tape that was written down; nothing records on it until a run does.
+
+        Raises `msgspec.ValidationError` on operations and items that are not ours.
+        """
         tape = cls(limit=sys.maxsize)
         tape.recording = False
         for record in records:
-            operation = OPERATIONS[record.port, record.op]
+            operation = known(record)
             entry = tape.add(operation, record.site, bytes(record.args), record.at)
             for item in record.items:
                 entry.append(msgspec.json.decode(item, type=operation.item))
@@ -218,3 +233,8 @@ class Tape:
             else:
                 entry.close("cut", record.at)
         return tape
+
+
+def _last_stamp(entry: Entry) -> int:
+    item = entry.items[-1] if entry.items else None
+    return max(entry.at, entry.ended, getattr(item, "at", 0))
