@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,14 +24,13 @@ from router.dispatch import Parts, Router
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    import msgspec
-
-    from contract.ports import Memory
+    from contract.ports import Conversations, Memory, Model
     from router.rollout import Stack as StackName
     from router.settings import Settings
     from router.stacks import Stack
 
-log = logging.getLogger(__name__)
+CLOCK = SystemClock()
+IDS = RandomIds()
 
 
 @dataclass(slots=True)
@@ -62,9 +60,19 @@ async def opened(
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
         memory = await open_memory(address(first.stores.memory, environ), stack)
-        tools = _tools(memory, first, stack)
-        live = await _live(first, environ, models, tools, memory, stack)
-        captures = await stack.enter_async_context(CaptureWriter.open(first, SPECS, environ))
+        tools = _tools(memory, stack)
+        conversations = await open_conversations(
+            address(first.stores.conversations, environ), stack
+        )
+        locks = open_locks(address(first.stores.locks, environ), stack)
+        live = Live(OpenAIModel(models), tools, memory, conversations, locks)
+        captures = CaptureWriter(
+            first.captures,
+            SPECS,
+            salt=first.rollout.salt,
+            key=environ.get(first.captures.pseudonym_key_env, "").encode(),
+        )
+        stack.push_async_callback(captures.aclose)
         router = Router(
             Parts(
                 specs=SPECS,
@@ -83,39 +91,35 @@ async def opened(
             await router.aclose(settings().server.drain_seconds)
 
 
-def _tools(memory: Memory, settings: Settings, stack: AsyncExitStack) -> ToolRegistry:
-    tools = ToolRegistry(builtin_tools(SystemClock(), memory))
-    stack.push_async_callback(tools.aclose)
-    return tools
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Makes the live ports of one exchange; `locks` gives each its own owner."""
 
+    model: Model
+    tools: ToolRegistry
+    memory: Memory
+    conversations: Conversations
+    locks: Any
 
-async def _live(  # noqa: PLR0913 - every kind of effect is one of its own
-    settings: Settings,
-    environ: Mapping[str, str],
-    models: ModelRegistry,
-    tools: ToolRegistry,
-    memory: Memory,
-    stack: AsyncExitStack,
-) -> Callable[[msgspec.Struct], Effects]:
-    stores = settings.stores
-    conversations = await open_conversations(address(stores.conversations, environ), stack)
-    locks = open_locks(address(stores.locks, environ), stack)
-    model, clock, ids = OpenAIModel(models), SystemClock(), RandomIds()
-
-    def live(body: Any) -> Effects:  # noqa: ANN401 - any flow's request
+    def __call__(self, body: Any) -> Effects:  # noqa: ANN401 - any flow's request
+        """Bundle the ports for one request."""
         return Effects(
-            model=model,
-            tools=tools.for_user(getattr(body, "user_id", None)),
-            memory=memory,
-            conversations=conversations,
-            locks=locks.for_exchange(),
-            clock=clock,
-            ids=ids,
+            model=self.model,
+            tools=self.tools.for_user(getattr(body, "user_id", None)),
+            memory=self.memory,
+            conversations=self.conversations,
+            locks=self.locks.for_exchange(),
+            clock=CLOCK,
+            ids=IDS,
             human=NobodyThere(),
             trace=NodeTimes(),
         )
 
-    return live
+
+def _tools(memory: Memory, stack: AsyncExitStack) -> ToolRegistry:
+    tools = ToolRegistry(builtin_tools(CLOCK, memory))
+    stack.push_async_callback(tools.aclose)
+    return tools
 
 
 def _places(settings: Settings) -> dict[StackName, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -11,8 +10,6 @@ import uvicorn
 from contract.errors import CutoverError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from fastapi import FastAPI
 
 BACKLOG = 2_048

@@ -34,11 +34,9 @@ DEFAULT_CONFIG = Path("cutover.toml")
 def serve(
     config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
     host: Annotated[str | None, typer.Option(help="Instead of [server] host.")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Instead of [server] port; 0: a free one.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of [server] port; 0 is any.")] = None,
 ) -> None:
-    """Serve the flows; change cutover.toml while it runs, and the change is in force in a second."""
+    """Serve the flows; a change of cutover.toml is in force within a second."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         uvloop.run(_serve(config, host, port))
@@ -49,9 +47,8 @@ def serve(
 
 async def _serve(config: Path, host: str | None, port: int | None) -> None:
     async with AsyncExitStack() as stack:
-        watched = None
-        if config.exists() or config != DEFAULT_CONFIG:
-            watched = Watched(config, SPECS)
+        watched = _watched(config)
+        if watched is not None:
             await stack.enter_async_context(watched.watching())
         settings = _current(watched)
         first = settings()
@@ -66,6 +63,13 @@ async def _serve(config: Path, host: str | None, port: int | None) -> None:
         for name, flow in first.flows.items():
             typer.echo(f"  {SPECS[name].path}  {name}: {flow.stage}")
         await server(app, first.server.drain_seconds).serve(sockets=[listening])
+
+
+def _watched(config: Path) -> Watched | None:
+    """Read the file; without one at the default place, defaults are in force."""
+    if config == DEFAULT_CONFIG and not config.exists():
+        return None
+    return Watched(config, SPECS)
 
 
 def _current(watched: Watched | None) -> Callable[[], Settings]:

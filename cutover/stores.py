@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from contract.ports import Conversations, Memory
 
 
+CONVERSATIONS = "conversations"
+MEMORY = "memory"
+_SCHEMES = {
+    CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
+    MEMORY: ("memory", "sqlite"),
+}
+
+
 class NoSuchStore(CutoverError):
     """An address names a kind of store that cannot keep this."""
 
-    def __init__(self, what: str, scheme: str, known: str) -> None:
+    def __init__(self, what: str, scheme: str) -> None:
+        known = ", ".join(_SCHEMES[what])
         super().__init__(f"{what} cannot be kept in {scheme!r}; known are {known}")
 
 
@@ -39,7 +48,7 @@ async def open_conversations(address: str, stack: AsyncExitStack) -> Conversatio
             opened: Conversations = await stack.enter_async_context(adapter.open(address))
             return opened
         case _:
-            raise NoSuchStore("conversations", scheme, "memory, sqlite, http, https, postgresql")
+            raise NoSuchStore(CONVERSATIONS, scheme)
 
 
 async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
@@ -51,7 +60,7 @@ async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
         case "sqlite":
             return await stack.enter_async_context(SqliteMemory.open(_file(rest)))
         case _:
-            raise NoSuchStore("memory", scheme, "memory, sqlite")
+            raise NoSuchStore(MEMORY, scheme)
 
 
 def open_locks(address: str, stack: AsyncExitStack) -> Any:  # noqa: ANN401 - one of two owners

@@ -22,7 +22,7 @@ from router.serving import Plan, Serving
 from router.shadow import Job, Shadows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import msgspec
 
@@ -46,11 +46,11 @@ _REMEMBERED = 100_000
 class Captures(Protocol):
     """Where finished exchanges go; taking one never waits."""
 
-    def offer(self, spec: FlowSpec, runs: list[RunRecord]) -> None:
+    def put(self, records: Sequence[RunRecord]) -> object:
         """Take the lines of one exchange."""
         ...
 
-    def feedback(self, record: FeedbackRecord) -> None:
+    def feedback(self, record: FeedbackRecord) -> object:
         """Take what a user thought."""
         ...
 
@@ -246,7 +246,7 @@ class Router:
 
     def _write(self, ticket: Ticket) -> None:
         if ticket.runs:
-            self.parts.captures.offer(ticket.spec, ticket.runs)
+            self.parts.captures.put(ticket.runs)
         ticket.serving.exchange.tape.free()
 
     def _count(self, ticket: Ticket) -> None:

@@ -1,0 +1,1 @@
+"""The demonstration: the whole story on one machine, no key needed."""

@@ -1,0 +1,117 @@
+"""What a demonstration tells at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from compare.report.document import ClusterReport
+    from cutover.demo.story import Outcome
+    from loadtests.comparison import StackSummary
+
+_SHOWN = ("ttfe", "ttft", "ttle")
+
+
+def failures(outcome: Outcome) -> list[str]:
+    """Say what did not go as it should; empty when the demonstration succeeded."""
+    found: list[str] = []
+    broken = sum(not answer.complete for answer in outcome.answers)
+    if broken:
+        found.append(f"{broken} of {len(outcome.answers)} answers were not complete")
+    crash = outcome.crash
+    if crash is None or not crash.complete or not crash.takeover:
+        found.append("the planted crash was not taken over")
+    found += [
+        f"a difference that was not planted: {cluster.title}"
+        for cluster in (outcome.report.clusters if outcome.report else ())
+        if not _planted(cluster, outcome)
+    ]
+    if outcome.report is None or not outcome.report.counts.pairs:
+        found.append("nothing was compared")
+    return found
+
+
+def _planted(cluster: ClusterReport, outcome: Outcome) -> bool:
+    """Whether a difference is the planted crash, and nothing but it."""
+    seen = {exemplar.exchange for exemplar in cluster.exemplars}
+    return cluster.exchanges == 1 and outcome.crash is not None and seen == {outcome.crash.exchange}
+
+
+def tell(outcome: Outcome, folder: Path, console: Console) -> None:
+    """Print the summary."""
+    console.print()
+    console.print(_traffic(outcome))
+    _tell_takeover(outcome, console)
+    if outcome.load is not None:
+        console.print(_latencies(outcome.load.stacks))
+    _tell_verdict(outcome, console)
+    console.print(f"\nReport    {folder / 'report' / 'report.html'}")
+    console.print(f"Load      {folder / 'load' / 'load.html'}")
+    console.print(f"Captures  {folder / 'captures'}")
+    for failure in failures(outcome):
+        console.print(f"[bold red]Not as it should be:[/] {failure}")
+
+
+def _traffic(outcome: Outcome) -> Table:
+    table = Table(title="What was served", title_justify="left")
+    table.add_column("")
+    table.add_column("requests", justify="right")
+    answers = outcome.answers + ([outcome.crash] if outcome.crash else [])
+    pairs = Counter((answer.assigned, answer.served) for answer in answers)
+    for (assigned, served), count in sorted(pairs.items()):
+        table.add_row(f"assigned {assigned}, served by {served}", str(count))
+    for line in outcome.books.get("ledger", {}).get("lines", ()):
+        reason = f" ({line['reason']})" if line["reason"] else ""
+        table.add_row(f"shadows {line['state']}{reason}, load included", str(line["count"]))
+    return table
+
+
+def _tell_takeover(outcome: Outcome, console: Console) -> None:
+    crash = outcome.crash
+    if crash is None or crash.takeover is None:
+        return
+    console.print(
+        "\n[bold]One stream, two stacks.[/] The graph stack crashed after its fourth frame; "
+        "the client got:"
+    )
+    for frame in crash.body.decode().split("\n\n"):
+        if frame:
+            style = "bold yellow" if frame.startswith(":") else "dim"
+            console.print(f"  {frame[:100]}", style=style, markup=False, highlight=False)
+    console.print()
+
+
+def _latencies(stacks: tuple[StackSummary, ...]) -> Table:
+    table = Table(title="Under load, in milliseconds", title_justify="left")
+    table.add_column("")
+    for stack in stacks:
+        for name in ("P50", "P95", "P99"):
+            table.add_column(f"{stack.stack} {name}", justify="right")
+    for metric in _SHOWN:
+        table.add_row(metric.upper(), *(cell for stack in stacks for cell in _cells(stack, metric)))
+    return table
+
+
+def _cells(stack: StackSummary, metric: str) -> list[str]:
+    found = next((one for one in stack.metrics if one.name == metric), None)
+    if found is None or not found.percentiles:
+        return ["–", "–", "–"]
+    return [f"{point.value * 1_000:.1f}" for point in found.percentiles]
+
+
+def _tell_verdict(outcome: Outcome, console: Console) -> None:
+    report = outcome.report
+    if report is None:
+        return
+    console.print(f"\nVerdict   [bold]{report.verdict.label}[/]")
+    for reason in report.verdict.reasons:
+        console.print(f"          {reason}", highlight=False)
+    if report.clusters and not failures(outcome):
+        console.print("          the planted crash, and nothing else", highlight=False)
