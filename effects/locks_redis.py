@@ -61,6 +61,15 @@ class RedisServer:
         self.let_go = self.client.register_script(_LET_GO)
         self.renewals: set[asyncio.Task[None]] = set()
 
+    async def aclose(self) -> None:
+        """Renew nothing any more and disconnect; idempotent."""
+        renewals = tuple(self.renewals)
+        for renewal in renewals:
+            renewal.cancel()
+        if renewals:
+            await asyncio.wait(renewals)
+        await self.client.aclose()
+
 
 class _Hold:
     """A lock this owner took: its token, its ttl in milliseconds, and the task that renews it."""
@@ -82,6 +91,7 @@ class RedisLocks:
     """
 
     def __init__(self, server: str | RedisServer, *, prefix: str = "") -> None:
+        self._opens = isinstance(server, str)
         self._server = RedisServer(server) if isinstance(server, str) else server
         self._prefix = prefix
         self._holds: dict[str, _Hold] = {}
@@ -130,14 +140,14 @@ class RedisLocks:
         self._holds.clear()
 
     async def aclose(self) -> None:
-        """Let go of what this owner holds and, once no owner renews anything, disconnect."""
+        """Let go of what this owner holds; whoever made the connection disconnects too."""
         for key in list(self._holds):
             try:
                 await self.release("close", key)
             except EffectFailed:
                 log.warning("lock %r could not be released and expires by itself", key)
-        if not self._server.renewals:
-            await self._server.client.aclose()
+        if self._opens:
+            await self._server.aclose()
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}{key}"

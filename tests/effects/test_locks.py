@@ -186,6 +186,16 @@ async def test_a_lost_lock_ends_its_renewal(shared: RedisLocks, redis: Redis) ->
 
 
 @pytest.mark.sockets
+async def test_closing_the_connection_ends_every_renewal(redis_url: str, redis: Redis) -> None:
+    """A process that goes leaves no task behind; what it held ends after its ttl."""
+    root = RedisLocks(redis_url, prefix=f"test:{uuid4().hex}:")
+    assert await root.for_exchange().acquire("lock", "k", 60.0)
+    await root.aclose()
+    assert 59_000 < await redis.pttl(stored(root, "k")) <= 60_000
+    await redis.delete(stored(root, "k"))
+
+
+@pytest.mark.sockets
 async def test_redis_out_of_reach_is_a_fault(unused_port: int) -> None:
     """No exception of the library leaves the adapter, and no address is in the fault."""
     locks = RedisLocks(f"redis://127.0.0.1:{unused_port}/0")
