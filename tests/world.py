@@ -11,8 +11,10 @@ from contract.ports import Effects
 from effects.clock import ManualClock
 from effects.conversations.memory import MemoryConversations
 from effects.exchange import Deadlines, Exchange
+from effects.human import ScriptedHuman
 from effects.ids import CountingIds
 from effects.locks import ProcessLocks
+from effects.memory import InMemoryMemory
 from effects.model.fake import ScriptedModel, says
 from effects.ports import NodeTimes
 from effects.run import Run
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from contract.conversations import Turn
+    from contract.human import Answer
+    from contract.memory import MemoryEntry
     from contract.model import ModelInfo
     from effects.model.fake import Script, Step
     from effects.run import Policy
@@ -66,6 +70,8 @@ class World:
         *,
         tools: ScriptedTools | None = None,
         turns: Iterable[Turn] = (),
+        memories: Iterable[MemoryEntry] = (),
+        answers: Iterable[Answer] = (),
         models: Iterable[ModelInfo] | None = None,
         **parts: object,
     ) -> None:
@@ -74,6 +80,8 @@ class World:
         self.model = model
         self.tools = tools or ScriptedTools({})
         self.conversations = MemoryConversations(turns)
+        self.memory = InMemoryMemory(memories)
+        self.human = ScriptedHuman(answers)
         self.locks = ProcessLocks()
         self.clock = ManualClock()
         self.ids = CountingIds()
@@ -86,12 +94,12 @@ class World:
         ports: dict[str, object] = {
             "model": self.model,
             "tools": self.tools,
-            "memory": _Unplugged(),
+            "memory": self.memory,
             "conversations": self.conversations,
             "locks": self.locks.for_exchange(),
             "clock": self.clock,
             "ids": self.ids,
-            "human": _Unplugged(),
+            "human": self.human,
             **self._parts,
         }
         counted = {name: Counted(name, port, self.made) for name, port in ports.items()}
@@ -117,7 +125,3 @@ class World:
     def count(self, label: str) -> int:
         """How often an operation was performed for real, `model.stream` say."""
         return Counter(label for label, _ in self.made)[label]
-
-
-class _Unplugged:
-    """A port nobody has plugged in."""
