@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from contract.conversations import Turn
-    from contract.human import Answer
-    from contract.memory import MemoryEntry
     from contract.model import ModelInfo
     from effects.model.fake import Script, Step
     from effects.run import Policy
@@ -70,8 +68,6 @@ class World:
         *,
         tools: ScriptedTools | None = None,
         turns: Iterable[Turn] = (),
-        memories: Iterable[MemoryEntry] = (),
-        answers: Iterable[Answer] = (),
         models: Iterable[ModelInfo] | None = None,
         **parts: object,
     ) -> None:
@@ -80,8 +76,8 @@ class World:
         self.model = model
         self.tools = tools or ScriptedTools({})
         self.conversations = MemoryConversations(turns)
-        self.memory = InMemoryMemory(memories)
-        self.human = ScriptedHuman(answers)
+        self.memory = InMemoryMemory()
+        self.human = ScriptedHuman()
         self.locks = ProcessLocks()
         self.clock = ManualClock()
         self.ids = CountingIds()
