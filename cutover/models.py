@@ -60,8 +60,8 @@ def prices(entries: tuple[ModelEntry, ...]) -> Price:
 
 
 def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -> Provider:
-    key = environ.get(section.key_env, "") if section.key_env else "none"
-    if not key:
+    key = environ.get(section.key_env, "") if section.key_env else ""
+    if section.key_env and not key:
         raise KeyMissing(name, section.key_env)
     limits = Limits(
         connect=section.connect_seconds,

@@ -38,6 +38,8 @@ def serve(
 ) -> None:
     """Serve the flows; a change of cutover.toml is in force within a second."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    # One line a model call would tell nothing the records do not.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         uvloop.run(_serve(config, host, port))
     except CutoverError as error:
