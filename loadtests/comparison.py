@@ -100,10 +100,15 @@ def summarise_stack(
         requests=len(rows),
         endings=dict(Counter(row.ending for row in rows).most_common()),
         codes=dict(Counter(f"{row.ending} {row.code}" for row in rows if row.code).most_common()),
-        served_elsewhere=sum(row.labels.get("served", stack) != stack for row in rows),
+        served_elsewhere=sum(served_by(row) != stack for row in rows),
         goodput=goodput(own, objectives, clock),
         metrics=tuple(summarise_metric(metric, rows, clock) for metric in METRICS.values()),
     )
+
+
+def served_by(row: Row) -> str:
+    """Stack that served a request: what the response's header says, else the one asked for."""
+    return (row.labels.get("served") or row.stack).split()[0]
 
 
 def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows, clock: Clock) -> Paired:

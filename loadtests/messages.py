@@ -77,8 +77,11 @@ def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> Messages:
 
 
 def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """Read one body; fields that are no part of the flow's request are notes, and stay here."""
     try:
         msgspec.json.decode(line, type=spec.request)
-        return msgspec.json.decode(line, type=dict[str, Any])
+        body = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise MessagesRefused(path, f"line {number}: {error}") from error
+    known = {field.encode_name for field in msgspec.structs.fields(spec.request)}
+    return {name: value for name, value in body.items() if name in known}

@@ -13,7 +13,7 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import msgspec
@@ -62,9 +62,9 @@ class _Connection(asyncio.Protocol):
         self.over: asyncio.Future[tuple[How, str]] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
-            transport.write(self._payload)
+        # Not an isinstance check: uvloop's transports only look like asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._payload)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data, time.monotonic_ns())

@@ -51,14 +51,13 @@ text.s1, td.s1 { fill: var(--s1); color: var(--s1); }
 
 
 def write_page(report: LoadReport, rows: Sequence[Row], path: Path) -> None:
-    """Write the page; the curves are drawn from the rows of all runs that are not void."""
+    """Write the page; the curves are drawn from the rows of the runs that count."""
     path.write_text(page(report, rows), "utf-8")
 
 
 def page(report: LoadReport, rows: Sequence[Row]) -> str:
     """Put the page together."""
-    valid = {run.run for run in report.runs if not run.void}
-    counted = [row for row in rows if row.run in valid and row.ending != "cancelled"]
+    counted = [row for row in rows if row.run in report.counted and row.ending != "cancelled"]
     title = f"Load: {' and '.join(report.urls)}, flow {report.flow}"
     body = [
         f"<h1>{escape(title)}</h1>",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import msgspec
 
@@ -42,8 +43,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What two stacks did under the same load; times in seconds, counted from `clock`.
 
-    The sums in `stacks` and `paired` are over the runs that are not void; with none of those left
-    they are empty, and nothing can be told.
+    The sums in `stacks` and `paired` are over the runs that are not void. If a stack has none of
+    those left, `basis` is `void`: `stacks` sums up all runs, to look at, and `paired` is empty.
     """
 
     v: int
@@ -61,8 +62,15 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     objectives: tuple[Objective, ...]
     cpus: int
     runs: tuple[RunSummary, ...]
+    basis: Literal["valid", "void"]
     stacks: tuple[StackSummary, ...]
     paired: tuple[Paired, ...]
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """Numbers of the runs the sums are over."""
+        void = {run.run for run in self.void} if self.basis == "valid" else set[int]()
+        return frozenset(run.run for run in self.runs if run.run not in void)
 
     @property
     def void(self) -> tuple[RunSummary, ...]:
@@ -109,11 +117,9 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
 def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
     """Sum all runs up."""
     runs = tuple(summarise_run(run, plan) for run in finished)
-    valid: RunRows = [
-        (run.planned, run.rows)
-        for run, summary in zip(finished, runs, strict=True)
-        if not summary.void
-    ]
+    every: RunRows = [(run.planned, run.rows) for run in finished]
+    valid = [pair for pair, summary in zip(every, runs, strict=True) if not summary.void]
+    conclusive = {run.stack for run, _ in valid} == set(plan.stacks)
     return LoadReport(
         v=VERSION,
         flow=plan.flow,
@@ -130,17 +136,14 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
         objectives=plan.objectives,
         cpus=os.cpu_count() or 1,
         runs=runs,
-        stacks=_stacks(plan, valid),
-        paired=_paired(plan, valid),
+        basis="valid" if conclusive else "void",
+        stacks=_stacks(plan, valid if conclusive else every),
+        paired=_paired(plan, valid) if conclusive else (),
     )
 
 
-def _stacks(plan: LoadPlan, valid: RunRows) -> tuple[StackSummary, ...]:
-    if not valid:
-        return ()
-    return tuple(
-        summarise_stack(stack, valid, plan.objectives, plan.clock) for stack in plan.stacks
-    )
+def _stacks(plan: LoadPlan, runs: RunRows) -> tuple[StackSummary, ...]:
+    return tuple(summarise_stack(stack, runs, plan.objectives, plan.clock) for stack in plan.stacks)
 
 
 def _paired(plan: LoadPlan, valid: RunRows) -> tuple[Paired, ...]:

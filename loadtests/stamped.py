@@ -163,12 +163,13 @@ async def serving() -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         *module_command(__name__), stdin=PIPE, stdout=PIPE, env=child_environment()
     )
+    if process.stdin is None or process.stdout is None:
+        raise AssertionError
     try:
-        if process.stdout is None:
-            raise AssertionError
         yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
     finally:
-        await process.communicate()
+        process.stdin.close()
+        await process.wait()
 
 
 async def _serve() -> None:

@@ -83,7 +83,10 @@ def objectives_line(report: LoadReport) -> str:
 
 def void_lines(report: LoadReport) -> Sequence[str]:
     """Write which runs are void and why."""
-    return [f"run {run.run} ({run.stack}) is void: {'; '.join(run.void)}" for run in report.void]
+    lines = [f"run {run.run} ({run.stack}) is void: {'; '.join(run.void)}" for run in report.void]
+    if report.basis == "void":
+        lines.append("A stack has no valid run: figures to look at, not to conclude from.")
+    return lines
 
 
 def method_line(report: LoadReport) -> str:

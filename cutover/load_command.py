@@ -1,0 +1,188 @@
+"""`cutover load`: both stacks under load, one report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contract.errors import CutoverError
+from loadtests.comparison import SHOWN, StackSummary
+from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
+from loadtests.metrics import METRICS
+from loadtests.plan import Engine, LoadPlan
+from loadtests.report import LoadReport
+from loadtests.running import Progress as Step
+from loadtests.running import run_load
+from loadtests.targets import Target, parse_header
+from loadtests.wording import (
+    excluded_cell,
+    failures_line,
+    goodput_line,
+    method_line,
+    objectives_line,
+    paired_cell,
+    percentile_cell,
+    void_lines,
+)
+
+MESSAGES = Path(__file__).parent / "demo_messages.jsonl"
+STACKS = ("legacy", "graph")
+CANNOT_TELL = 3
+REFUSED = 2
+
+Option = typer.Option
+
+
+class TargetsUnclear(CutoverError):
+    """The options do not say where each stack is or what asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "say how to reach each stack: --legacy-url and --graph-url; or --url with "
+            "--qa-key-env, or with --header-legacy and --header-graph"
+        )
+
+
+def load_targets(
+    url: str, urls: tuple[str, str], headers: tuple[Sequence[str], Sequence[str]], qa_key: str
+) -> tuple[Target, Target]:
+    """Make the two targets, control first; raises `TargetsUnclear` and `TargetRefused`.
+
+    One address is enough when something in the requests (headers, or signed wishes made with
+    `qa_key`) tells the stacks apart; without that, one stack would be measured twice.
+    """
+    told_apart = all(urls) or bool(url and (qa_key or all(headers)))
+    if not told_apart:
+        raise TargetsUnclear
+    control, candidate = (
+        Target(
+            stack=stack,
+            url=own or url,
+            headers=tuple(parse_header(line) for line in lines),
+            qa_key=qa_key,
+        )
+        for stack, own, lines in zip(STACKS, urls, headers, strict=True)
+    )
+    return control, candidate
+
+
+async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> LoadReport:
+    """Run a plan with a progress bar, print the report and say where the files are."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("warming up", total=1.0)
+
+        def watch(step: Step) -> None:
+            text = f"run {step.number} of {step.runs}: {step.stack}"
+            if step.elapsed > step.seconds:
+                text += ", last streams"
+            bar.update(task, completed=step.share, description=text)
+
+        report = await run_load(plan, out, watch)
+    show(report, console)
+    console.print(f"rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
+    return report
+
+
+def show(report: LoadReport, console: Console) -> None:
+    """Print a report."""
+    for line in void_lines(report):
+        console.print(line, style="bold red", markup=False)
+    console.print(_table(report))
+    for stack in report.stacks:
+        console.print(f"{stack.stack}: {failures_line(stack)}; {goodput_line(stack)}", markup=False)
+    console.print(objectives_line(report), markup=False)
+    console.print(method_line(report), style="dim", markup=False)
+
+
+def _table(report: LoadReport) -> Table:
+    table = Table(title=f"Load, flow {report.flow}, ms", title_justify="left")
+    table.add_column("metric")
+    table.add_column("stack")
+    for p in SHOWN:
+        table.add_column(f"P{p * 100:.0f}", justify="right")
+    for head in ("n", "excluded", "P95 ratio"):
+        table.add_column(head, justify="right")
+    for name in METRICS:
+        for number, stack in enumerate(report.stacks):
+            table.add_row(*_cells(report, name, stack, number), end_section=number > 0)
+    return table
+
+
+def _cells(report: LoadReport, name: str, stack: StackSummary, number: int) -> list[str]:
+    metric = next(one for one in stack.metrics if one.name == name)
+    paired = next((one for one in report.paired if one.metric == name), None)
+    cells = [
+        "" if number else metric.title,
+        stack.stack,
+        *(percentile_cell(metric, place) for place in range(len(SHOWN))),
+        str(metric.n),
+        excluded_cell(metric),
+        paired_cell(paired) if number else "",
+    ]
+    return [cell.replace("[", r"\[") for cell in cells]
+
+
+def load(  # noqa: PLR0913 - a command has the options it has
+    *,
+    url: Annotated[str, Option(help="One address for both stacks.")] = "",
+    legacy_url: Annotated[str, Option(help="Address of the legacy stack.")] = "",
+    graph_url: Annotated[str, Option(help="Address of the graph stack.")] = "",
+    header_legacy: Annotated[
+        list[str], Option(help="'name: value' that asks for legacy.", default_factory=list)
+    ],
+    header_graph: Annotated[
+        list[str], Option(help="'name: value' that asks for graph.", default_factory=list)
+    ],
+    qa_key_env: Annotated[str, Option(help="Variable with the router's QA key.")] = "",
+    route_key: Annotated[str, Option(help="What the router routes by, if not its default.")] = "",
+    flow: Annotated[str, Option(help="Flow to ask.")] = "chat",
+    users: Annotated[int, Option(min=1, help="Users at a time (Locust).")] = 10,
+    rate: Annotated[float | None, Option(help="Requests a second (open loop).")] = None,
+    seconds: Annotated[float, Option(min=1, help="Length of one run.")] = 20.0,
+    pairs: Annotated[int, Option(min=1, help="Pairs of runs; 5 for a statement.")] = 2,
+    engine: Annotated[Engine, Option(help="Closed loop (locust) or open loop (open).")] = "locust",
+    messages: Annotated[Path, Option(help="Request bodies, JSONL.")] = MESSAGES,
+    objective: Annotated[
+        list[str], Option(help="NAME=SECONDS a good request meets.", default_factory=list)
+    ],
+    seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
+    out: Annotated[Path, Option("--output", "-o", help="Folder for the report.")] = Path(
+        "build/load"
+    ),
+) -> None:
+    """Put both stacks under the same load, turn by turn, and report them side by side."""
+    console = Console()
+    try:
+        plan = LoadPlan(
+            targets=load_targets(
+                url,
+                (legacy_url, graph_url),
+                (header_legacy, header_graph),
+                os.environ.get(qa_key_env, "") if qa_key_env else "",
+            ),
+            messages=messages,
+            users=users,
+            seconds=seconds,
+            engine=engine,
+            flow=flow,
+            route_key=route_key,
+            pairs=pairs,
+            seed=seed,
+            rate=rate,
+            objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
+        )
+        report = asyncio.run(load_and_show(plan, out, console))
+    except CutoverError as error:
+        console.print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(REFUSED) from error
+    if report.basis == "void":
+        raise typer.Exit(CANNOT_TELL)
