@@ -35,7 +35,7 @@ class Pattern:
 
     name: str
     expression: re.Pattern[str]
-    marks: tuple[bytes, ...] = ()
+    marks: tuple[bytes | re.Pattern[bytes], ...] = ()
     digits: tuple[bytes, ...] = ()
     check: Callable[[str], bool] | None = None
 
@@ -43,7 +43,7 @@ class Pattern:
         """Whether the text could hold a match, judged by its bytes."""
         if not self.marks and not self.digits:
             return True
-        return any(mark in raw for mark in self.marks) or any(
+        return any(_marked(mark, raw) for mark in self.marks) or any(
             mark in masked for mark in self.digits
         )
 
@@ -52,6 +52,10 @@ class Pattern:
         for found in self.expression.finditer(text):
             if found.end() > found.start() and (self.check is None or self.check(found.group())):
                 yield Match(found.start(), found.end(), self.name)
+
+
+def _marked(mark: bytes | re.Pattern[bytes], raw: bytes) -> bool:
+    return mark in raw if isinstance(mark, bytes) else mark.search(raw) is not None
 
 
 def luhn(text: str) -> bool:
@@ -107,10 +111,10 @@ BUILT_IN: tuple[Pattern, ...] = (
             b"sk-",
             b"AKIA",
             b"AIza",
-            *(b"gh%c_" % kind for kind in b"pousr"),
-            b"github_pat_",
             b"xox",
             b"eyJ",
+            re.compile(rb"gh[pousr]_"),
+            b"github_pat_",
         ),
     ),
 )

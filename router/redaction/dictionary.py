@@ -22,7 +22,7 @@ _SHORT = 4
 
 
 class _Known(NamedTuple):
-    """What is known of a value: what it is, whether a path gave it, its bytes as JSON has them."""
+    """What is known of a value: what it is, whether a path gave it, its beginning in JSON."""
 
     name: str
     given: bool
@@ -69,12 +69,16 @@ class Dictionary:
         return f"<{known.name if known else name}:{digest[:_DIGITS]}>"
 
     def possible(self, raw: bytes) -> bool:
-        """Whether a known value could stand in these bytes of JSON."""
+        """Whether a known value, or enough of its beginning, could stand in these bytes of JSON."""
         if not self._known:
             return False
         if b"\\u" in raw or b"\\\\" in raw:
             return True
         return any(known.raw is None or known.raw in raw for known in self._known.values())
+
+    def inside(self, text: str) -> bool:
+        """Whether a known value could stand in a text."""
+        return "\\" in text or any(value in text for value in self._known)
 
     def edits(self, text: str, *, given: bool = True) -> list[Edit]:
         """Give the edits of a text; with `given` off, values given by paths may stay."""
@@ -88,7 +92,7 @@ class Dictionary:
         """
         starts = [len(text)]
         for value in self._known:
-            for length in range(len(value) - 1, max(_SHORT, len(value) // 2) - 1, -1):
+            for length in range(len(value) - 1, _least(value) - 1, -1):
                 if text.endswith(value[:length]):
                     starts.append(len(text) - length)
                     break
@@ -96,9 +100,8 @@ class Dictionary:
 
     def _add(self, name: str, value: str, *, given: bool) -> None:
         if value not in self._known:
-            raw = (
-                None if _OTHERWISE_WRITTEN.search(value) else value.encode("utf-8", "surrogatepass")
-            )
+            start = value[: _least(value)].encode("utf-8", "surrogatepass")
+            raw = None if _OTHERWISE_WRITTEN.search(value) else start
             self._known[value] = _Known(name, given, raw)
             self._literals.clear()
 
@@ -164,6 +167,10 @@ class Dictionary:
                 last = Edit(last.start, edit.end, self.pseudonym("value", stretch))
         if last is not None:
             yield last
+
+
+def _least(value: str) -> int:
+    return max(_SHORT, len(value) // 2)
 
 
 def _bounded(value: str, *, given: bool) -> str:

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from contract.model import Chunk
 from contract.records import EntryRecord, PlayRecord
 from router.redaction.passes import Pass
-from router.redaction.places import Paths, Walk, below
+from router.redaction.places import Json, Paths, Walk, below
 from router.redaction.slots import Slot, treated
 
 _PIECES = ("text", "reasoning")
+_ONLY_PIECES = frozenset({"at", *_PIECES})
 # What people typed comes with whole numbers in it; elsewhere numbers are counts and times.
 _TYPED = frozenset({"human"})
 
 
-class _Part(msgspec.Struct):
-    index: int = 0
-    arguments: str = ""
-
-
-class _Piece(msgspec.Struct):
-    text: str = ""
-    reasoning: str = ""
-    tool_calls: tuple[_Part, ...] = ()
-
-
-_pieces = msgspec.json.Decoder(list[_Piece])
+_chunks = msgspec.json.Decoder(list[Chunk])
 
 
 class EntryText:
@@ -36,13 +28,13 @@ class EntryText:
 
     def __init__(self, entry: EntryRecord, paths: Paths) -> None:
         self._entry = entry
-        self._paths = below(paths, entry.port, entry.op)
+        self._paths = _operation_paths(paths, entry.port, entry.op)
         self._streams = (entry.port, entry.op) == ("model", "stream")
         self._array = b"[" + b",".join(map(bytes, entry.items)) + b"]"
-        self.raw = bytes(entry.args) + self._array
+        self.texts: list[str] = []
+        self.raw = bytes(entry.args) + (self._stream_words() if self._streams else self._array)
         if entry.fault and entry.fault.data:
             self.raw += msgspec.json.encode(entry.fault.data)
-        self.texts = self._joined() if self._streams else []
 
     def after(self, treatment: Pass) -> EntryRecord:
         """Give the entry after a pass."""
@@ -74,7 +66,7 @@ class EntryText:
         changed = treated(
             trees,
             list(_slots(trees, paths)) if self._streams else [],
-            lambda index, tree: walk.tree(tree, below(paths, str(index))),
+            lambda index, tree: self._walked(walk, tree, paths and below(paths, str(index))),
             treatment,
             omit_empty=True,
         )
@@ -83,27 +75,40 @@ class EntryText:
             for old, new in zip(self._entry.items, changed, strict=True)
         )
 
-    def _joined(self) -> list[str]:
+    def _walked(self, walk: Walk, tree: Json, paths: Paths) -> Json:
+        if self._streams and not paths and tree.keys() <= _ONLY_PIECES:
+            return tree  # its texts are treated as streams, and there is nothing else
+        return walk.tree(tree, paths)
+
+    def _stream_words(self) -> bytes:
+        """Join the texts of a stream; give its other words, or all its bytes if it is none."""
         try:
-            pieces = _pieces.decode(self._array)
+            chunks = _chunks.decode(self._array)
         except msgspec.DecodeError:
-            return []
-        texts = ["".join([piece.text for piece in pieces])]
-        reasoning = "".join([piece.reasoning for piece in pieces])
-        if reasoning:
-            texts.append(reasoning)
-        calls: dict[int, str] = {}
-        for piece in pieces:
-            for part in piece.tool_calls:
-                calls[part.index] = calls.get(part.index, "") + part.arguments
-        return [*texts, *calls.values()]
+            return self._array
+        texts = {
+            "text": "".join([chunk.text for chunk in chunks]),
+            "reasoning": "".join([chunk.reasoning for chunk in chunks]),
+        }
+        words = {f"{chunk.model} {chunk.finish}" for chunk in chunks}
+        for call in [call for chunk in chunks for call in chunk.tool_calls]:
+            words |= {call.id, call.name}
+            track = f"arguments {call.index}"
+            texts[track] = texts.get(track, "") + call.arguments
+        self.texts = [text for text in texts.values() if text]
+        return " ".join(words).encode()
+
+
+@lru_cache(maxsize=256)
+def _operation_paths(paths: Paths, port: str, op: str) -> Paths:
+    return below(paths, port, op)
 
 
 def play_after(play: PlayRecord, paths: Paths, treatment: Pass) -> PlayRecord:
     """Give a play after a pass."""
     if play.args is None:
         return play
-    inside = below(paths, play.port, play.op, "args")
+    inside = below(_operation_paths(paths, play.port, play.op), "args")
     args = raw_after(play.args, inside, treatment, typed=play.port in _TYPED)
     return play if args is play.args else msgspec.structs.replace(play, args=args)
 
@@ -121,7 +126,7 @@ def raw_after(
 
 def _slots(trees: Sequence[Any], paths: Paths) -> Iterator[Slot]:
     for index, tree in enumerate(trees):
-        inside = below(paths, str(index))
+        inside = paths and below(paths, str(index))
         for name in _PIECES:
             if isinstance(tree.get(name), str) and () not in below(inside, name):
                 yield Slot(index, (name,), name)

@@ -35,17 +35,18 @@ class Redactor:
     def exchange(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord]:
         """Give the records of one exchange without personal data, marked `redacted`."""
         runs = [_Run(record, dialect, self._paths) for record in records]
-        possible = self._patterns.possible(b"\n".join(part for run in runs for part in run.raw()))
-        if any(run.escaped for run in runs):
-            possible = self._patterns
+        possible = self._possible(b"\n".join([part for run in runs for part in run.raw()]))
         dictionary = Dictionary(self._key, possible)
-        first = Learn(dictionary, possible) if possible else Point(dictionary, possible)
         for run in runs:
-            run.after(first)
+            run.show(Learn(dictionary, possible) if possible else Point(dictionary, possible))
         if not dictionary:
             return [msgspec.structs.replace(record, redacted=True) for record in records]
         last = Rewrite(dictionary)
         return [msgspec.structs.replace(run.after(last), redacted=True) for run in runs]
+
+    def _possible(self, raw: bytes) -> Patterns:
+        """Give the patterns that could match; characters may hide in escapes."""
+        return self._patterns if b"\\u" in raw else self._patterns.possible(raw)
 
     def feedback(self, record: FeedbackRecord) -> FeedbackRecord:
         """Give a feedback without personal data in its comment."""
@@ -62,7 +63,8 @@ class _Run:
 
     def __init__(self, record: RunRecord, dialect: Dialect, paths: Paths) -> None:
         self._record = record
-        self._request = below(paths, "request")
+        self._body = below(paths, "request", "body")
+        self._options = below(paths, "request", "options")
         self._tape = below(paths, "tape")
         self._frames = FrameText(record.frames, dialect, below(paths, "frames"))
         self._entries = [
@@ -70,11 +72,6 @@ class _Run:
             for entry in record.tape or ()
             if entry.port not in _NOBODYS
         ]
-
-    @property
-    def escaped(self) -> bool:
-        """Whether characters may be written as escapes, unseen by a look at the bytes."""
-        return any(b"\\u" in part for part in self.raw())
 
     def raw(self) -> Iterable[bytes]:
         """Give all bytes in which something could stand, and the texts pieces make."""
@@ -89,6 +86,15 @@ class _Run:
         for play in self._record.plays:
             if play.args is not None:
                 yield bytes(play.args)
+
+    def show(self, treatment: Learn) -> None:
+        """Let a pass see everything, and change nothing."""
+        self._request_after(treatment)
+        self._frames.after(treatment)
+        for entry in self._entries:
+            entry.after(treatment)
+        for play in self._record.plays:
+            play_after(play, self._tape, treatment)
 
     def after(self, treatment: Pass) -> RunRecord:
         """Give the record after a pass."""
@@ -111,6 +117,6 @@ class _Run:
         if request is None:
             return None
         return RequestRecord(
-            raw_after(request.body, below(self._request, "body"), treatment, typed=True),
-            raw_after(request.options, below(self._request, "options"), treatment),
+            raw_after(request.body, self._body, treatment, typed=True),
+            raw_after(request.options, self._options, treatment),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -15,6 +16,7 @@ from router.redaction.slots import Slot, joined, read, treated
 Frames = tuple[tuple[int, str], ...]
 
 _DATA = "data:"
+_CLOSING = '"}\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +39,34 @@ class Frame:
 
 
 class FrameText:
-    """The frames of one run."""
+    """The frames of one run; they are only taken apart when that can matter."""
 
     def __init__(self, frames: Frames, dialect: Dialect, paths: Paths) -> None:
         self._frames = frames
+        self._dialect = dialect
         self._paths = paths
-        self._parsed = [parsed(text, dialect) for _, text in frames]
-        self._slots = [
+        self.raw = "".join(_distinct(frames)).encode()
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts that only show when pieces are joined; growing ones stand in `raw`."""
+        fields = (*self._dialect.text.values(), *self._dialect.reasoning.values())
+        if all(field.growth == "cumulative" for field in fields):
+            return []
+        return joined([frame and frame.tree for frame in self._parsed], self._slots)
+
+    @cached_property
+    def _parsed(self) -> list[Frame | None]:
+        return [parsed(text, self._dialect) for _, text in self._frames]
+
+    @cached_property
+    def _slots(self) -> list[Slot]:
+        return [
             slot
             for index, frame in enumerate(self._parsed)
             if frame is not None
-            for slot in self._slots_of(index, frame, dialect)
+            for slot in self._slots_of(index, frame)
         ]
-        self.raw = "".join(text for _, text in frames).encode()
-        self.texts = joined([frame and frame.tree for frame in self._parsed], self._slots)
 
     def after(self, treatment: Pass) -> Frames:
         """Give the frames after a pass."""
@@ -75,12 +91,13 @@ class FrameText:
             return treatment.leaf(text, protocol=False)
         return text if changed is None else frame.text(changed)
 
-    def _slots_of(self, index: int, frame: Frame, dialect: Dialect) -> Iterator[Slot]:
+    def _slots_of(self, index: int, frame: Frame) -> Iterator[Slot]:
+        dialect = self._dialect
         for track, fields in (("text", dialect.text), ("reasoning", dialect.reasoning)):
             field: TextField | None = fields.get(frame.name)
             if field is None or read(frame.tree, field.path) is None:
                 continue
-            if () in below(self._paths, frame.name, *field.path):
+            if self._paths and () in below(self._paths, frame.name, *field.path):
                 continue  # a path takes the whole field, piece by piece
             yield Slot(index, field.path, track, field.growth == "cumulative")
 
@@ -92,8 +109,8 @@ def parsed(text: str, dialect: Dialect) -> Frame | None:
         data: tuple[int, ...] = (0,)
         content = lines[0]
     else:
-        data = tuple(index for index, line in enumerate(lines) if line.startswith(_DATA))
-        content = "\n".join(lines[index][len(_DATA) :] for index in data)
+        data = tuple([index for index, line in enumerate(lines) if line.startswith(_DATA)])
+        content = "\n".join([lines[index][len(_DATA) :] for index in data])
     try:
         tree = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError):
@@ -106,6 +123,16 @@ def _name(lines: tuple[str, ...], tree: Json, dialect: Dialect) -> str:
         return read(tree, dialect.name) or ""
     named = (line[len("event:") :].strip() for line in lines if line.startswith("event:"))
     return next(named, "message")
+
+
+def _distinct(frames: Frames) -> Iterator[str]:
+    """Yield the frames that are not contained in the next: growing text is looked at once."""
+    before = ""
+    for _, text in frames:
+        if not text.startswith(before):
+            yield before
+        before = text.rstrip(_CLOSING)
+    yield before
 
 
 def _head(line: str) -> str:

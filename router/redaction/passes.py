@@ -36,6 +36,7 @@ class Learn:
     def __init__(self, dictionary: Dictionary, patterns: Patterns) -> None:
         self._dictionary = dictionary
         self._patterns = patterns
+        self._seen: set[str] = set()
 
     def concerned(self, raw: bytes, paths: Paths, texts: Sequence[str] = ()) -> bool:
         """Whether a path leads there or a pattern could match."""
@@ -46,7 +47,9 @@ class Learn:
     def leaf(self, text: str, *, protocol: bool) -> str:
         """Learn from a text."""
         del protocol
-        self._dictionary.learn(text)
+        if text not in self._seen:
+            self._seen.add(text)
+            self._dictionary.learn(text)
         return text
 
     def number(self, value: int) -> int | str:
@@ -107,12 +110,13 @@ class Rewrite:
         """Whether a known value, or the beginning of one, could stand there."""
         del paths
         return self._dictionary.possible(raw) or any(
-            self._dictionary.possible(text.encode()) or self._dictionary.tail(text) < len(text)
-            for text in texts
+            self._dictionary.possible(text.encode()) for text in texts
         )
 
     def leaf(self, text: str, *, protocol: bool) -> str:
         """Rewrite a text."""
+        if not self._dictionary.inside(text):
+            return text
         return applied(text, self._dictionary.edits(text, given=not protocol))
 
     def number(self, value: int) -> int | str:

@@ -64,12 +64,12 @@ class Walk:
             return self._text(value, name, pointed)
         if isinstance(value, dict):
             return {
-                self._key(key): self.tree(child, below(paths, key), key, pointed)
+                self._key(key): self.tree(child, paths and below(paths, key), key, pointed)
                 for key, child in value.items()
             }
         if isinstance(value, list):
             return [
-                self.tree(child, below(paths, str(index)), name, pointed)
+                self.tree(child, paths and below(paths, str(index)), name, pointed)
                 for index, child in enumerate(value)
             ]
         return self._scalar(value, pointed)

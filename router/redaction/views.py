@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from string import ascii_letters, digits
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 Kind = Literal["text", "key", "number"]
 
 _DEEPEST = 4
+_HEAD = 64
+_BASE64 = (ascii_letters + digits + "+/=").encode()
 _TOKEN = re.compile(
     r'"(?P<string>(?:[^"\\]|\\.)*)"(?P<key>\s*:)?|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)',
     re.DOTALL,
@@ -42,7 +45,9 @@ class View(NamedTuple):
 
 
 def views(text: str, depth: int = 0) -> Iterator[View]:
-    """Yield the views of a text."""
+    """Yield the views of a text; an image or the like in base64 has none."""
+    if is_payload(text):
+        return
     if is_json(text):
         yield from _token_views(text, depth)
         return
@@ -51,6 +56,14 @@ def views(text: str, depth: int = 0) -> Iterator[View]:
         plain = unescaped(text)
         if plain.text != text:
             yield from (_within(plain.at, below) for below in views(plain.text, depth + 1))
+
+
+def is_payload(text: str) -> bool:
+    """Whether a text is a data URL in base64: long, nothing to read, and slow to search."""
+    if not text.startswith("data:") or not text.isascii():
+        return False
+    head, mark, content = text.partition(";base64,")
+    return bool(mark) and len(head) < _HEAD and not content.encode().translate(None, _BASE64)
 
 
 def is_json(text: str) -> bool:

@@ -205,6 +205,16 @@ def test_around_a_value_nothing_changes(before: str, after: str) -> None:
     assert ex.streams(redacted(record))[0] == f"{before}<email:{_digits(EMAIL)}>{after}"
 
 
+def test_an_image_is_not_searched_but_what_only_looks_like_one_is() -> None:
+    """Base64 holds no text; a mark of a data URL hides nothing."""
+    image = "data:image/png;base64," + "AKIAIOSFODNN7EXAMPLE" * 8
+    body = {"message_id": "m", "image": image, "content": f"data:text/x;base64,{EMAIL}"}
+    found = redacted(ex.run(body=body))
+    after = msgspec.json.decode(found.request.body if found.request else b"")
+    assert after["image"] == image
+    assert EMAIL not in after["content"]
+
+
 def test_feedback_comments_are_redacted() -> None:
     """With the same pseudonyms as the exchange."""
     record = FeedbackRecord(
