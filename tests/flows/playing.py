@@ -1,0 +1,249 @@
+"""Running a chat request on a stack: recording it, and playing the tape to the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from contract.chat import CHAT, ChatOptions, ChatRequest, Feedback, Send
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from contract.flow import Request
+from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo
+from contract.records import EntryRecord, Role
+from contract.tools import ToolResult
+from effects.conversations import MemoryConversations
+from effects.exchange import Exchange
+from effects.model import Script, Step
+from effects.run import Policy, Run
+from effects.tape import Tape
+from effects.tools import ScriptedTools
+from graph_impl import FLOWS as GRAPH
+from legacy import FLOWS as LEGACY
+from router.driving import Drive, Order
+from router.stacks import Stack
+from rules.chat import lock_key
+from tests.world import World
+
+Answer = tuple[Step, ...]
+
+STACKS: Mapping[str, Stack] = {
+    "legacy": Stack("legacy", LEGACY, "l1"),
+    "graph": Stack("graph", GRAPH, "g1"),
+}
+DIRECTIONS = [("legacy", "graph"), ("graph", "legacy")]
+FOREVER = 86_400.0
+WRITES = ("dice", "stuck")
+"""Tools that are not read-only: what takes longer than a write may is given up."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request and the world it meets; `answers` are the model's, by the round of tools."""
+
+    body: ChatRequest
+    options: ChatOptions = field(default_factory=ChatOptions)
+    answers: tuple[Answer, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
+    slow: Mapping[str, float] = field(default_factory=dict)
+    models: tuple[ModelInfo, ...] | None = None
+    tools_fail: Fault | None = None
+    store_fails: Mapping[str, Fault] = field(default_factory=dict)
+    locked: bool = False
+
+    @property
+    def request(self) -> Request[ChatRequest, ChatOptions]:
+        """What the flow is asked."""
+        return Request(self.body, self.options)
+
+    def world(self) -> World:
+        """Build the world anew."""
+        tools = ScriptedTools(
+            dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
+        )
+        world = World(by_round(self.answers), tools=tools, turns=self.turns, models=self.models)
+        if self.store_fails:
+            world = World(
+                world.model,
+                tools=tools,
+                conversations=FailingConversations(world.conversations, self.store_fails),
+            )
+        return world
+
+
+class FailingConversations:
+    """A store that fails at the sites named in `faults`."""
+
+    def __init__(self, store: MemoryConversations, faults: Mapping[str, Fault]) -> None:
+        self._store = store
+        self._faults = faults
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up."""
+        self._fail(site)
+        return await self._store.find(site, message_id)
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn."""
+        self._fail(site)
+        return await self._store.put(site, turn)
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read earlier turns."""
+        self._fail(site)
+        return await self._store.history(site, chat_id, before=before, limit=limit)
+
+    def _fail(self, site: str) -> None:
+        if site in self._faults:
+            raise EffectFailed(self._faults[site])
+
+
+def by_round(answers: tuple[Answer, ...]) -> Script:
+    """Make a script that gives an answer for each round of tools, the last one again and again."""
+
+    def script(call: ModelCall) -> Answer:
+        rounds = sum(
+            isinstance(message, AssistantMessage) and bool(message.tool_calls)
+            for message in call.messages
+        )
+        return answers[min(rounds, len(answers) - 1)] if answers else (Chunk(finish="stop"),)
+
+    return script
+
+
+@dataclass(frozen=True)
+class Played:
+    """A stack that has run to its end."""
+
+    drive: Drive
+    exchange: Exchange
+    world: World
+
+    @property
+    def frames(self) -> list[bytes]:
+        """The bytes it produced, frame by frame."""
+        return [frame.data for frame in self.drive.frames]
+
+    @property
+    def wire(self) -> str:
+        """The bytes as one text."""
+        return b"".join(self.frames).decode()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The frames' JSON, decoded."""
+        return [msgspec.json.decode(data[6:]) for data in self.frames]
+
+    @property
+    def sends(self) -> list[tuple[float, str, str]]:
+        """Every SEND: seconds, content, and `tool status` where there is feedback."""
+        found = []
+        for frame in self.drive.frames:
+            if isinstance(frame.event, Send):
+                news = frame.event.tool_call_feedback
+                said = f"{news.tool} {news.status}" if isinstance(news, Feedback) else ""
+                found.append((frame.at / 1_000_000, frame.event.content, said))
+        return found
+
+    @property
+    def asked(self) -> list[ModelCall]:
+        """What the model was asked, call by call."""
+        return [call for _, call in self.world.model.calls]
+
+    @property
+    def calls(self) -> list[tuple[str, str, bytes]]:
+        """Every effect call in order: label, site and argument bytes."""
+        return [(it.operation.label, it.site, it.args) for it in self.drive.run.plays]
+
+    @property
+    def hows(self) -> set[str]:
+        """How its calls were answered."""
+        return {play.how for play in self.drive.run.plays}
+
+    @cached_property
+    def tape(self) -> tuple[EntryRecord, ...]:
+        """The tape as it is written down."""
+        return self.exchange.tape.record()
+
+    @property
+    def ended(self) -> tuple[object, ...]:
+        """Outcome, code, and what a refusal says."""
+        ending = self.drive.ending
+        assert ending is not None
+        refusal = ending.refusal
+        said = (refusal.status, refusal.code, refusal.detail) if refusal else None
+        return ending.outcome, ending.error and ending.error.code, said
+
+    @property
+    def unplayed(self) -> list[str]:
+        """Calls on the tape this run did not play."""
+        played = {play.entry.seq for play in self.drive.run.plays if play.entry is not None}
+        return [it.label for it in self.exchange.tape.entries if it.seq not in played]
+
+
+def begin(
+    stack: Stack, case: Case, exchange: Exchange, role: Role = "serving", policy: Policy = "live"
+) -> Drive:
+    """Start a stack on an exchange."""
+    run = Run(exchange, f"{role} {stack.name}", policy)
+    drive = Drive(Order(CHAT, stack, case.request, role), run, exchange.stamp)
+    drive.start()
+    return drive
+
+
+async def record(
+    stack: Stack, case: Case, *, tail: Stack | None = None
+) -> tuple[Played, Played | None]:
+    """Run a case for real, with another stack reading the tape at the same time if wanted."""
+    world = case.world()
+    if case.locked:
+        assert await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
+    exchange = world.exchange(Tape())
+    drive = begin(stack, case, exchange)
+    reader = begin(tail, case, exchange, "shadow", "nearest") if tail else None
+    assert await drive.gone(FOREVER)
+    await exchange.close()
+    if reader is None:
+        return Played(drive, exchange, world), None
+    assert await reader.gone(FOREVER)
+    return Played(drive, exchange, world), Played(reader, exchange, world)
+
+
+async def replay(stack: Stack, case: Case, tape: tuple[EntryRecord, ...]) -> Played:
+    """Play a tape that was written down, at full speed, with nothing live behind it."""
+    world = World()
+    exchange = world.exchange(Tape.load(tape))
+    drive = begin(stack, case, exchange, "replay", "nearest")
+    assert await drive.gone(FOREVER)
+    await exchange.close()
+    assert world.made == []
+    return Played(drive, exchange, world)
+
+
+async def same_on_both(case: Case, first: str, second: str) -> Played:
+    """Record on one stack; tail and replay on the other; everything must be equal."""
+    served, tailed = await record(STACKS[first], case, tail=STACKS[second])
+    assert tailed is not None
+    replayed = await replay(STACKS[second], case, served.tape)
+    again = await replay(STACKS[first], case, served.tape)
+    for other in (tailed, replayed, again):
+        assert other.frames == served.frames
+        assert other.calls == served.calls
+        assert other.ended == served.ended
+        assert other.hows <= {"exact"}
+        assert other.unplayed == []
+    assert served.hows <= {"live"}
+    return served
+
+
+async def play(stack: str, case: Case) -> Played:
+    """Run a case for real on one stack."""
+    return (await record(STACKS[stack], case))[0]
