@@ -77,6 +77,7 @@ def _books(router: Router) -> dict[str, Any]:
     return {
         "stages": {name: flow.stage for name, flow in router.parts.settings().flows.items()},
         "counts": asdict(router.counts),
+        "captures": asdict(router.parts.captures.counts),
         "ledger": {"open": ledger.open, "waiting": router.shadows_waiting, "lines": lines},
     }
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import msgspec
+    from _typeshed import DataclassInstance
 
     from contract.flow import FlowSpec
     from contract.ports import Effects
@@ -45,6 +46,11 @@ _REMEMBERED = 100_000
 
 class Captures(Protocol):
     """Where finished exchanges go; taking one never waits."""
+
+    @property
+    def counts(self) -> DataclassInstance:
+        """Count what was written and what was not."""
+        ...
 
     def put(self, records: Sequence[RunRecord]) -> object:
         """Take the lines of one exchange."""

@@ -122,16 +122,17 @@ class Demonstration:
         )
 
     async def settle(self) -> None:
-        """Wait until every shadow has run, and read the router's books."""
+        """Wait until every shadow has run and is written down, and read the router's books."""
         until = time.monotonic() + _SETTLED_WITHIN
         async with aiohttp.ClientSession() as session:
             while True:
                 async with session.get(f"{self.outcome.url}/readyz") as response:
                     self.outcome.books = await response.json()
-                ledger = self.outcome.books["ledger"]
-                if not ledger["open"] or time.monotonic() > until:
+                captures = self.outcome.books["captures"]
+                done = captures["written"] + sum(captures["dropped"].values())
+                if done >= self._requests or time.monotonic() > until:
                     return
-                self._tell("shadows", 1 - ledger["open"] / max(self._requests, 1))
+                self._tell("shadows", done / self._requests)
                 await asyncio.sleep(0.2)
 
     @property

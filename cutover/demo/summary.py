@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from cutover.demo.story import Outcome
     from loadtests.comparison import StackSummary
 
-_SHOWN = ("ttfe", "ttft", "ttle")
+_SHOWN = {
+    "ttfe": "first frame",
+    "ttft": "first text",
+    "ttle": "last frame",
+}
 
 
 def failures(outcome: Outcome) -> list[str]:
@@ -67,9 +72,10 @@ def _traffic(outcome: Outcome) -> Table:
     pairs = Counter((answer.assigned, answer.served) for answer in answers)
     for (assigned, served), count in sorted(pairs.items()):
         table.add_row(f"assigned {assigned}, served by {served}", str(count))
+    table.add_section()
     for line in outcome.books.get("ledger", {}).get("lines", ()):
-        reason = f" ({line['reason']})" if line["reason"] else ""
-        table.add_row(f"shadows {line['state']}{reason}, load included", str(line["count"]))
+        reason = f": {line['reason']}" if line["reason"] else ""
+        table.add_row(f"shadows, load included: {line['state']}{reason}", str(line["count"]))
     return table
 
 
@@ -84,18 +90,22 @@ def _tell_takeover(outcome: Outcome, console: Console) -> None:
     for frame in crash.body.decode().split("\n\n"):
         if frame:
             style = "bold yellow" if frame.startswith(":") else "dim"
-            console.print(f"  {frame[:100]}", style=style, markup=False, highlight=False)
+            line = Text(f"  {frame}", style)
+            console.print(line, no_wrap=True, overflow="ellipsis")
     console.print()
 
 
 def _latencies(stacks: tuple[StackSummary, ...]) -> Table:
     table = Table(title="Under load, in milliseconds", title_justify="left")
     table.add_column("")
-    for stack in stacks:
-        for name in ("P50", "P95", "P99"):
-            table.add_column(f"{stack.stack} {name}", justify="right")
-    for metric in _SHOWN:
-        table.add_row(metric.upper(), *(cell for stack in stacks for cell in _cells(stack, metric)))
+    table.add_column("stack")
+    for name in ("P50", "P95", "P99"):
+        table.add_column(name, justify="right")
+    for metric, title in _SHOWN.items():
+        for number, stack in enumerate(stacks):
+            last = number == len(stacks) - 1
+            title_once = "" if number else title
+            table.add_row(title_once, stack.stack, *_cells(stack, metric), end_section=last)
     return table
 
 
