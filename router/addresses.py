@@ -53,6 +53,15 @@ def address(value: str, environ: Mapping[str, str]) -> str:
     return environ[name]
 
 
+def secret(name: str, environ: Mapping[str, str]) -> bytes:
+    """Give the secret in a variable, empty where none is named; raises `ConfigRefused` if unset."""
+    if not name:
+        return b""
+    if not environ.get(name):
+        raise ConfigRefused(_HERE, name, "not set, and the configuration names it for a key")
+    return environ[name].encode()
+
+
 def _secret_fault(value: str) -> str | None:
     try:
         parts = urlsplit(value)

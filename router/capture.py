@@ -7,6 +7,7 @@ import logging
 import queue
 import secrets
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -205,6 +206,7 @@ class CaptureWriter:
             self._batches.add(folder, lines)
         finally:
             self._waiting.leave(job.size)
+            time.sleep(0)  # hands the interpreter to the loop between two exchanges
 
     def _packed(self, job: _Exchange | _Feedback) -> tuple[str, list[bytes]]:
         if isinstance(job, _Feedback):

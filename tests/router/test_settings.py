@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contract.chat import CHAT, ChatOptions
-from router.addresses import address
+from router.addresses import address, secret
 from router.settings import Settings, load, parse
 from router.toml_table import ConfigRefused
 
@@ -198,3 +198,11 @@ def test_an_address_may_come_from_the_environment() -> None:
     assert address("sqlite:///x", {}) == "sqlite:///x"
     with pytest.raises(ConfigRefused, match="DB: not set"):
         address("env:DB", {})
+
+
+def test_a_secret_comes_from_the_environment() -> None:
+    """None is fine where none is named; one that is named must be there."""
+    assert secret("", {}) == b""
+    assert secret("QA", {"QA": "hush"}) == b"hush"
+    with pytest.raises(ConfigRefused, match="QA: not set"):
+        secret("QA", {"QA": ""})
