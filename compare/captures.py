@@ -74,6 +74,7 @@ class _Work:
         if comparer is None:
             tally.not_comparable[f"unknown flow {flow!r}"] += 1
             return
+        comparer.reader.begin()
         self._times(exchange, comparer)
         pair = pair_of(exchange)
         if isinstance(pair, Unpaired):

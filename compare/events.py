@@ -18,11 +18,14 @@ NOT_JSON = "(not JSON)"
 REMEMBERED_UP_TO = 96
 REMEMBERED_AT_MOST = 4_096
 
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
 
 class Event(msgspec.Struct, frozen=True):
     """One event of a stream.
 
-    `data` is its payload as sent, `shape` the payload without its texts; `bare` events carry
+    `data` is its payload as sent, `shape` the payload without name and texts; `bare` events carry
     nothing but text and may repeat, so where their text is cut is nobody's business.
     """
 
@@ -38,7 +41,7 @@ class Event(msgspec.Struct, frozen=True):
 class EventReader:
     """Reads frames of one flow."""
 
-    __slots__ = ("_dialect", "_remembered", "_repeatable", "_tagged", "terminal")
+    __slots__ = ("_dialect", "_recent", "_remembered", "_repeatable", "_tag", "terminal")
 
     def __init__(self, spec: FlowSpec) -> None:
         self._dialect = spec.dialect
@@ -46,20 +49,26 @@ class EventReader:
         self._repeatable = frozenset(
             name for step in spec.grammar.steps if step.most != 1 for name in step.names
         )
-        self._tagged = 1 if self._dialect.name and len(self._dialect.name) == 1 else 0
+        named = self._dialect.name or ()
+        self._tag = named[0] if len(named) == 1 else ""
         # ACCEPT, END and their like: read once, met in every exchange.
         self._remembered: dict[str, Event] = {}
+        self._recent: dict[str, Event] = {}
+
+    def begin(self) -> None:
+        """Begin an exchange: what its runs have in common is read once."""
+        self._recent = {}
 
     def read(self, frame: str) -> Event | None:
         """Read one frame; None for a comment."""
         if frame.startswith(":"):
             return None
-        known = self._remembered.get(frame)
+        known = self._recent.get(frame) or self._remembered.get(frame)
         if known is not None:
             return known
         event = self._event(*self._payload(frame))
-        if len(frame) <= REMEMBERED_UP_TO and len(self._remembered) < REMEMBERED_AT_MOST:
-            self._remembered[frame] = event
+        short = len(frame) <= REMEMBERED_UP_TO and len(self._remembered) < REMEMBERED_AT_MOST
+        (self._remembered if short else self._recent)[frame] = event
         return event
 
     def _payload(self, frame: str) -> tuple[str, str]:
@@ -75,27 +84,30 @@ class EventReader:
 
     def _event(self, sse_name: str, data: str) -> Event:
         try:
-            value = msgspec.json.decode(data)
+            value = _decode(data)
         except msgspec.DecodeError:
+            value = None
+        if type(value) is not dict:
             return Event(sse_name or NOT_JSON, data, data.encode())
-        if not isinstance(value, dict):
-            return Event(sse_name or NOT_JSON, data, data.encode())
-        name = sse_name if self._dialect.name is None else str(at_path(value, self._dialect.name))
-        return self._typed(name, data, value)
+        if self._tag:
+            name = value.pop(self._tag, "")
+        else:
+            name = at_path(value, self._dialect.name) if self._dialect.name else sse_name
+        return self._typed(str(name), data, value)
 
     def _typed(self, name: str, data: str, value: dict[str, Any]) -> Event:
         written, thought = self._dialect.text.get(name), self._dialect.reasoning.get(name)
         text = _take(value, written.path) if written else None
         reasoning = _take(value, thought.path) if thought else None
-        carries = text is not None or reasoning is not None
+        place = written or thought
         return Event(
             name,
             data,
-            msgspec.json.encode(value),
+            _encode(value) if value else b"{}",
             text,
             reasoning,
-            carries and len(value) <= self._tagged and name in self._repeatable,
-            written.growth if written else thought.growth if thought else None,
+            not value and (text is not None or reasoning is not None) and name in self._repeatable,
+            place.growth if place else None,
         )
 
 
@@ -161,7 +173,9 @@ def at_path(value: Any, path: Iterable[str]) -> Any:  # noqa: ANN401 (JSON)
 def _take(value: dict[str, Any], path: tuple[str, ...]) -> str | None:
     """Take the text at a path out of a value; leave anything that is not text."""
     *parents, last = path
-    holder = at_path(value, parents)
-    if isinstance(holder, dict) and isinstance(holder.get(last), str):
-        return str(holder.pop(last))
-    return None
+    holder = at_path(value, parents) if parents else value
+    held = holder.get(last) if type(holder) is dict else None
+    if type(held) is not str:
+        return None
+    del holder[last]
+    return held

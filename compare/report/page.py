@@ -86,7 +86,7 @@ def own_findings(cluster: ClusterReport, exemplar: Exemplar) -> list[Finding]:
     """List an exemplar's findings, those of the cluster first, then what follows and the rest."""
     return sorted(
         exemplar.findings,
-        key=lambda f: (signature_of(f) != cluster.id, f.after != cluster.id, f.after is not None),
+        key=lambda f: (f.after is not None or signature_of(f) != cluster.id, f.after != cluster.id),
     )
 
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from compare.report.latency import Latency
 
 
+LABEL_WIDTH = 9.0
+EDGE = 92.0
+"""Both in percent of the width, as on a phone."""
+
+
 class Tick(NamedTuple):
     """One frame on a lane; `x` in percent of the width."""
 
@@ -45,10 +50,11 @@ class Bar(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A percentile's place in percent of the width."""
+    """A percentile's place in percent of the width, and where its label (if any) is anchored."""
 
     x: float
     label: str
+    anchor: Literal["start", "end"]
 
 
 def timeline_of(rows: Sequence[Row]) -> Timeline | None:
@@ -97,13 +103,21 @@ def bars_of(latency: Latency) -> tuple[Bar, ...]:
 
 
 def marks_of(latency: Latency) -> tuple[Mark, ...]:
-    """Place the percentiles on the histogram's logarithmic axis."""
+    """Place the percentiles on the histogram's logarithmic axis, labels off each other."""
     low = math.log(max(1, latency.axis_low))
     span = max(math.log(max(2, latency.axis_high)) - low, 0.01)
-    return tuple(
-        Mark(
-            round(min(100.0, 100 * (math.log(max(1, p.value)) - low) / span), 3),
-            f"P{p.share * 100:.0f}",
-        )
-        for p in latency.percentiles
-    )
+    marks: list[Mark] = []
+    for p in reversed(latency.percentiles):
+        x = round(min(100.0, 100 * (math.log(max(1, p.value)) - low) / span), 3)
+        marks.append(_mark(x, f"P{p.share * 100:.0f}", marks[-1] if marks else None))
+    return tuple(reversed(marks))
+
+
+def _mark(x: float, label: str, follower: Mark | None) -> Mark:
+    """Turn a label away from the edge, and from the label to its right; leave it out if it must."""
+    free = math.inf if follower is None else follower.x - x
+    if follower is not None and follower.anchor == "end":
+        free -= LABEL_WIDTH
+    if x <= EDGE and free >= LABEL_WIDTH:
+        return Mark(x, label, "start")
+    return Mark(x, label if free >= 0 and x > LABEL_WIDTH else "", "end")

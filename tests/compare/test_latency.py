@@ -1,0 +1,76 @@
+"""Percentiles and their intervals."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare.report.latency import BINS, latencies, percentile
+from compare.report.timeline import bars_of, marks_of
+from compare.tally import Series
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1), st.sampled_from([0.5, 0.95, 0.99]))
+def test_a_percentile_is_the_nearest_rank(values: list[int], share: float) -> None:
+    """As numpy's inverted distribution has it, and within its own interval."""
+    ordered = np.sort(np.asarray(values, dtype=np.int64))
+    found = percentile(ordered, share)
+    assert found.value == np.percentile(ordered, share * 100, method="inverted_cdf")
+    assert found.low is None or found.low <= found.value
+    assert found.high is None or found.high >= found.value
+
+
+@pytest.mark.parametrize(("share", "runs"), [(0.5, 60), (0.95, 400), (0.99, 1_500)])
+def test_an_interval_holds_what_it_promises(share: float, runs: int) -> None:
+    """Of many samples of a known distribution, 95 % of the intervals hold its percentile."""
+    chance = np.random.default_rng(5)
+    held = 0
+    for _ in range(400):
+        sample = np.sort(chance.integers(0, 1_000_000, runs))
+        found = percentile(sample, share)
+        low, high = found.low or 0, found.high or 1_000_000
+        held += low <= share * 1_000_000 <= high
+    assert held >= 400 * 0.93
+
+
+def test_too_few_runs_do_not_bound_a_tail() -> None:
+    """Twenty runs say nothing about how far up P99 may be."""
+    found = percentile(np.arange(20), 0.99)
+    assert found.high is None
+
+
+def test_series_of_a_metric_share_an_axis() -> None:
+    """So that histograms one below the other can be compared."""
+    times = {
+        Series("chat", "graph", "serving", "end"): array("q", [200, 400]),
+        Series("chat", "legacy", "serving", "end"): array("q", [100, 300, 300]),
+        Series("chat", "legacy", "shadow", "end"): array("q", [1]),
+    }
+    found = latencies(times)
+    assert [(x.stack, x.role) for x in found] == [
+        ("legacy", "serving"),
+        ("graph", "serving"),
+        ("legacy", "shadow"),
+    ]
+    assert {(x.axis_low, x.axis_high) for x in found} == {(1, 400)}
+    assert [sum(x.histogram) for x in found] == [3, 2, 1]
+    assert all(len(x.histogram) == BINS for x in found)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1))
+def test_what_is_drawn_stays_on_the_canvas(values: list[int]) -> None:
+    """Bars and marks lie between 0 and 100 percent, whatever the values."""
+    [latency] = latencies({Series("chat", "legacy", "serving", "end"): array("q", values)})
+    for bar in bars_of(latency):
+        assert 0 <= bar.x <= bar.x + bar.width <= 100.1
+        assert 0 < bar.height <= 1
+    assert all(0 <= mark.x <= 100 for mark in marks_of(latency))
+
+
+def test_no_times_are_no_latencies() -> None:
+    """An empty comparison has an empty table."""
+    assert latencies({}) == ()

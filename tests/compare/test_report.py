@@ -1,0 +1,142 @@
+"""The reports: equal content, harmless whatever was captured."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from compare.captures import Question, compare_segment
+from compare.findings import Finding
+from compare.report import Report, markdown, page, report_of
+from compare.report.document import encode_report, report_schema
+from compare.report.legible import duration, percent, visible
+from compare.report.titles import TITLES
+from compare.segments import Line
+from contract.chat import CHAT
+from contract.records import RunRecord
+from tests.compare.exchanges import Script, exchange, lines
+from tests.compare.seeded import FAULTS, SOUND
+
+HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)> `|` @all \u202etxet\x00"
+VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
+
+
+def report(*exchanges: tuple[RunRecord, ...]) -> Report:
+    """Compare exchanges and write them up."""
+    numbered = (Line(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
+    return report_of(
+        compare_segment(numbered, "memory", Question({"chat": CHAT})), HOSTILE, "ignore"
+    )
+
+
+def everything() -> Report:
+    """Write up one exchange of every fault, and a sound one."""
+    faulty = [exchange(SOUND, f.script, number=k) for k, f in enumerate(FAULTS)]
+    return report(*faulty, exchange(number=900), exchange(number=901)[:1])
+
+
+class Tags(HTMLParser):
+    """Collects the tags of a page and checks that they nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag and any address it would load."""
+        self.seen.add(tag)
+        self.addresses += [v or "" for k, v in attrs if k in {"src", "href", "xlink:href"}]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag that closes itself."""
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        """Check that it closes the one opened last."""
+        assert self.open.pop() == tag
+
+
+def parsed(html: str) -> Tags:
+    """Parse a page."""
+    tags = Tags()
+    tags.feed(html)
+    tags.close()
+    assert tags.open == []
+    return tags
+
+
+def test_every_kind_of_finding_has_a_title() -> None:
+    """The union is closed, and so is the table."""
+    kinds = {str(kind.__struct_config__.tag) for kind in get_args(Finding)}
+    assert kinds == set(TITLES)
+
+
+def test_the_page_shows_every_cause_and_loads_nothing() -> None:
+    """No script, no address but the page's own anchors."""
+    written = everything()
+    html = page(written)
+    tags = parsed(html)
+    assert tags.seen.isdisjoint({"script", "img", "iframe", "link", "object"})
+    assert all(address.startswith("#") for address in tags.addresses)
+    assert all(cluster.id in html for cluster in written.clusters)
+    assert "First divergence" in html
+    assert not re.search(r"url\(|@import|https?://", html)
+
+
+def test_hostile_text_stays_text() -> None:
+    """Prompts, answers, arguments and places can hold anything."""
+    hostile = Script(system=HOSTILE, pieces=(HOSTILE, "b"))
+    written = report(exchange(Script(pieces=("a", "b")), hostile))
+    html, text = page(written), markdown(written)
+    assert parsed(html).seen.isdisjoint({"script", "img"})
+    assert "\u202e" not in html
+    assert "\u202e" not in text
+    assert "<script" not in re.sub(r"`[^`]*`", "", text)
+
+
+@pytest.mark.parametrize("label", ["equal", "no data"])
+def test_a_page_without_causes_is_whole(label: str) -> None:
+    """Zero clusters, with pairs and without."""
+    written = report(exchange()) if label == "equal" else report()
+    assert written.verdict.label == label
+    parsed(page(written))
+    assert label in markdown(written)
+
+
+def test_markdown_fits_a_comment() -> None:
+    """However much differs."""
+    text = markdown(everything())
+    assert len(text) < 10_000
+    assert "more causes" in text
+
+
+def test_the_document_is_read_back_as_written() -> None:
+    """report.json is typed, findings included."""
+    written = everything()
+    again = msgspec.json.decode(encode_report(written), type=Report)
+    assert again == written
+
+
+def test_the_published_schema_is_the_code() -> None:
+    """`docs/report.schema.json` is generated."""
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    assert (docs / "report.schema.json").read_bytes() == report_schema()
+
+
+def test_numbers_are_said_as_people_say_them() -> None:
+    """Three digits, a unit, no false zero."""
+    said = [duration(us) for us in (7, 1_234, 999_499, 999_500, 2_345_678, 1_200_000_000)]
+    assert said == ["7 µs", "1.23 ms", "999 ms", "1 s", "2.35 s", "1,200 s"]
+    assert [percent(x) for x in (0, 0.0004, 0.123, 1)] == ["0.0 %", "< 0.1 %", "12.3 %", "100 %"]
+    assert visible("a\x00\n") == "a⟨U+0000⟩\n"

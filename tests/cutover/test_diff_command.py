@@ -1,0 +1,83 @@
+"""`cutover diff` as it is typed: files, words, exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cutover.diff_command import diff
+from tests.compare.exchanges import Script, batch, exchange, store
+
+app = typer.Typer()
+app.command()(diff)
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    """Run the command; returns exit status and everything it said."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def test_equal_captures_exit_0_and_leave_three_reports(tmp_path: Path) -> None:
+    """Five hundred equal pairs are no finding."""
+    store(tmp_path / "captures", *(batch(exchange(number=n)) for n in range(500)))
+    status, said = run(tmp_path / "captures", "-o", tmp_path / "out")
+    assert status == 0
+    assert "all 500 pairs are equal" in said
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "report.html",
+        "report.json",
+        "report.md",
+    }
+
+
+def test_differing_captures_exit_1_and_name_the_cause(tmp_path: Path) -> None:
+    """The summary is enough to know where to look."""
+    store(tmp_path / "captures", batch(exchange(graph=Script(temperature=0.1))))
+    status, said = run(tmp_path / "captures", "-o", tmp_path / "out")
+    assert status == 1
+    assert "Model parameter differs" in said
+
+
+def test_only_the_wanted_formats_are_written(tmp_path: Path) -> None:
+    """`--format` may be repeated."""
+    store(tmp_path / "captures", batch(exchange()))
+    run(tmp_path / "captures", "-o", tmp_path / "out", "--format", "md", "--format", "json")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.json", "report.md"}
+
+
+def test_nothing_to_compare_exits_3(tmp_path: Path) -> None:
+    """No data is not a pass."""
+    (tmp_path / "captures").mkdir()
+    status, said = run(tmp_path / "captures", "-o", tmp_path / "out")
+    assert status == 3
+    assert "no exchange was found" in said
+
+
+@pytest.mark.parametrize("place", ["nowhere", "nosuchscheme://somewhere"])
+def test_unreadable_captures_exit_2_with_a_reason(tmp_path: Path, place: str) -> None:
+    """A misspelt place is told apart from an empty one."""
+    wanted = place if "://" in place else str(tmp_path / place)
+    status, said = run(wanted, "-o", tmp_path / "out")
+    assert status == 2
+    assert "cannot read captures" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_that_cannot_be_written_exits_2(tmp_path: Path) -> None:
+    """The place for the report may be a file."""
+    store(tmp_path / "captures", batch(exchange()))
+    (tmp_path / "out").write_text("")
+    assert run(tmp_path / "captures", "-o", tmp_path / "out")[0] == 2
+
+
+def test_chunking_is_asked_for(tmp_path: Path) -> None:
+    """Where text is cut counts with `exact` only."""
+    text = Script().text
+    recut = Script(pieces=(text[:3], text[3:10], text[10:]))
+    store(tmp_path / "captures", batch(exchange(graph=recut)))
+    assert run(tmp_path / "captures", "-o", tmp_path / "out")[0] == 0
+    assert run(tmp_path / "captures", "-o", tmp_path / "out", "--chunking", "exact")[0] == 1
