@@ -1,0 +1,130 @@
+"""Bounds: what happens when a tape, or all tapes together, grow too large."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from contract.errors import TapeCut
+from contract.model import Chunk, ToolCallDelta
+from effects.model.fake import Wait, says
+from effects.tape import Budget, Tape
+from tests.effects.tape.calls import TURN, asking, said, turns
+from tests.world import World
+
+pytestmark = pytest.mark.virtual
+
+LONG = ["x" * 100] * 20
+
+
+async def test_serving_goes_on_when_the_tape_overflows() -> None:
+    """The client gets every word; the run never hears of the bound."""
+    world = World(says(*LONG, every=0.1))
+    exchange = world.exchange(Tape(limit=1_000))
+    run = world.run(exchange)
+    assert await said(run.effects()) == "".join(LONG)
+    assert exchange.tape.overflowed
+    assert await run.effects().conversations.put("reply", TURN)
+    await exchange.close()
+
+
+async def test_items_are_dropped_as_the_serving_run_reads_them() -> None:
+    """Beyond the bound nothing is kept, what was read before it included."""
+    world = World(says(*LONG, every=0.1))
+    exchange = world.exchange(Tape(limit=1_000))
+    await said(world.run(exchange).effects())
+    assert set(exchange.tape.entries[0].items) == {None}
+    await exchange.close()
+
+
+async def test_items_stay_while_the_tape_is_within_its_bound() -> None:
+    """The bound is on bytes, counted with the arguments."""
+    world = World(says(*LONG))
+    exchange = world.exchange()
+    await said(world.run(exchange).effects())
+    assert None not in exchange.tape.entries[0].items
+    assert not exchange.tape.overflowed
+    assert exchange.tape.size > sum(map(len, LONG))
+    await exchange.close()
+
+
+async def test_other_readers_of_an_overflowed_tape_get_tape_cut() -> None:
+    """A shadow cannot be given half a tape: whatever it reads or waits for, it is told."""
+    world = World(says(*LONG, every=0.1))
+    exchange = world.exchange(Tape(limit=1_000))
+    tailing = asyncio.create_task(said(world.run(exchange, "nearest").effects()))
+    waiting = asyncio.create_task(world.run(exchange, "nearest").effects().ids.new("reply"))
+    serving = asyncio.create_task(said(world.run(exchange).effects()))
+    with pytest.raises(TapeCut):
+        await tailing
+    with pytest.raises(TapeCut):
+        await waiting
+    assert not serving.done()
+    await serving
+    with pytest.raises(TapeCut):
+        await said(world.run(exchange, "nearest").effects())
+    await exchange.close()
+
+
+async def test_the_arguments_of_tool_calls_count() -> None:
+    """A model that streams a file into a tool's arguments fills the tape as well."""
+    delta = ToolCallDelta(0, "call", "write", "x" * 2_000)
+    world = World([Chunk(tool_calls=(delta,))])
+    exchange = world.exchange(Tape(limit=1_000))
+    await said(world.run(exchange).effects())
+    assert exchange.tape.overflowed
+    await exchange.close()
+
+
+async def test_all_tapes_share_one_budget() -> None:
+    """Many small exchanges together may not take more than the process has."""
+    budget = Budget(2_500)
+    world = World(says(*LONG[:10]))
+    first = world.exchange(Tape(budget=budget))
+    assert await said(world.run(first).effects()) == "".join(LONG[:10])
+    assert not first.tape.overflowed
+    second = world.exchange(Tape(budget=budget), live=world.live())
+    assert await said(world.run(second).effects()) == "".join(LONG[:10])
+    assert second.tape.overflowed
+    assert not first.tape.overflowed
+    for exchange in (first, second):
+        await exchange.close()
+
+
+async def test_free_gives_the_bytes_back_once() -> None:
+    """What a finished exchange held is there for the next; twice is once."""
+    budget = Budget(100_000)
+    world = World(says(*LONG))
+    exchange = world.exchange(Tape(budget=budget))
+    await said(world.run(exchange).effects())
+    await exchange.close()
+    assert budget.left == 100_000 - exchange.tape.size
+    exchange.tape.free()
+    exchange.tape.free()
+    assert budget.left == 100_000
+
+
+async def test_an_overflowed_tape_charges_no_further() -> None:
+    """One endless stream must not push every other exchange over the common bound."""
+    budget = Budget(100_000)
+    world = World(says(*(LONG * 50)))
+    exchange = world.exchange(Tape(limit=1_000, budget=budget))
+    await said(world.run(exchange).effects())
+    assert 100_000 - budget.left <= 1_000 + 148
+    exchange.tape.free()
+    assert budget.left == 100_000
+    await exchange.close()
+
+
+async def test_a_successor_may_read_what_overflows_under_its_eyes() -> None:
+    """The bound is met after a takeover: the successor is the serving run and gets everything."""
+    world = World([Chunk(text="a"), Wait(1.0), Chunk(text="b" * 2_000), Wait(1.0), Chunk(text="c")])
+    exchange = world.exchange(Tape(limit=1_000))
+    failed = world.run(exchange, name="graph")
+    await anext(failed.effects().model.stream("reply", asking()))
+    failed.fence()
+    successor = world.run(exchange, name="legacy")
+    assert await said(successor.effects()) == "a" + "b" * 2_000 + "c"
+    await turns()
+    await exchange.close()
