@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from loadtests.wording import void_lines
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -56,6 +58,8 @@ def tell(outcome: Outcome, folder: Path, console: Console) -> None:
     _tell_takeover(outcome, console)
     if outcome.load is not None:
         console.print(_latencies(outcome.load.stacks))
+        for line in void_lines(outcome.load):
+            console.print(f"  {line}", style="dim", markup=False, highlight=False)
     _tell_verdict(outcome, console)
     console.print(f"\nReport    {folder / 'report' / 'report.html'}")
     console.print(f"Load      {folder / 'load' / 'load.html'}")
