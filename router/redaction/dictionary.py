@@ -49,7 +49,8 @@ class Dictionary:
     def learn(self, text: str) -> None:
         """Learn what the patterns find in a text."""
         for view in views(text):
-            for match in self._matches(view, self._patterns.matches(view.text)):
+            found = _outside_pseudonyms(view.text, self._patterns.matches(view.text))
+            for match in (*found, *_joined(found)):
                 self._add(match.name, view.text[match.start : match.end], given=False)
 
     def give(self, name: str, value: str) -> None:
@@ -108,10 +109,11 @@ class Dictionary:
     def _view_edits(self, view: View, *, given: bool) -> Iterator[Edit]:
         if view.kind == "key" and _IDENTIFIER.fullmatch(view.text):
             given = False
-        matches = self._matches(
-            view,
-            [*self._patterns.matches(view.text), *self._literal_matches(view.text, given=given)],
-        )
+        found = [
+            *self._patterns.matches(view.text),
+            *self._literal_matches(view.text, given=given),
+        ]
+        matches = _joined(_outside_pseudonyms(view.text, found))
         if view.kind == "number":
             if matches:
                 pseudonym = self.pseudonym(matches[0].name, view.text)
@@ -119,21 +121,6 @@ class Dictionary:
             return
         for start, end, name in matches:
             yield Edit(view.at[start], view.at[end], self.pseudonym(name, view.text[start:end]))
-
-    def _matches(self, view: View, found: list[Match]) -> list[Match]:
-        """Join matches that overlap; those inside a pseudonym are none."""
-        if found and "<" in view.text:
-            taken = [one.span() for one in _PSEUDONYM.finditer(view.text)]
-            found = [
-                one for one in found if not any(s <= one.start and one.end <= e for s, e in taken)
-            ]
-        joined: list[Match] = []
-        for match in sorted(found, key=lambda one: (one.start, -one.end)):
-            if joined and match.start < joined[-1].end:
-                joined[-1] = joined[-1]._replace(end=max(joined[-1].end, match.end))
-            else:
-                joined.append(match)
-        return joined
 
     def _literal_matches(self, text: str, *, given: bool) -> Iterator[Match]:
         if not any(value in text for value in self._known):
@@ -160,6 +147,8 @@ class Dictionary:
                 if last is not None:
                     yield last
                 last = edit
+            elif edit.end >= last.end and text[: last.start].endswith("\\"):
+                last = edit  # the other one took the letter of an escape for the value's first
             elif edit.start == last.start and edit.end > last.end:
                 last = edit
             elif edit.end > last.end:
@@ -167,6 +156,29 @@ class Dictionary:
                 last = Edit(last.start, edit.end, self.pseudonym("value", stretch))
         if last is not None:
             yield last
+
+
+def _outside_pseudonyms(text: str, found: list[Match]) -> list[Match]:
+    """Give the matches but those inside a pseudonym, which is nobody's data."""
+    if not found or "<" not in text:
+        return found
+    taken = [one.span() for one in _PSEUDONYM.finditer(text)]
+    return [
+        match
+        for match in found
+        if not any(start <= match.start and match.end <= end for start, end in taken)
+    ]
+
+
+def _joined(found: list[Match]) -> list[Match]:
+    """Make one of matches that overlap."""
+    joined: list[Match] = []
+    for match in sorted(found, key=lambda one: (one.start, -one.end)):
+        if joined and match.start < joined[-1].end:
+            joined[-1] = joined[-1]._replace(end=max(joined[-1].end, match.end))
+        else:
+            joined.append(match)
+    return joined
 
 
 def _least(value: str) -> int:

@@ -159,6 +159,11 @@ def _meaning(found: re.Match[str]) -> str:
     return chr(int(found[1], 16)) if found[1] else found[2]
 
 
+def encoded(record: RunRecord) -> str:
+    """Give the line that would be stored."""
+    return encode_run(record).decode()
+
+
 def pieces_of(text: str, cuts: Sequence[int]) -> list[str]:
     """Cut a text."""
     bounds = [0, *sorted(set(cuts)), len(text)]

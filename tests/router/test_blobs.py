@@ -1,0 +1,56 @@
+"""Blobs: what is long leaves the record, wherever in it it stands."""
+
+import msgspec
+
+from contract.records import EntryRecord, PlayRecord, RequestRecord
+from router.blobs import LONGEST, without_blobs
+from tests.router.captured import a_run
+
+LONG = "图" * LONGEST
+
+
+def raw(value: object) -> msgspec.Raw:
+    """Encode a value as records keep it."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def test_long_texts_leave_every_place() -> None:
+    """Body, arguments, items, other arguments; at any depth, each by its digest."""
+    stored: list[bytes] = []
+
+    def store(content: bytes) -> str:
+        stored.append(content)
+        return "digest"
+
+    tree = raw({"a": [1, {"b": LONG}], "c": "short", "d": "x" * LONGEST})
+    entry = EntryRecord(
+        seq=0, port="p", op="o", site="s", at=0, end="complete", args=raw({}), items=(tree,)
+    )
+    record = msgspec.structs.replace(
+        a_run("x"),
+        request=RequestRecord(tree, raw({})),
+        tape=(entry, msgspec.structs.replace(entry, items=())),
+        plays=(
+            PlayRecord(port="p", op="o", site="s", how="nearest", args=tree),
+            PlayRecord(port="p", op="o", site="s", how="exact", entry=0),
+        ),
+    )
+    found = without_blobs(record, store)
+    short = {
+        "a": [1, {"b": {"blob": "digest", "bytes": len(LONG.encode())}}],
+        "c": "short",
+        "d": "x" * LONGEST,
+    }
+    assert found.request is not None
+    assert found.tape is not None
+    places = (found.request.body, found.tape[0].items[0], found.plays[0].args)
+    assert [msgspec.json.decode(place or b"") for place in places] == [short] * 3
+    assert found.tape[1] is (record.tape or ())[1]
+    assert found.plays[1] is record.plays[1]
+    assert stored == [LONG.encode()] * 3
+
+
+def test_a_record_without_long_texts_is_left_alone() -> None:
+    """Nothing is decoded, nothing changes."""
+    record = msgspec.structs.replace(a_run("x"), request=RequestRecord(raw({"a": "b"}), raw({})))
+    assert without_blobs(record, lambda _: "never") == record
