@@ -22,9 +22,10 @@ from router.capture import CaptureWriter
 from router.dispatch import Parts, Router
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from contract.ports import Conversations, Memory, Model
+    from effects.model import ModelEntry
     from router.rollout import Stack as StackName
     from router.settings import Settings
     from router.stacks import Stack
@@ -60,7 +61,7 @@ async def opened(
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
         memory = await open_memory(address(first.stores.memory, environ), stack)
-        tools = _tools(memory, stack)
+        tools = _tools(memory, first.limits.tool_seconds, stack)
         conversations = await open_conversations(
             address(first.stores.conversations, environ), stack
         )
@@ -81,14 +82,18 @@ async def opened(
                 captures=captures,
                 settings=settings,
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
-                price=prices(entries),
+                price=prices(models),
             )
         )
-        faults = {} if entries else {"models": f"none is configured, and {KEY} is not set"}
         try:
-            yield House(router, models, tools, captures, faults)
+            yield House(router, models, tools, captures, model_faults(entries))
         finally:
             await router.aclose(settings().server.drain_seconds)
+
+
+def model_faults(entries: Sequence[ModelEntry]) -> dict[str, str]:
+    """Say what is wrong with the models, as `/readyz` tells it."""
+    return {} if entries else {"models": f"none is configured, and {KEY} is not set"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,8 @@ class Live:
         )
 
 
-def _tools(memory: Memory, stack: AsyncExitStack) -> ToolRegistry:
-    tools = ToolRegistry(builtin_tools(CLOCK, memory))
+def _tools(memory: Memory, longest: float, stack: AsyncExitStack) -> ToolRegistry:
+    tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest)
     stack.push_async_callback(tools.aclose)
     return tools
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from effects.model import Limits, ModelEntry, Prices, Provider, Secret
+from effects.model import Limits, ModelEntry, ModelRegistry, Prices, Provider, Secret
 from router.sections import ModelEntry as ModelSection
 from router.sections import Provider as ProviderSection
 
@@ -45,12 +45,12 @@ def model_entries(settings: Settings, environ: Mapping[str, str]) -> tuple[Model
     return tuple(_entry(name, section, built) for name, section in models.items())
 
 
-def prices(entries: tuple[ModelEntry, ...]) -> Price:
-    """Build the function that prices a call by its model id."""
-    by_id = {entry.model_id: entry.prices for entry in entries}
+def prices(registry: ModelRegistry) -> Price:
+    """Build the function that prices a call by its model id, as registered now."""
 
     def price(model_id: str, usage: Usage | None) -> float | None:
-        known = by_id.get(model_id)
+        entry = registry.entries.get(model_id)
+        known = entry.prices if entry else None
         if known is None or usage is None:
             return None
         spent = usage.prompt_tokens * known.prompt + usage.completion_tokens * known.completion

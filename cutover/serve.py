@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -10,9 +13,16 @@ import uvicorn
 from contract.errors import CutoverError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fastapi import FastAPI
 
+    from router.dispatch import Router
+
 BACKLOG = 2_048
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LAST_WORDS = 2
+"""Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
 
 
 class PortTaken(CutoverError):
@@ -40,7 +50,37 @@ def address(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def server(app: FastAPI, drain_seconds: float) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """uvicorn that ends the streams it cannot wait for, and lets its caller end the process."""
+
+    def __init__(self, config: uvicorn.Config, router: Router, drain_seconds: float) -> None:
+        super().__init__(config)
+        self._router = router
+        self._drain_seconds = drain_seconds
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal, without raising it again: that would kill before captures are kept."""
+        loop = asyncio.get_running_loop()
+        for one in _SIGNALS:
+            loop.add_signal_handler(one, self.handle_exit, one, None)
+        try:
+            yield
+        finally:
+            for one in _SIGNALS:
+                loop.remove_signal_handler(one)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests; streams that outlast the deadline end in their failure frames."""
+        self._router.draining = True
+        deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._router.cut)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            deadline.cancel()
+
+
+def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
     """Prepare uvicorn: streams in flight may finish within so many seconds."""
     config = uvicorn.Config(
         app,
@@ -51,8 +91,8 @@ def server(app: FastAPI, drain_seconds: float) -> uvicorn.Server:
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+        timeout_graceful_shutdown=round(drain_seconds) + _LAST_WORDS,
         # An idle connection kept open for long spares clients the connecting.
         timeout_keep_alive=75,
     )
-    return uvicorn.Server(config)
+    return Server(config, router, drain_seconds)

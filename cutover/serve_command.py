@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import uvloop
 
 from contract.errors import CutoverError
-from cutover.composition import House, opened
+from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
-from cutover.models import model_entries
 from cutover.serve import address, listen, server
-from router.app import create_app
-from router.settings import parse
 from router.watching import Watched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from router.settings import Settings
-
-log = logging.getLogger(__name__)
-
-DEFAULT_CONFIG = Path("cutover.toml")
 
 
 def serve(
@@ -52,19 +39,16 @@ async def _serve(config: Path, host: str | None, port: int | None) -> None:
         watched = _watched(config)
         if watched is not None:
             await stack.enter_async_context(watched.watching())
-        settings = _current(watched)
-        first = settings()
+        first = in_force(watched)()
         listening = stack.enter_context(
             listen(host or first.server.host, first.server.port if port is None else port)
         )
-        house = await stack.enter_async_context(opened(settings, os.environ))
-        if watched is not None:
-            watched.on_change(ModelsFollow(house, os.environ))
-        app = create_app(house.router, _faults(house, watched))
+        built = await stack.enter_async_context(application(watched, os.environ))
+        serving = server(built.app, built.house.router, first.server.drain_seconds)
         typer.echo(f"cutover listening on {address(listening)}")
         for name, flow in first.flows.items():
             typer.echo(f"  {SPECS[name].path}  {name}: {flow.stage}")
-        await server(app, first.server.drain_seconds).serve(sockets=[listening])
+        await serving.serve(sockets=[listening])
 
 
 def _watched(config: Path) -> Watched | None:
@@ -72,42 +56,3 @@ def _watched(config: Path) -> Watched | None:
     if config == DEFAULT_CONFIG and not config.exists():
         return None
     return Watched(config, SPECS)
-
-
-def _current(watched: Watched | None) -> Callable[[], Settings]:
-    if watched is not None:
-        return lambda: watched.current
-    defaults = parse("", str(DEFAULT_CONFIG), SPECS)
-    return lambda: defaults
-
-
-def _faults(house: House, watched: Watched | None) -> Callable[[], Mapping[str, str]]:
-    def faults() -> Mapping[str, str]:
-        found = dict(house.faults)
-        if watched is not None and watched.fault is not None:
-            found["configuration"] = watched.fault
-        return found
-
-    return faults
-
-
-class ModelsFollow:
-    """Puts changed models in force when the configuration changes."""
-
-    def __init__(self, house: House, environ: Mapping[str, str]) -> None:
-        self._house = house
-        self._environ = environ
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __call__(self, settings: Settings) -> None:
-        """Take new settings; what is wrong with their models is told by `/readyz`."""
-        try:
-            entries = model_entries(settings, self._environ)
-        except CutoverError as error:
-            log.error("models stay as they are: %s", error)  # noqa: TRY400 - no traceback wanted
-            self._house.faults["models"] = str(error)
-            return
-        self._house.faults.pop("models", None)
-        task = asyncio.get_running_loop().create_task(self._house.models.replace(entries))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

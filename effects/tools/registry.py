@@ -33,12 +33,16 @@ class ToolNameTaken(CutoverError):
 class ToolRegistry:
     """Tools by name, in the order they were registered; itself the port of a nameless user.
 
-    Plain functions run in `threads` threads of the registry's own. One that exceeds its time is
+    No call takes more than `longest` seconds, whatever its tool declares. Plain functions run in
+    `threads` threads of the registry's own. One that exceeds its time is
     answered for with `tool_timeout`, but goes on occupying its thread until it returns.
     """
 
-    def __init__(self, tools: Iterable[Tool] = (), *, threads: int = 8) -> None:
+    def __init__(
+        self, tools: Iterable[Tool] = (), *, threads: int = 8, longest: float = 30.0
+    ) -> None:
         self._tools: dict[str, Tool] = {}
+        self._longest = longest
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         for one in tools:
             self.register(one)
@@ -82,7 +86,7 @@ class ToolRegistry:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, one: Tool, arguments: object, context: ToolContext) -> ToolResult:
-        scope = asyncio.timeout(one.timeout)
+        scope = asyncio.timeout(min(one.timeout, self._longest))
         try:
             async with scope:
                 return ToolResult(_text(await self._answer(one, arguments, context)))

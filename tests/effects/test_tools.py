@@ -318,3 +318,21 @@ async def test_the_fake_can_fail_to_list() -> None:
     tools = ScriptedTools({}, list_fails=Fault("tool_list_failed", retryable=True))
     with pytest.raises(EffectFailed, match="tool_list_failed"):
         await tools.list("tools")
+
+
+@pytest.mark.virtual
+async def test_no_tool_takes_longer_than_the_deployment_allows() -> None:
+    """A tool may declare an hour; the registry's own limit ends it."""
+
+    @tool("wait", "Wait.", Nothing, read_only=True, timeout=3_600.0)
+    async def wait(_arguments: Nothing, _context: ToolContext) -> str:
+        await asyncio.sleep(1_800.0)
+        return "done"
+
+    registry = ToolRegistry([wait], longest=2.0)
+    try:
+        result = await registry.run("tools", ToolCall("c1", "wait", ""))
+    finally:
+        await registry.aclose()
+    assert result.error == "tool_timeout"
+    assert asyncio.get_running_loop().time() == 2.0

@@ -1,0 +1,94 @@
+"""The application: a router that follows its configuration, and what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contract.errors import CutoverError
+from cutover.composition import House, model_faults, opened
+from cutover.flows import SPECS
+from cutover.models import model_entries
+from router.app import create_app
+from router.settings import parse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from fastapi import FastAPI
+
+    from router.rollout import Stack as StackName
+    from router.settings import Settings
+    from router.stacks import Stack
+    from router.watching import Watched
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CONFIG = Path("cutover.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What answers HTTP, and the house it stands on."""
+
+    app: FastAPI
+    house: House
+
+
+@asynccontextmanager
+async def application(
+    watched: Watched | None,
+    environ: Mapping[str, str],
+    stacks: Mapping[StackName, Stack] | None = None,
+) -> AsyncIterator[Application]:
+    """Open the house for the watched configuration (None: the defaults) and build its HTTP side."""
+    async with opened(in_force(watched), environ, stacks) as house:
+        if watched is not None:
+            watched.on_change(ModelsFollow(house, environ))
+        yield Application(create_app(house.router, _faults(house, watched)), house)
+
+
+def in_force(watched: Watched | None) -> Callable[[], Settings]:
+    """Give the function that tells the settings in force now."""
+    if watched is not None:
+        return lambda: watched.current
+    defaults = parse("", str(DEFAULT_CONFIG), SPECS)
+    return lambda: defaults
+
+
+def _faults(house: House, watched: Watched | None) -> Callable[[], Mapping[str, str]]:
+    def faults() -> Mapping[str, str]:
+        found = dict(house.faults)
+        if watched is not None and watched.fault is not None:
+            found["configuration"] = watched.fault
+        return found
+
+    return faults
+
+
+class ModelsFollow:
+    """Puts changed models in force when the configuration changes."""
+
+    def __init__(self, house: House, environ: Mapping[str, str]) -> None:
+        self._house = house
+        self._environ = environ
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, settings: Settings) -> None:
+        """Take new settings; what is wrong with their models is told by `/readyz`."""
+        house = self._house
+        house.faults.pop("models", None)
+        try:
+            entries = model_entries(settings, self._environ)
+        except CutoverError as error:
+            log.error("models stay as they are: %s", error)  # noqa: TRY400 - no traceback wanted
+            house.faults["models"] = str(error)
+            return
+        house.faults.update(model_faults(entries))
+        task = asyncio.get_running_loop().create_task(house.models.replace(entries))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

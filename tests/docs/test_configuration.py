@@ -1,0 +1,59 @@
+"""What docs/configuration.md shows is what the code reads."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cutover.flows import SPECS
+from router.settings import Settings, parse
+from router.toml_table import read_toml
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
+NOT_DEFAULT = {"providers", "models", "version"}
+
+
+def shown() -> str:
+    """Give the file the page shows."""
+    found = re.search(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_page_shows_the_defaults() -> None:
+    """Except for the provider and the model, reading the page is reading nothing."""
+    page, nothing = parse(shown(), "page", SPECS), parse("", "nothing", SPECS)
+    for name in Settings.__struct_fields__:
+        if name not in NOT_DEFAULT:
+            assert getattr(page, name) == getattr(nothing, name), name
+
+
+def keys(value: Any, prefix: str = "") -> set[str]:
+    """Give the dotted keys of a struct, options and entries of tables included."""
+    if isinstance(value, msgspec.Struct):
+        pairs = {name: getattr(value, name) for name in value.__struct_fields__}
+    elif isinstance(value, Mapping) and value:
+        pairs = dict(value)
+    else:
+        return {prefix}
+    return set().union(*(keys(below, f"{prefix}.{name}") for name, below in pairs.items()))
+
+
+def test_the_page_leaves_no_key_out() -> None:
+    """Every key the code knows stands on the page."""
+
+    def told(table: Mapping[str, Any], prefix: str = "") -> set[str]:
+        return {
+            key
+            for name, below in table.items()
+            for key in (
+                told(below, f"{prefix}.{name}")
+                if isinstance(below, Mapping) and below
+                else {f"{prefix}.{name}"}
+            )
+        }
+
+    known = keys(parse(shown(), "page", SPECS)) - {".version"}
+    assert known == told(read_toml(shown(), "page"))
