@@ -10,10 +10,14 @@ from contract.errors import GrammarViolated
 from contract.grammar import GrammarCheck
 
 if TYPE_CHECKING:
-    from compare.events import Stream
+    from collections.abc import Sequence
+
+    from compare.events import Event, Stream
     from compare.pairs import Pair
     from contract.grammar import Grammar
     from contract.records import RunRecord
+
+ORDERS_AT_MOST = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,44 @@ def _walked(grammar: Grammar, stream: Stream, *, ended: bool) -> Violation | Non
     if ended and not check.complete:
         return Violation(len(stream.events), "", check.expected)
     return None
+
+
+class Sound:
+    """Tells fast that a stream keeps its grammar: orders of names found good are remembered."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._orders: set[tuple[str, ...]] = set()
+
+    def sound(self, events: Sequence[Event]) -> bool:
+        """Whether a stream that ended has an order known to be good, and no text shrank."""
+        names = tuple(event.name for event in events)
+        if names not in self._orders:
+            if not self._allowed(names):
+                return False
+            if len(self._orders) < ORDERS_AT_MOST:
+                self._orders.add(names)
+        return self._grows(events)
+
+    def _allowed(self, names: tuple[str, ...]) -> bool:
+        check = GrammarCheck(self._grammar)
+        try:
+            for name in names:
+                check.event(name)
+        except GrammarViolated:
+            return False
+        return check.complete
+
+    def _grows(self, events: Sequence[Event]) -> bool:
+        growing = self._grammar.growing
+        texts: dict[str, str] = {}
+        for event in events:
+            track = growing.get(event.name)
+            if track is not None and event.text is not None:
+                if not event.text.startswith(texts.get(track, "")):
+                    return False
+                texts[track] = event.text
+        return True
 
 
 def grammar_findings(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,6 +150,16 @@ def test_no_damaged_byte_stops_the_reader(at: int, byte: int) -> None:
     whole = [item.data for item in read if isinstance(item, Line)]
     assert set(lines(exchange(number=1)).splitlines()) <= set(whole)
     assert spoilt == first + second or any(isinstance(item, Damage) for item in read)
+
+
+def test_captures_are_read_from_any_place_fsspec_knows() -> None:
+    """A place is a URL."""
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/captures/flow=chat/date=2026-11-21/s.jsonl.zst", batch(exchange()))
+    try:
+        assert compare_captures("memory://captures", ASKED).equal == 1
+    finally:
+        memory.rm("/captures", recursive=True)
 
 
 def test_segments_are_found_in_a_stable_order(tmp_path: Path) -> None:
