@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from contract.flow import Request
-from contract.records import VERSION, FeedbackRecord
+from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.exchange import Deadlines, Exchange
 from effects.tape import Budget, Tape
+from router.driving import Drive, Ending
 from router.ledger import Ledger
 from router.qa_header import Forced, verify
 from router.recording import Header, serving_records, shadow_record
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.ports import Effects
     from contract.records import RunRecord
-    from router.driving import Drive
     from router.flow_settings import FlowSettings
     from router.recording import Price
     from router.rollout import Assignment
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from router.stacks import Stack
 
 log = logging.getLogger(__name__)
+
+_STOPPING = Ending("failed", "world", ErrorRecord("stopping"))
 
 _REMEMBERED = 100_000
 """How many past exchanges feedback can still be joined to in the serving process."""
@@ -115,6 +117,7 @@ class Router:
         self._budget = Budget(settings.limits.total_bytes)
         self._shadows = Shadows(self.ledger, settings.shadow.queue)
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._open: dict[str, Ticket] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -147,6 +150,7 @@ class Router:
         self.counts.requests += 1
         self.ledger.begin(exchange_id, spec.name)
         ticket.job = self._job(ticket, flow, settings)
+        self._open[exchange_id] = ticket
         return ticket
 
     def opened(self, ticket: Ticket) -> None:
@@ -162,6 +166,7 @@ class Router:
         )
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        self._open.pop(ticket.exchange, None)
 
     def feedback(self, exchange: str, score: Any, comment: str | None) -> None:  # noqa: ANN401
         """Keep what a user thought, joined to the assigned stack where it is still known."""
@@ -178,12 +183,24 @@ class Router:
             )
         )
 
+    def cut(self) -> None:
+        """End every stream that is still open, now, in its flow's failure frames."""
+        for ticket in self._open.values():
+            drives = ticket.serving.drives
+            if drives and not drives[-1].complete:
+                drives[-1].dismiss(_STOPPING)
+
     async def aclose(self, seconds: float) -> None:
         """Finish what has begun, shadows included, within so many seconds."""
         self.draining = True
-        if self._closing:
-            await asyncio.wait(set(self._closing), timeout=seconds)
-        await self._shadows.aclose(seconds)
+        self.cut()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        # Whoever was sending has been cancelled, but may not have had its turn to say so.
+        await asyncio.sleep(0)
+        while self._closing and loop.time() < deadline:
+            await asyncio.wait(set(self._closing), timeout=deadline - loop.time())
+        await self._shadows.aclose(max(deadline - loop.time(), 0))
 
     def _forced(self, header: str | None, key: str) -> StackName | None:
         if header is None:
@@ -239,6 +256,8 @@ class Router:
             self._write(ticket)
         elif serving.left:
             self._shadows.cancel(job, "client_left")
+        elif serving.drive.ending is _STOPPING:
+            self._shadows.cancel(job, "stopping")
         elif len(serving.drives) > 1:
             self._shadows.cancel(job, "takeover" if serving.drive.sent else "fallback")
         else:
