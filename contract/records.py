@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -90,7 +90,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `sent` counts the frames the client already had when this run took over.
     """
 
-    v: int
+    v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
     exchange: str
     flow: str
     role: Role

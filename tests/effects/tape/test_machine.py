@@ -1,0 +1,151 @@
+"""Any history of recording, tailing, replaying, fencing and cutting keeps every reader honest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+
+from contract.model import Chunk
+from effects.tape import Tape
+from tests.effects.tape.calls import turns
+from tests.effects.tape.handled import FAULT, Asked, HandledModel, Reader
+from tests.virtual_time import VirtualLoop
+from tests.world import World
+
+if TYPE_CHECKING:
+    from effects.run import Policy
+
+Result = TypeVar("Result")
+
+ENOUGH_TURNS = 80
+"""More turns of the loop than the longest stream here has items."""
+
+
+class TapeMachine(RuleBasedStateMachine):
+    """One exchange, its calls and their readers."""
+
+    asked: Bundle[Asked] = Bundle("asked")
+    readers: Bundle[Reader] = Bundle("readers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self.model = HandledModel()
+        self.world = World(self.model)
+        self.calls: list[Asked] = []
+        self.all: list[Reader] = []
+        self.left = False
+        self.exchange = self.do(self.world.exchange)
+
+    def teardown(self) -> None:
+        """End the exchange; no reader may be left waiting."""
+        self.runner.run(self.exchange.close())
+        self.do(lambda: None)
+        assert all(reader.end != "open" for reader in self.all)
+        self.runner.close()
+
+    def do(self, what: Callable[[], Result], seconds: float = 0.0) -> Result:
+        """Do something on the loop, let so much time pass and everything ready happen."""
+
+        async def doing() -> Result:
+            result = what()
+            await asyncio.sleep(seconds)
+            await turns(ENOUGH_TURNS)
+            return result
+
+        return self.runner.run(doing())
+
+    def _read(self, asked: Asked, policy: Policy, exchange_of: Tape | None = None) -> Reader:
+        def reading() -> Reader:
+            exchange = self.world.exchange(exchange_of) if exchange_of else self.exchange
+            reader = Reader(self.world.run(exchange, policy, name=policy), asked)
+            reader.start()
+            return reader
+
+        reader = self.do(reading)
+        self.all.append(reader)
+        return reader
+
+    @rule(target=asked)
+    @precondition(lambda self: not self.left)
+    def record(self) -> Asked:
+        """A live run asks something new."""
+        asked = Asked(f"question {len(self.calls)}")
+        self.calls.append(asked)
+        self._read(asked, "live")
+        assert len(self.model.streams) == len(self.calls)
+        return asked
+
+    @rule(asked=asked, text=st.text(max_size=3), seconds=st.floats(0, 2))
+    def say(self, asked: Asked, text: str, seconds: float) -> None:
+        """The model says something, after a while."""
+        self.do(lambda: None, seconds)
+        if asked.end == "open":
+            stamp = self.exchange.stamp()
+            queue = self.model.streams[self.calls.index(asked)]
+            self.do(lambda: queue.put_nowait(Chunk(text=text)))
+            asked.said.append((text, stamp))
+
+    @rule(asked=asked, well=st.booleans())
+    def end(self, asked: Asked, *, well: bool) -> None:
+        """The model ends its answer, or fails."""
+        if asked.end == "open":
+            queue = self.model.streams[self.calls.index(asked)]
+            self.do(lambda: queue.put_nowait(None if well else FAULT))
+            asked.end = "complete" if well else "error"
+
+    @rule(target=readers, asked=asked, policy=st.sampled_from(["nearest", "live", "fail"]))
+    def tail(self, asked: Asked, policy: Policy) -> Reader:
+        """Another run reads a call, finished or not."""
+        return self._read(asked, policy)
+
+    @rule(asked=asked)
+    def replay(self, asked: Asked) -> None:
+        """The tape as it is now is written down, loaded and played: open calls are cut."""
+        tape = Tape.load(self.exchange.tape.record())
+        reader = self._read(asked, "fail", tape)
+        assert reader.got == asked.said
+        assert reader.end == ("cut" if asked.end == "open" else asked.end)
+        self.all.remove(reader)
+
+    @rule(reader=readers)
+    def fence(self, reader: Reader) -> None:
+        """A run is replaced; it gets nothing from here on."""
+        had = len(reader.got)
+        self.do(reader.run.fence)
+        if reader.end == "open":
+            reader.asked = Asked(reader.asked.text, reader.got[:had], "fenced")
+
+    @rule()
+    @precondition(lambda self: bool(self.calls) and not self.left)
+    def cut(self) -> None:
+        """The client leaves."""
+        self.runner.run(self.exchange.abandon())
+        self.left = True
+        for asked in self.calls:
+            if asked.end == "open":
+                asked.end = "cut"
+        self.do(lambda: None)
+
+    @invariant()
+    def every_reader_has_what_was_said(self) -> None:
+        """Texts and stamps, all of them, in order; and the end is the recorded one."""
+        for reader in self.all:
+            assert reader.got == reader.asked.said
+            fenced = reader.asked.end == "fenced"
+            assert reader.end in ({"open", "fenced"} if fenced else {reader.asked.end})
+
+    @invariant()
+    def nothing_was_asked_twice(self) -> None:
+        """One call of the model for each question, however many read it."""
+        assert len(self.model.streams) == len(self.calls)
+
+
+TestTape = pytest.mark.slow(TapeMachine.TestCase)
+TestTape.settings = settings(max_examples=40, stateful_step_count=25)
