@@ -175,6 +175,7 @@ async def serving() -> AsyncIterator[str]:
 async def _serve() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen(BACKLOG)  # before the port is told: who hears of it may connect at once
     config = uvicorn.Config(
         StampedTarget(), log_level="critical", lifespan="off", access_log=False, backlog=BACKLOG
     )

@@ -19,11 +19,13 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 import gevent
+import msgspec
 from locust import User, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.event import EventHook
 from locust.runners import MasterRunner
+from locust.stats import StatsEntry
 
 from contract.errors import CutoverError
 from loadtests.blocking import exchange
@@ -84,10 +86,12 @@ class Recording:
         """Write a row; listens to the `row` event."""
         self._writer.write(row)
 
-    def close(self) -> None:
-        """Write what is left; a second time is fine."""
+    def close(self, own: StatsEntry) -> None:
+        """Write what is left, and Locust's own counts beside it; a second time is fine."""
         self._writer.close()
         write_load(self._generator.load(), self._folder, self._name)
+        counts = {"requests": own.num_requests, "failures": own.num_failures}
+        (self._folder / f"locust-{self._name}.json").write_bytes(msgspec.json.encode(counts))
 
 
 class StreamUser(User):
@@ -189,7 +193,7 @@ def _close(environment: Environment, **_: object) -> None:
         return
     listeners: Any = environment.events
     listeners.row.remove_listener(StreamUser.recording.record)
-    StreamUser.recording.close()
+    StreamUser.recording.close(environment.stats.total)
 
 
 hooks: Any = events

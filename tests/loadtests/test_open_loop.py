@@ -1,0 +1,138 @@
+"""The open loop sees streams as they arrive, and tells how each ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from contract.chat import CHAT
+from loadtests.arrivals import Constant, Trace
+from loadtests.interleaving import PlannedRun
+from loadtests.messages import read_messages
+from loadtests.open_loop import OpenLoop, OpenLoopPlan
+from loadtests.plan import LoadPlan
+from loadtests.rows import Ending, Row
+from loadtests.targets import Target
+from loadtests.truth import Truth, fetch_stamps, figures, write_scripts
+
+pytestmark = pytest.mark.sockets
+
+
+async def drive(url: str, folder: Path, *scripts: str, patience: float = 10.0) -> list[Row]:
+    """Send each script once, all at the same moment; rows in the order of the scripts."""
+    messages = write_scripts(folder / "messages.jsonl", scripts)
+    plan = OpenLoopPlan(
+        flow="chat",
+        run=0,
+        target=Target(stack="stamped", url=url),
+        messages=str(messages),
+        rows=str(folder),
+        arrivals=Trace((0.0,) * len(scripts)),
+        seconds=1.0,
+        patience=patience,
+    )
+    rows: list[Row] = []
+    await OpenLoop(plan, CHAT, rows.append).drive(read_messages(CHAT, messages))
+    return sorted(rows, key=lambda row: row.message_id)
+
+
+@pytest.mark.parametrize(
+    ("script", "ending", "code"),
+    [
+        ("end=success", "complete", ""),
+        ("end=failed", "error", "failed"),
+        ("end=cut", "truncated", "closed"),
+        ("end=missing", "truncated", "no_terminal"),
+        ("end=malformed", "error", "malformed"),
+        ("end=refuse", "refused", "locked"),
+        ("this is no script", "refused", "bad_script"),
+    ],
+)
+async def test_every_way_to_end_is_told_apart(
+    stamped: str, tmp_path: Path, script: str, ending: Ending, code: str
+) -> None:
+    """A stream that was cut, or said that it failed, never counts as served."""
+    quick = script if "no" in script.split() else f"first=0 gap=0 sends=4 {script}"
+    (row,) = await drive(stamped, tmp_path, quick)
+    assert (row.ending, row.code) == (ending, code)
+
+
+@pytest.mark.slow
+async def test_patience_ends_a_stream_that_stalls(stamped: str, tmp_path: Path) -> None:
+    """A timeout of the client's, with everything seen until then; the stall is counted."""
+    (row,) = await drive(stamped, tmp_path, "first=0 gap=0 sends=4 end=stall", patience=0.3)
+    assert (row.ending, row.contents) == ("timeout", 2)
+
+
+async def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
+    """With the network's own word."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        (row,) = await drive(url, tmp_path, "end=success")
+    assert (row.ending, row.code) == ("unreachable", "ECONNREFUSED")
+
+
+@pytest.mark.slow
+async def test_a_slow_answer_delays_nobody(stamped: str, tmp_path: Path) -> None:
+    """The second request is sent while the first still waits: that is what open means."""
+    slow, quick = await drive(stamped, tmp_path, "first=0.4 sends=1", "first=0 gap=0 sends=1")
+    assert quick.sent + quick.ended < slow.sent + (slow.first_token or 0)
+
+
+async def test_events_are_seen_one_by_one_and_never_before_they_were_sent(
+    stamped: str, tmp_path: Path
+) -> None:
+    """Every stamp of the client's lies behind the server's, and the gaps are the server's."""
+    (row,) = await drive(stamped, tmp_path, "first=0.02 gap=0.03 sends=4")
+    stamps = (await fetch_stamps(stamped))[row.message_id]
+    assert row.first_token is not None
+    assert row.sent < stamps.received < stamps.texts[0] <= row.sent + row.first_token
+    assert row.contents == len(stamps.texts) == 4
+    assert all(gap > 10_000 for gap in row.gaps)
+
+
+async def test_what_is_cancelled_is_a_row_too(stamped: str, tmp_path: Path) -> None:
+    """A generator that is stopped leaves no request unaccounted for."""
+    messages = write_scripts(tmp_path / "messages.jsonl", ["end=stall sends=2 first=0"])
+    target = Target(stack="stamped", url=stamped)
+    plan = OpenLoopPlan(
+        flow="chat",
+        run=0,
+        target=target,
+        messages=str(messages),
+        rows=str(tmp_path),
+        arrivals=Constant(1_000.0),
+        seconds=0.003,
+    )
+    rows: list[Row] = []
+    asked = asyncio.ensure_future(
+        OpenLoop(plan, CHAT, rows.append).drive(read_messages(CHAT, messages))
+    )
+    await asyncio.wait({asked}, timeout=0.2)
+    asked.cancel()
+    await asyncio.wait({asked})
+    assert [row.ending for row in rows] == ["cancelled"] * 3
+
+
+async def test_figures_of_truth_have_the_shape_of_the_bench(stamped: str, tmp_path: Path) -> None:
+    """Name, value, unit, target, ok, how; cut streams taken for served are counted."""
+    rows = await drive(stamped, tmp_path, *["first=0 gap=0 sends=4"] * 3, "first=0 gap=0 end=cut")
+    truth = Truth("open", rows, await fetch_stamps(stamped), [])
+    lines = {line["name"]: line for line in figures(truth)}
+    assert lines["load.open.cut_taken_for_served"]["value"] == 0
+    assert all(
+        line.keys() == {"name", "value", "unit", "target", "ok", "how"} for line in lines.values()
+    )
+
+
+def test_a_plan_finds_its_targets() -> None:
+    """By the stack's name; an open loop stands in for users at a fifth of a request a second."""
+    target = Target(stack="graph", url="http://127.0.0.1:1")
+    plan = LoadPlan(targets=(target,), messages=Path("m"), users=20)
+    assert plan.target("graph") is target
+    assert plan.requests_per_second == pytest.approx(4.0)
+    assert PlannedRun(0, 0, "graph", 1).stack in plan.stacks

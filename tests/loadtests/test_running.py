@@ -1,0 +1,139 @@
+"""Both engines, in processes of their own, against a target that knows what it did."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from cutover.load_command import (
+    TargetsUnclear,
+    load_and_show,
+    load_targets,
+)
+from cutover.load_command import load as load_command
+from loadtests.engines import GeneratorFailed, load
+from loadtests.interleaving import PlannedRun
+from loadtests.messages import MessagesRefused
+from loadtests.plan import Engine, LoadPlan
+from loadtests.report import LoadReport
+from loadtests.rows import read_rows
+from loadtests.running import Progress, run_load
+from loadtests.targets import Target
+from loadtests.truth import fetch_stamps, write_scripts
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+SCRIPTS = ["first=0.02 gap=0.01 sends=6", "first=0.02 gap=0.01 sends=6 end=cut"]
+
+
+def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
+    """One pair of one-second runs, half of the streams cut."""
+    return LoadPlan(
+        targets=tuple(Target(stack=stack, url=url) for stack in ("legacy", "graph")),
+        messages=write_scripts(folder / "messages.jsonl", SCRIPTS),
+        users=4,
+        rate=20.0,
+        seconds=1.0,
+        think=0.1,
+        pairs=1,
+        engine=engine,
+        patience=10.0,
+    )
+
+
+@pytest.mark.parametrize("engine", ["locust", "open"])
+async def test_both_stacks_are_loaded_and_reported(
+    stamped: str, tmp_path: Path, engine: Engine
+) -> None:
+    """Rows, report and page are written; every cut stream is a failure, every other one is not."""
+    await fetch_stamps(stamped)
+    seen: list[Progress] = []
+    report = await run_load(plan(stamped, tmp_path, engine), tmp_path / "out", seen.append)
+    rows = list(read_rows(tmp_path / "out" / "rows.jsonl"))
+    stamps = await fetch_stamps(stamped)
+    # Locust may kill a user between two breaths: such a request is given up, not judged.
+    for row in (row for row in rows if row.ending != "cancelled"):
+        cut = stamps[row.message_id].sent[-1][0] != "END"
+        assert row.ending == ("truncated" if cut else "complete")
+    assert {row.ending for row in rows} >= {"truncated", "complete"}
+    assert {row.stack for row in rows} == {"legacy", "graph"}
+    assert len({row.message_id for row in rows}) == len(rows)
+    written = (tmp_path / "out" / "load.json").read_bytes()
+    assert msgspec.json.decode(written, type=LoadReport) == report
+    assert (tmp_path / "out" / "load.html").stat().st_size > 5_000
+    assert seen[-1].share == 1.0
+
+
+async def test_locusts_own_table_counts_cut_streams_as_failures(
+    stamped: str, tmp_path: Path
+) -> None:
+    """Asked to fail on failures, Locust does; a stream that was cut is one."""
+    doomed = msgspec.structs.replace(
+        plan(stamped, tmp_path, "locust"),
+        messages=write_scripts(tmp_path / "cut.jsonl", ["first=0 gap=0 sends=4 end=cut"]),
+    )
+    run = PlannedRun(0, 0, "legacy", 0)
+    await load(doomed, run, tmp_path / "rows")
+    (account,) = (tmp_path / "rows").glob("locust-*.json")
+    table = msgspec.json.decode(account.read_bytes())
+    assert table["requests"] == table["failures"] > 0
+
+
+async def test_a_generator_that_dies_is_told(stamped: str, tmp_path: Path) -> None:
+    """With the last lines it wrote."""
+    broken = msgspec.structs.replace(plan(stamped, tmp_path, "open"), messages=tmp_path / "absent")
+    with pytest.raises(GeneratorFailed, match="absent"):
+        await load(broken, PlannedRun(0, 0, "legacy", 0), tmp_path / "rows")
+    with pytest.raises(MessagesRefused):
+        await run_load(broken, tmp_path / "out")
+
+
+async def test_the_command_shows_what_it_found(stamped: str, tmp_path: Path) -> None:
+    """Side by side, with failures by kind and where the files are."""
+    console = Console(file=StringIO(), width=200)
+    await load_and_show(plan(stamped, tmp_path, "open"), tmp_path / "out", console)
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert "TTFT, first words" in shown
+    assert "truncated" in shown
+    assert "load.html" in shown
+    assert "good requests/s" in shown
+
+
+def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    """Exit 2 with one sentence: no targets, a bad objective, no messages."""
+    app = typer.Typer()
+    app.command()(load_command)
+    urls = ["--legacy-url", "http://127.0.0.1:1", "--graph-url", "http://127.0.0.1:2"]
+    for arguments, says in (
+        ([], "--qa-key-env"),
+        ([*urls, "--objective", "speed=1"], "speed=1"),
+        ([*urls, "--messages", str(tmp_path / "absent.jsonl")], "absent.jsonl"),
+    ):
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
+        assert done.exit_code == 2
+        assert says in done.output
+
+
+def test_each_stack_must_be_asked_for() -> None:
+    """Two addresses, or one with something that tells the stacks apart."""
+    both = ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    one = "http://127.0.0.1:3"
+    assert [target.url for target in load_targets("", both, ((), ()), "")] == list(both)
+    assert [target.qa_key for target in load_targets(one, ("", ""), ((), ()), "k")] == ["k", "k"]
+    legacy, graph = load_targets(one, ("", ""), (("a: 1",), ("a: 2",)), "")
+    assert (legacy.headers, graph.headers) == ((("a", "1"),), (("a", "2"),))
+    for unclear in (
+        (one, ("", ""), ((), ()), ""),
+        (one, ("", ""), (("a: 1",), ()), ""),
+        ("", ("", ""), ((), ()), "k"),
+        ("", (both[0], ""), ((), ()), ""),
+    ):
+        with pytest.raises(TargetsUnclear):
+            load_targets(*unclear)
