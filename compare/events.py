@@ -171,11 +171,23 @@ def at_path(value: Any, path: Iterable[str]) -> Any:  # noqa: ANN401 (JSON)
 
 
 def _take(value: dict[str, Any], path: tuple[str, ...]) -> str | None:
-    """Take the text at a path out of a value; leave anything that is not text."""
+    """Take the text at a path out of a value, and what it leaves empty; only text is taken."""
     *parents, last = path
     holder = at_path(value, parents) if parents else value
     held = holder.get(last) if type(holder) is dict else None
     if type(held) is not str:
         return None
     del holder[last]
+    if parents and not holder:
+        _drop(value, parents)
     return held
+
+
+def _drop(value: dict[str, Any], path: list[str]) -> None:
+    """Remove an emptied holder, and the holders that empties."""
+    while path:
+        *path, last = path
+        holder = at_path(value, path)
+        del holder[last]
+        if holder:
+            return

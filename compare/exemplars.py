@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from compare.alignment import Block, align
 from compare.clusters import Cell, Exemplar, Row
-from compare.events import EventReader, Stream, read_stream
+from compare.events import Event, EventReader, Stream, read_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,28 +72,28 @@ def _gap(block: Block, left: Sequence[Cell], right: Sequence[Cell]) -> Iterator[
 
 def _cells(stream: Stream) -> list[Cell]:
     cells: list[Cell] = []
-    before = (0, 0)
-    for index, (at, event) in enumerate(zip(stream.at, stream.events, strict=True)):
-        cells.append(Cell(at, event.name, _said(stream, index, before)))
-        before = stream.reached[index]
+    text = reasoning = ""
+    for at, event in zip(stream.at, stream.events, strict=True):
+        cells.append(Cell(at, event.name, _said(event, text, reasoning)))
+        text, reasoning = event.text or text, event.reasoning or reasoning
     return cells
 
 
-def _said(stream: Stream, index: int, before: tuple[int, int]) -> str:
-    """Say what an event adds: the growth of its text, and all else it carries."""
-    event = stream.events[index]
+def _said(event: Event, text: str, reasoning: str) -> str:
+    """Say what an event adds: the growth of its texts, and all else it carries."""
     parts: list[str] = []
-    if event.reasoning is not None:
-        parts.append(f"({_growth(event.reasoning, before[1], event.growth)})")
-    if event.text is not None:
-        parts.append(_growth(event.text, before[0], event.growth))
-    if not event.bare and event.shape != b"{}":
+    if event.reasoning:
+        parts.append(f"({_growth(event.reasoning, reasoning, event.growth)})")
+    if event.text:
+        parts.append(_growth(event.text, text, event.growth))
+    if event.shape != b"{}":
         parts.append(event.shape.decode("utf-8", "replace"))
-    said = " ".join(part for part in parts if part)
+    said = " ".join(parts)
     return said if len(said) <= SAID_AT_MOST else said[:SAID_AT_MOST] + "…"
 
 
-def _growth(text: str, before: int, growth: str | None) -> str:
-    if growth == "delta" or not before:
+def _growth(text: str, before: str, growth: str | None) -> str:
+    """Leave out what cumulative text repeats, unless it does not."""
+    if growth == "delta" or not before or not text.startswith(before):
         return text
-    return "…" + text[before:] if len(text) > before else "…"
+    return f"…{text[len(before) :]}"

@@ -1,0 +1,92 @@
+"""Other wires than the chat flow's: named events, deltas, lines, anything but JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from compare.comparison import Comparer
+from compare.events import NOT_JSON, EventReader, read_stream
+from compare.findings import kind_of
+from compare.pairs import Pair, pair_of
+from contract.chat import CHAT
+from contract.dialect import Dialect, TextField
+from contract.grammar import Grammar, many, one
+from contract.records import ErrorRecord, RunRecord
+from tests.compare.exchanges import exchange
+
+DELTA = replace(
+    CHAT,
+    grammar=Grammar((many("token"), one("done"))),
+    dialect=Dialect(
+        text={"token": TextField(("data", "content"), "delta")}, terminal=frozenset({"done"})
+    ),
+)
+
+
+def token(text: str) -> str:
+    """Frame one delta."""
+    payload = msgspec.json.encode({"data": {"content": text}}).decode()
+    return f"event: token\ndata: {payload}\n\n"
+
+
+DONE = "event: done\ndata: {}\n\n"
+
+
+def with_frames(run: RunRecord, *frames: str) -> RunRecord:
+    """Let a run have sent something else."""
+    return msgspec.structs.replace(run, frames=tuple(enumerate(frames)))
+
+
+def kinds(legacy: tuple[str, ...], graph: tuple[str, ...]) -> list[str]:
+    """List the causes between two streams of deltas."""
+    control, candidate = exchange()
+    pair = pair_of((with_frames(control, *legacy), with_frames(candidate, *graph)))
+    assert isinstance(pair, Pair)
+    return [kind_of(f) for f in Comparer(DELTA).compare(pair) if f.after is None]
+
+
+def test_deltas_are_joined() -> None:
+    """Text is what the pieces make together."""
+    stream = read_stream(EventReader(DELTA), enumerate((token("你"), token("好"), DONE)))
+    assert stream.text == "你好"
+    assert stream.reached == ((1, 0), (2, 0), (2, 0))
+
+
+def test_deltas_cut_elsewhere_are_equal() -> None:
+    """Even when one stream's cuts are among the other's: no frame of deltas can get lost."""
+    assert kinds((token("你"), token("好"), DONE), (token("你好"), DONE)) == []
+
+
+def test_a_lost_delta_is_a_changed_text() -> None:
+    """One cause, on the layer of text."""
+    assert kinds((token("你"), token("好"), DONE), (token("你"), DONE)) == ["text_changed"]
+
+
+@pytest.mark.parametrize("frame", ["data: [1]\n\n", "data: oops\n\n", "oops", "data: {}\n"])
+def test_a_frame_that_is_no_event_is_read_as_what_it_is(frame: str) -> None:
+    """A reader of strangers' bytes never fails."""
+    event = EventReader(CHAT).read(frame)
+    assert event is not None
+    assert event.name in {NOT_JSON, ""}
+
+
+def test_lines_of_json_are_read_without_sse() -> None:
+    """Framing `ndjson`."""
+    lines = replace(CHAT, dialect=replace(CHAT.dialect, framing="ndjson"))
+    event = EventReader(lines).read('{"step":"SEND","content":"x"}\n')
+    assert event is not None
+    assert (event.name, event.text, event.bare) == ("SEND", "x", True)
+
+
+def test_another_error_code_is_a_finding_of_the_outcome() -> None:
+    """Both failed, but not alike; the exception's class is each stack's own affair."""
+    control, candidate = (
+        msgspec.structs.replace(run, outcome="failed", error=ErrorRecord(code, code))
+        for run, code in zip(exchange(), ("model_error", "crash"), strict=True)
+    )
+    pair = pair_of((control, candidate))
+    assert isinstance(pair, Pair)
+    assert [kind_of(f) for f in Comparer(CHAT).compare(pair)] == ["code_changed"]
