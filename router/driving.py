@@ -134,7 +134,7 @@ class Drive:
         try:
             await self._produce()
         except asyncio.CancelledError:
-            self.finish(Ending("cancelled"))
+            self.finish(self._cancelled())
             raise
         except Exception as error:  # noqa: BLE001 - a stack may raise anything
             self.finish(self._ending_of(error))
@@ -159,6 +159,14 @@ class Drive:
         if not self.run.fenced:
             self.frames.append(Frame(self._stamp(), spec.encode(event), event))
             self.changed.wake()
+
+    def _cancelled(self) -> Ending:
+        task = asyncio.current_task()
+        if self.run.fenced or task is None or task.cancelling():
+            return Ending("cancelled")
+        # Nobody asked for it: a task inside the stack was lost, and the stack with it.
+        log.error("%s %s cancelled itself", self.stack, self.spec.name)
+        return Ending("failed", "stack", ErrorRecord("crash", "CancelledError"))
 
     def _natural_ending(self) -> Ending:
         if not self.complete:

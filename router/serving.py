@@ -67,6 +67,7 @@ class Serving:
         self.reason = ""
         self.lost_us = 0
         self.left = False
+        self._over = False
         self._sent: list[bytes] = []
         self._last: Event | None = None
         self._failed_at: int | None = None
@@ -99,8 +100,10 @@ class Serving:
             if ending is None:
                 await self.drive.changed.wait()
             elif ending.refusal is not None:
+                self._over = True
                 raise ending.refusal
             elif not self._replace(ending):
+                self._over = True
                 raise _unserved(ending)
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -111,25 +114,33 @@ class Serving:
             async for position, frame in _produced(drive):
                 if position < len(self._sent):
                     if self._sent[position] != _digest(frame.data):
-                        ending = _MISMATCH
+                        # Said last, this counts: it may have ended well in its own eyes.
+                        ending = drive.ending = _MISMATCH
                         break
                     continue
                 if drive.role == "fallback" and drive.sent and position == drive.sent:
                     yield self._served_by()
                 self._commit(frame)
+                self._over = self._name(frame) in self.plan.spec.grammar.terminal
                 yield frame.data
-                if self.left or self._name(frame) in self.plan.spec.grammar.terminal:
+                if self.left or self._over:
                     return
             ending = ending or drive.ending
-            if ending is None or ending.outcome == "cancelled" or self.left:
+            if ending is None or self.left:
                 return
             if not self._replace(ending):
+                self._over = True
                 for frame in self._closing(ending):
                     yield frame.data
                 return
 
     def leave(self) -> None:
-        """The client has gone: nothing it has not got will be sent."""
+        """The client has gone: nothing it has not got will be sent.
+
+        Whoever goes after the last frame, or the refusal, has got everything and has not left.
+        """
+        if self._over:
+            return
         self.left = True
         if self.drives and not self.drive.complete:
             self.drive.dismiss(_LEFT)
@@ -138,7 +149,7 @@ class Serving:
         """Let the stacks end, then the exchange; call it once nothing more is sent."""
         if self._watch is not None:
             self._watch.cancel()
-        if self.left and not self.drive.complete:
+        if not self.drives or (self.left and not self.drive.complete):
             await self.exchange.abandon()
         elif not await self.drive.gone(self.plan.stall_seconds):
             self.drive.dismiss(_LINGERED)

@@ -1,0 +1,213 @@
+"""Stacks that break at a chosen place, in a chosen way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, cast
+
+from contract.conversations import Turn
+from contract.errors import Fenced
+from contract.flow import Event, Flow
+from contract.model import ModelCall
+from contract.ports import Effects
+from contract.tools import ToolCall
+
+Act = Callable[[Effects], Awaitable[None]]
+
+
+class Boom(Exception):
+    """A bug in a stack; its text must never reach a client."""
+
+    def __init__(self) -> None:
+        super().__init__("secret text")
+
+
+async def crash(_: Effects) -> None:
+    """Raise."""
+    raise Boom
+
+
+async def cancelled(_: Effects) -> None:
+    """Raise what nobody asked for."""
+    raise asyncio.CancelledError
+
+
+async def hang(_: Effects) -> None:
+    """Never come back."""
+    await asyncio.get_running_loop().create_future()
+
+
+def dawdle(seconds: float) -> Act:
+    """Do nothing for a while, then go on."""
+
+    async def act(_: Effects) -> None:
+        await asyncio.sleep(seconds)
+
+    return act
+
+
+def deaf(seconds: float) -> Act:
+    """Do nothing for a while, and ignore being cancelled."""
+
+    async def act(_: Effects) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            try:
+                await asyncio.sleep(end - loop.time())
+            except asyncio.CancelledError:
+                continue
+
+    return act
+
+
+class Sleeper:
+    """Hangs, survives being cancelled, wakes up and goes on calling the ports."""
+
+    def __init__(self, seconds: float) -> None:
+        self.refused: list[str] = []
+        self._seconds = seconds
+
+    async def __call__(self, effects: Effects) -> None:
+        """Hang, then call one port after another."""
+        await deaf(self._seconds)(effects)
+        for name, call in _calls(effects).items():
+            try:
+                await call()
+            except Fenced:
+                self.refused.append(name)
+
+    @property
+    def woke(self) -> bool:
+        """Whether it came to call anything, and nothing it called was done."""
+        return self.refused == ["tool", "model", "store", "id"]
+
+
+def _calls(effects: Effects) -> dict[str, Callable[[], Awaitable[object]]]:
+    turn = Turn(message_id="late", role="assistant", content="late")
+    question = ModelCall(model_id="late", messages=())
+    return {
+        "tool": lambda: effects.tools.run("late", ToolCall("late", "dice", "{}")),
+        "model": lambda: anext(effects.model.stream("late", question)),
+        "store": lambda: effects.conversations.put("late", turn),
+        "id": lambda: effects.ids.new("late"),
+    }
+
+
+def after(flow: Flow, events: int, act: Act) -> Flow:
+    """Let a flow break once it has produced so many events (0: before it begins)."""
+
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+        if events == 0:
+            await act(effects)
+        produced = 0
+        async with aclosing(cast("Any", flow(request, effects))) as inner:
+            async for event in inner:
+                yield event
+                produced += 1
+                if produced == events:
+                    await act(effects)
+
+    return faulty
+
+
+def instead(flow: Flow, events: int, other: object) -> Flow:
+    """Let a flow produce something else as the event after so many, and go on with the rest."""
+
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+        produced = 0
+        async with aclosing(cast("Any", flow(request, effects))) as inner:
+            async for event in inner:
+                yield cast("Event", other) if produced == events else event
+                produced += 1
+
+    return faulty
+
+
+def short(flow: Flow, events: int) -> Flow:
+    """Let a flow end after so many events, as if that were all."""
+
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+        produced = 0
+        async with aclosing(cast("Any", flow(request, effects))) as inner:
+            async for event in inner:
+                if produced == events:
+                    return
+                produced += 1
+                yield event
+
+    return faulty
+
+
+def mapped(flow: Flow, change: Callable[[Event], Event]) -> Flow:
+    """Let a flow say everything in another way."""
+
+    async def changed(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+        async with aclosing(cast("Any", flow(request, effects))) as inner:
+            async for event in inner:
+                yield change(event)
+
+    return changed
+
+
+class Tripwire:
+    """Counts port calls and breaks at one of them, before it is made or after it is answered."""
+
+    def __init__(self, at: int, act: Act, *, done: bool) -> None:
+        self.calls = 0
+        self._at = at
+        self._act = act
+        self._done = done
+
+    def flow(self, flow: Flow) -> Flow:
+        """Wire a flow's ports."""
+
+        def wired(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+            names = ("model", "tools", "conversations", "locks", "clock", "ids")
+            ports = {name: _Wired(getattr(effects, name), self, effects) for name in names}
+            rest = {name: getattr(effects, name) for name in ("memory", "human", "trace")}
+            return flow(request, Effects(**cast("dict[str, Any]", {**ports, **rest})))
+
+        return wired
+
+    async def before(self, effects: Effects) -> bool:
+        """Count a call; gives whether it is the one to break after."""
+        self.calls += 1
+        if self.calls - 1 != self._at:
+            return False
+        if not self._done:
+            await self._act(effects)
+        return self._done
+
+    async def trip(self, effects: Effects) -> None:
+        """Break."""
+        await self._act(effects)
+
+
+class _Wired:
+    def __init__(self, port: object, wire: Tripwire, effects: Effects) -> None:
+        self._port = port
+        self._wire = wire
+        self._effects = effects
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - stands in for any port
+        method = getattr(self._port, name)
+
+        async def call(*args: object, **named: object) -> object:
+            trips = await self._wire.before(self._effects)
+            answer = await method(*args, **named)
+            if trips:
+                await self._wire.trip(self._effects)
+            return answer
+
+        async def stream(*args: object) -> AsyncIterator[object]:
+            trips = await self._wire.before(self._effects)
+            async with aclosing(method(*args)) as items:
+                async for item in items:
+                    yield item
+            if trips:
+                await self._wire.trip(self._effects)
+
+        return stream if name == "stream" else call

@@ -1,0 +1,223 @@
+"""A whole router around a scripted world: requests in, frames, records and ledger out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from contract.chat import CHAT, ChatRequest
+from contract.errors import Refused
+from contract.flow import Flow
+from contract.ports import Effects
+from contract.records import FeedbackRecord, RunRecord
+from contract.sse import is_comment
+from effects.tape import Signal
+from graph_impl import FLOWS as GRAPH
+from legacy import FLOWS as LEGACY
+from router.dispatch import Parts, Router, Ticket
+from router.flow_settings import FlowSettings
+from router.ledger import Line
+from router.rollout import Stack as StackName
+from router.sections import Limits, Rollout, Shadow
+from router.serving import Unserved
+from router.settings import Settings
+from router.stacks import Stack
+from tests.flows.playing import FOREVER, Case
+from tests.world import World
+
+STALL = 10.0
+QA_KEY = b"the key of these tests"
+WALL = 1_790_000_000.0
+
+
+@dataclass
+class CapturedCounts:
+    """How much was handed over."""
+
+    exchanges: int = 0
+
+
+@dataclass
+class Captured:
+    """What the router handed to the captures."""
+
+    batches: list[list[RunRecord]] = field(default_factory=list)
+    feedbacks: list[FeedbackRecord] = field(default_factory=list)
+    counts: CapturedCounts = field(default_factory=CapturedCounts)
+    changed: Signal = field(default_factory=Signal)
+
+    def put(self, records: Sequence[RunRecord]) -> None:
+        """Take the lines of one exchange."""
+        self.counts.exchanges += 1
+        self.batches.append(list(records))
+        self.changed.wake()
+
+    def feedback(self, record: FeedbackRecord) -> None:
+        """Take what a user thought."""
+        self.feedbacks.append(record)
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one client saw: frames with their moments, or a status and a code."""
+
+    ticket: Ticket
+    frames: list[tuple[float, bytes]]
+    status: int = 200
+    code: str = ""
+
+    @property
+    def wire(self) -> list[bytes]:
+        """The frames without comments."""
+        return [data for _, data in self.frames if not is_comment(data)]
+
+    @property
+    def comments(self) -> list[bytes]:
+        """The comment frames."""
+        return [data for _, data in self.frames if is_comment(data)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a house is run; `assigned` is the stack everybody is assigned to."""
+
+    assigned: StackName = "legacy"
+    stand_in: bool = True
+    shadow: float = 0.0
+    mode: Literal["replay", "tail"] = "replay"
+    queue: int = 256
+    shadow_seconds: float = 60.0
+    exchange_bytes: int = 4 << 20
+    stall_seconds: float = STALL
+    flow: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self, case: Case) -> Settings:
+        """Write them as a configuration."""
+        flow = {
+            "enable_langgraph": True,
+            "langgraph_percent": Decimal(100 if self.assigned == "graph" else 0),
+            "langgraph_fallback": self.stand_in,
+            "fallback_to_graph": self.stand_in,
+            "shadow_percent": Decimal(str(self.shadow)),
+            "route_key": "message_id",
+            "options": case.options,
+            **self.flow,
+        }
+        return Settings(
+            rollout=Rollout(salt="a salt"),
+            flows={"chat": FlowSettings(**flow)},
+            limits=Limits(stall_seconds=self.stall_seconds, exchange_bytes=self.exchange_bytes),
+            shadow=Shadow(mode=self.mode, queue=self.queue, seconds=self.shadow_seconds),
+            version="v-1",
+        )
+
+
+class House:
+    """One router, one world; leave it and it is closed, whatever still runs awaited."""
+
+    def __init__(
+        self,
+        case: Case,
+        rules: Rules | None = None,
+        *,
+        legacy: Flow = LEGACY["chat"],
+        graph: Flow = GRAPH["chat"],
+        price: Callable[[str, Any], float | None] = lambda _model, _usage: None,
+    ) -> None:
+        self.case = case
+        self.world: World = case.world()
+        self.captured = Captured()
+        self.settings = (rules or Rules()).settings(case)
+        self.router = Router(
+            Parts(
+                specs={"chat": CHAT},
+                stacks={
+                    "legacy": Stack("legacy", {"chat": legacy}, "l1"),
+                    "graph": Stack("graph", {"chat": graph}, "g1"),
+                },
+                live=self._live,
+                captures=self.captured,
+                settings=lambda: self.settings,
+                qa_key=QA_KEY,
+                price=price,
+                monotonic=asyncio.get_running_loop().time,
+                wall=lambda: WALL,
+            )
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.router.aclose(FOREVER)
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """All lines handed to the captures."""
+        return [record for batch in self.captured.batches for record in batch]
+
+    @property
+    def states(self) -> dict[str, int]:
+        """The ledger: how many exchanges per `state(reason)`."""
+        return {_named(line): number for line, number in self.router.ledger.counts.items()}
+
+    async def ask(self, body: ChatRequest | None = None, **how: Any) -> Served:  # noqa: ANN401
+        """Be one client to the end, then wait until the exchange is settled and written."""
+        served = await self.client(body or self.case.body, **how)
+        while not any(run.exchange == served.ticket.exchange for run in self.runs):
+            await self.captured.changed.wait()
+        return served
+
+    async def client(
+        self,
+        body: ChatRequest,
+        *,
+        leaves_after: int | None = None,
+        lingers: float = 0.0,
+        qa: str | None = None,
+    ) -> Served:
+        """Do what the endpoint does; leave `lingers` seconds after so many frames."""
+        ticket = self.router.begin(CHAT, body, qa)
+        try:
+            return await self._read(ticket, leaves_after, lingers)
+        finally:
+            self.router.conclude(ticket)
+
+    async def _read(self, ticket: Ticket, leaves_after: int | None, lingers: float) -> Served:
+        serving, loop = ticket.serving, asyncio.get_running_loop()
+        self.router.opened(ticket)
+        if leaves_after == 0:
+            loop.call_later(lingers, serving.leave)
+        frames: list[tuple[float, bytes]] = []
+        try:
+            await serving.open()
+        except Refused as refused:
+            return Served(ticket, frames, refused.status, refused.code)
+        except Unserved as unserved:
+            return Served(ticket, frames, unserved.status, unserved.code)
+        async for data in serving.frames():
+            frames.append((loop.time(), data))
+            if len(frames) == leaves_after:
+                if not lingers:
+                    serving.leave()
+                    break
+                loop.call_later(lingers, serving.leave)
+        return Served(ticket, frames)
+
+    def _live(self, _: msgspec.Struct) -> Effects:
+        return self.world.live()
+
+
+def _named(line: Line) -> str:
+    return f"{line.state}({line.reason})" if line.reason else line.state
