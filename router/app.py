@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from router.http import FlowEndpoint, decode, read_body
+from router.openapi import answer, body_of, operation
 from router.problems import CONTENT_TYPE, Problem
 
 if TYPE_CHECKING:
@@ -59,10 +62,24 @@ def create_app(router: Router, faults: Callable[[], Mapping[str, str]]) -> FastA
             status_code=503 if router.draining else 200,
         )
 
-    app.add_api_route("/feedback", feedback, methods=["POST"], status_code=202)
+    app.add_api_route(
+        "/feedback",
+        feedback,
+        methods=["POST"],
+        status_code=202,
+        response_class=Response,
+        responses={status: answer(status) for status in (400, 413, 422, 500)},
+    )
     app.add_api_route("/healthz", healthz, methods=["GET"])
-    app.add_api_route("/readyz", readyz, methods=["GET"], response_model=None)
-    app.add_exception_handler(Problem, _problem)
+    app.add_api_route(
+        "/readyz",
+        readyz,
+        methods=["GET"],
+        response_model=None,
+        responses={503: {"description": "The router is shutting down."}},
+    )
+    for kind in (Problem, HTTPException, Exception):
+        app.add_exception_handler(kind, _problem)
     document(app, router.parts.specs)
     return app
 
@@ -83,57 +100,36 @@ def _books(router: Router) -> dict[str, Any]:
 
 
 async def _problem(_: Request, error: Exception) -> Response:
-    problem = error if isinstance(error, Problem) else Problem(500, "internal")
-    return Response(problem.body(), problem.status, media_type=CONTENT_TYPE.decode())
+    """Tell any error as a problem; what nobody foresaw is raised again by the framework."""
+    headers: Mapping[str, str] | None = None
+    match error:
+        case Problem():
+            problem = error
+        case HTTPException():
+            problem = Problem(error.status_code, _word(error.status_code))
+            headers = error.headers
+        case _:
+            problem = Problem(500, "internal")
+    media_type = CONTENT_TYPE.decode()
+    return Response(problem.body(), problem.status, headers, media_type)
+
+
+def _word(status: int) -> str:
+    """Give the stable word for a status of the framework's own: `not_found`."""
+    return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
 def document(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
-    """Add what FastAPI cannot see to the OpenAPI document: the flows' bodies and answers."""
+    """Add what FastAPI cannot see to the OpenAPI document: the flows, and the bodies."""
     build = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = build()
             for spec in specs.values():
-                schema["paths"][spec.path] = {"post": _operation(spec)}
-            schema["paths"]["/feedback"]["post"]["requestBody"] = _body(Feedback)
+                schema["paths"][spec.path] = {"post": operation(spec)}
+            schema["paths"]["/feedback"]["post"]["requestBody"] = body_of(Feedback)
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to extend it
-
-
-def _operation(spec: FlowSpec) -> dict[str, Any]:
-    problem = {
-        "description": "Refused or failed before the first frame.",
-        "content": {CONTENT_TYPE.decode(): {}},
-    }
-    return {
-        "summary": f"Flow {spec.name}",
-        "requestBody": _body(spec.request),
-        "responses": {
-            "200": {"description": "A stream of events.", "content": {"text/event-stream": {}}},
-            **{str(status): problem for status in (400, 404, 409, 413, 422, 500, 503)},
-        },
-    }
-
-
-def _body(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    schemas, components = msgspec.json.schema_components(
-        [struct], ref_template="#/components/schemas/{name}"
-    )
-    inlined = components[struct.__name__] if "$ref" in schemas[0] else schemas[0]
-    return {
-        "required": True,
-        "content": {"application/json": {"schema": _inline(inlined, components)}},
-    }
-
-
-def _inline(schema: Any, components: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(schema, dict):
-        if "$ref" in schema:
-            return _inline(components[schema["$ref"].rsplit("/", 1)[1]], components)
-        return {key: _inline(value, components) for key, value in schema.items()}
-    if isinstance(schema, list):
-        return [_inline(value, components) for value in schema]
-    return schema

@@ -113,6 +113,8 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN
         raise Problem(422, "invalid_request", str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, "not_json", "the body is not JSON in UTF-8") from error
+    except RecursionError as error:
+        raise Problem(400, "too_deep", "the body is nested too deeply") from error
 
 
 async def send_problem(

@@ -21,7 +21,7 @@ class Problem(CutoverError):
 
     def body(self) -> bytes:
         """Encode what goes over the wire."""
-        return msgspec.json.encode(_Body(self.code, self.status, self.detail or None))
+        return msgspec.json.encode(ProblemBody(self.code, self.status, self.detail or None))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Give the headers that belong to it."""
@@ -31,7 +31,9 @@ class Problem(CutoverError):
         return headers
 
 
-class _Body(msgspec.Struct, omit_defaults=True):
+class ProblemBody(msgspec.Struct, omit_defaults=True):
+    """What stands in the body: `title` is the stable code."""
+
     title: str
     status: int
     detail: str | None = None

@@ -1,0 +1,71 @@
+"""What the OpenAPI document says of flows and problems: written from their structs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from router.problems import CONTENT_TYPE, ProblemBody
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from contract.flow import FlowSpec
+
+_PYTHON_END = re.compile(r"\\Z$")
+"""The end of a text in Python's regular expressions; in JSON Schema's, ECMA 262's, it is `$`."""
+
+_MEANINGS = {
+    400: "The body is not JSON, or not whole.",
+    404: "What the request names is unknown.",
+    409: "Somebody else is at it, or the id belongs to something else.",
+    413: "The body is too large.",
+    422: "The body is JSON, but not what is due.",
+    500: "No stack could serve.",
+    503: "Something outside is not available, or the router is shutting down.",
+}
+
+
+def operation(spec: FlowSpec) -> dict[str, Any]:
+    """Describe a flow's endpoint."""
+    stream = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "summary": f"Flow {spec.name}",
+        "operationId": f"{spec.name}_post",
+        "requestBody": body_of(spec.request),
+        "responses": {
+            "200": {"description": "A stream of events.", "content": stream},
+            **{str(status): answer(status) for status in _MEANINGS},
+        },
+    }
+
+
+def answer(status: int) -> dict[str, Any]:
+    """Describe a problem as an answer."""
+    content = {CONTENT_TYPE.decode(): {"schema": _schema(ProblemBody)}}
+    return {"description": _MEANINGS[status], "content": content}
+
+
+def body_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Describe a request's body."""
+    return {"required": True, "content": {"application/json": {"schema": _schema(struct)}}}
+
+
+def _schema(struct: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - any JSON
+    (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
+    return _inline(root, components)
+
+
+def _inline(schema: Any, components: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            return _inline(components[schema["$ref"]], components)
+        inlined = {key: _inline(value, components) for key, value in schema.items()}
+        if isinstance(pattern := inlined.get("pattern"), str):
+            inlined["pattern"] = _PYTHON_END.sub("$", pattern)
+        return inlined
+    if isinstance(schema, list):
+        return [_inline(value, components) for value in schema]
+    return schema
