@@ -1,0 +1,227 @@
+"""A whole deployment inside the test's loop: simulated provider, router on a socket, a client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+import zstandard
+
+from contract.records import RunRecord, decode_run
+from contract.sse import SseDecoder
+from cutover.application import application
+from cutover.flows import SPECS
+from cutover.serve import Server, address, listen, server
+from loadtests.simulator import Profile, Served, running
+from router.watching import Watched
+
+if TYPE_CHECKING:
+    from cutover.composition import House
+    from router.rollout import Stack as StackName
+    from router.stacks import Stack
+
+PATIENCE_S = 10.0
+KEY = "CUTOVER_TEST_KEY"
+PLANTED_KEY = "sk-planted-0123456789abcdefghijklmn"
+QA_KEY = "CUTOVER_TEST_QA"
+PERCENT = {"legacy": 0, "graph": 100}
+
+Json = Any
+
+
+@dataclass(slots=True)
+class Deployment:
+    """A running deployment, and what tests ask of it."""
+
+    url: str
+    folder: Path
+    house: House
+    watched: Watched
+    provider: Served
+    session: aiohttp.ClientSession
+
+    def post(self, body: Json, **more: Any) -> Any:  # noqa: ANN401 - aiohttp's context manager
+        """Ask the chat flow; a `body` of bytes is sent as it is."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return self.session.post(f"{self.url}/chat/sse", data=data, **more)
+
+    async def ask(self, body: Json, **more: Any) -> Answer:  # noqa: ANN401 - aiohttp's options
+        """Ask the chat flow and read everything."""
+        async with self.post(body, **more) as response:
+            return Answer(response.status, dict(response.headers), await response.read())
+
+    async def get(self, path: str) -> Json:
+        """Read a page of JSON."""
+        async with self.session.get(self.url + path) as response:
+            return await response.json()
+
+    async def settled(self) -> None:
+        """Wait until every exchange has been concluded, shadowed or not, and its line written."""
+        await until(lambda: not self.house.router.ledger.open and not tasks("conclude"))
+
+    async def lines(self) -> list[RunRecord]:
+        """Give all runs captured so far."""
+        await self.settled()
+        await self.house.captures.flush()
+        return [decode_run(line) for line in captured(self.folder, "flow=*").splitlines()]
+
+    async def run(self) -> RunRecord:
+        """Give the one run captured so far."""
+        (record,) = await self.lines()
+        return record
+
+    def books(self) -> dict[str, int]:
+        """Give the ledger as `state(reason)` to how many."""
+        counts = self.house.router.ledger.counts
+        return {f"{line.state}({line.reason})": count for line, count in counts.items()}
+
+    def edit(self, text: str) -> None:
+        """Write the configuration anew and let the router see it."""
+        self.watched.path.write_text(text, "utf-8")
+        self.watched.poll_once()  # notices
+        self.watched.poll_once()  # takes what has stayed the same
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def events(self) -> list[Json]:
+        """The events' data, decoded."""
+        return [msgspec.json.decode(event.data) for event in SseDecoder().feed(self.body)]
+
+    @property
+    def steps(self) -> list[str]:
+        """The names of the chat events, repetitions of SEND left out."""
+        names = [event["step"] for event in self.events]
+        return [name for i, name in enumerate(names) if name != "SEND" or names[i - 1] != "SEND"]
+
+    @property
+    def problem(self) -> Json:
+        """The problem the body holds."""
+        assert self.headers["content-type"] == "application/problem+json"
+        return msgspec.json.decode(self.body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What is deployed: who serves, how much is shadowed, more configuration, other stacks."""
+
+    stack: StackName = "legacy"
+    shadow: float = 0
+    more: str = ""
+    profile: Profile | None = None
+    stacks: Mapping[StackName, Stack] | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def configuration(folder: Path, provider: str, setup: Setup) -> str:
+    """Write a configuration that keeps everything in `folder`."""
+    return f"""
+[flows.chat]
+enable_langgraph = true
+langgraph_percent = {PERCENT[setup.stack]}
+shadow_percent = {setup.shadow}
+
+[flows.chat.options]
+yield_interval = 0.0
+wire = "extended"
+
+[server]
+qa_key_env = "{QA_KEY}"
+
+[captures]
+path = "{folder}/captures"
+
+[stores]
+conversations = "sqlite:///{folder}/store.sqlite"
+memory = "memory://"
+pauses = "memory://"
+
+[providers.simulated]
+base_url = "{provider}"
+key_env = "{KEY}"
+
+[models."gpt-4.1"]
+provider = "simulated"
+model = "sim-chat"
+
+[models.slow]
+provider = "simulated"
+model = "sim-chat?rate=100&tokens=2000&limit=2000"
+{setup.more}
+"""
+
+
+@asynccontextmanager
+async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[Deployment]:
+    """Start a deployment that keeps everything in a folder."""
+    setup = setup or Setup()
+    async with AsyncExitStack() as opened:
+        provider = await opened.enter_async_context(running(setup.profile, api_key=PLANTED_KEY))
+        path = folder / "cutover.toml"
+        path.write_text(configuration(folder, provider.base_url, setup), "utf-8")
+        watched = Watched(path, SPECS)
+        environ = {KEY: PLANTED_KEY, QA_KEY: "qa", **setup.environ}
+        built = await opened.enter_async_context(application(watched, environ, setup.stacks))
+        url = await opened.enter_async_context(_listening(server(built.app, built.house.router, 1)))
+        # Every request on a connection of its own: what one leaves behind is the next one's not.
+        connector = aiohttp.TCPConnector(force_close=True)
+        session = await opened.enter_async_context(aiohttp.ClientSession(connector=connector))
+        yield Deployment(url, folder, built.house, watched, provider, session)
+
+
+@asynccontextmanager
+async def _listening(uvicorn: Server) -> AsyncIterator[str]:
+    """Serve without uvicorn's loop, which ticks ten times a second and takes the signals."""
+    uvicorn.config.load()
+    uvicorn.lifespan = uvicorn.config.lifespan_class(uvicorn.config)
+    listening = listen("127.0.0.1", 0)
+    await uvicorn.startup([listening])
+    try:
+        yield address(listening)
+    finally:
+        for one in uvicorn.servers:
+            one.close()
+        for connection in list(uvicorn.server_state.connections):
+            connection.shutdown()
+        await until(lambda: not uvicorn.server_state.tasks)
+
+
+async def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    """Let the loop turn until a condition holds: for what has no event to wait for."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await _turn()
+
+
+async def _turn() -> None:
+    await asyncio.sleep(0)
+
+
+def tasks(word: str) -> list[str]:
+    """Give the names of the loop's tasks that begin with a word."""
+    return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith(word)]
+
+
+def captured(folder: Path, kind: str = "*") -> bytes:
+    """Give everything captured below a folder, decompressed."""
+    found = sorted((folder / "captures").glob(f"{kind}/**/*.zst"))
+    return b"".join(_plain(path) for path in found)
+
+
+def _plain(path: Path) -> bytes:
+    with path.open("rb") as file:
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        return reader.read()

@@ -1,0 +1,59 @@
+"""What `cutover diff` says of copies of the graph stack with one thing changed."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from compare.report import Report
+from cutover.cli import app
+from tests.e2e.planted import (
+    Plant,
+    captured,
+    changed_argument,
+    changed_prompt,
+    dropped_frame,
+    frame_after_end,
+    served,
+    with_tools,
+    wrong_final_text,
+)
+from tests.flows.cases import case
+
+PLANTED: list[tuple[Plant, str]] = [
+    (changed_prompt, "effects"),
+    (changed_argument, "effects"),
+    (dropped_frame, "frames"),
+    (wrong_final_text, "text"),
+    (frame_after_end, "grammar"),
+]
+PAIRS = 500
+
+
+def diff(captures: Path, out: Path) -> tuple[int, Report]:
+    """Run the command; gives its exit status and its report."""
+    done = CliRunner().invoke(app, ["diff", str(captures), "-o", str(out)])
+    return done.exit_code, msgspec.json.decode((out / "report.json").read_bytes(), type=Report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("plant", "layer"), PLANTED)
+def test_a_planted_difference_is_found_once_on_its_layer(
+    plant: Plant, layer: str, tmp_path: Path
+) -> None:
+    """One cause, one finding, the right layer, and exit status 1."""
+    prompts = tmp_path / "prompts"
+    prompts.mkdir()
+    captures = captured(served([with_tools()], plant(prompts)), tmp_path / "captures")
+    status, report = diff(captures, tmp_path / "report")
+    assert status == 1
+    assert [(cluster.layer, cluster.exchanges) for cluster in report.clusters] == [(layer, 1)]
+
+
+@pytest.mark.slow
+def test_nothing_is_found_in_equal_pairs(tmp_path: Path) -> None:
+    """Five hundred exchanges of every kind, shadowed by the unchanged stack: exit status 0."""
+    captures = captured(served(map(case, range(PAIRS))), tmp_path / "captures")
+    status, report = diff(captures, tmp_path / "report")
+    assert (status, report.counts.pairs, report.clusters) == (0, PAIRS, ())
