@@ -35,6 +35,10 @@ class Line:
     data: bytes
 
 
+_FEEDBACK = "/feedback/date="
+"""Beside the exchanges the capture keeps what users thought; that is no run to compare."""
+
+
 def find_segments(place: str) -> list[Segment]:
     """List the segments at a path or fsspec URL, in a stable order; raises `CapturesUnreadable`."""
     try:
@@ -47,7 +51,7 @@ def find_segments(place: str) -> list[Segment]:
     return [
         Segment(str(system.unstrip_protocol(path)), int(found[path].get("size") or 0))
         for path in sorted(found)
-        if path.endswith(_SUFFIXES)
+        if path.endswith(_SUFFIXES) and _FEEDBACK not in path
     ]
 
 

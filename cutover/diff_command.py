@@ -13,19 +13,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from compare import CapturesUnreadable, Question, compare_captures, find_segments
-from compare.report import Report, markdown, page, report_of
-from compare.report.document import encode_report
+from compare.report import Report, report_of
 from compare.report.legible import percent, visible
-from contract.chat import CHAT
+from cutover.diffing import Format, write_report
+from cutover.flows import SPECS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from compare.tally import Tally
     from compare.verdict import Label
-    from contract.flow import FlowSpec
 
-FLOWS: Mapping[str, FlowSpec] = {CHAT.name: CHAT}
 EXIT: Mapping[Label, int] = {"equal": 0, "different": 1, "no data": 3}
 UNREADABLE = 2
 CLUSTERS_PRINTED = 8
@@ -37,14 +35,6 @@ class ChunkingChoice(StrEnum):
 
     ignore = "ignore"
     exact = "exact"
-
-
-class Format(StrEnum):
-    """One way to write the report."""
-
-    html = "html"
-    md = "md"
-    json = "json"
 
 
 def diff(
@@ -62,11 +52,11 @@ def diff(
     Exit 0: equal, 1: different, 2: unreadable or misused, 3: nothing to compare.
     """
     console = Console(stderr=True)
-    question = Question(FLOWS, chunking.value)
+    question = Question(SPECS, chunking.value)
     try:
         tally = _compared(captures, question, console)
         report = report_of(tally, captures, chunking.value)
-        written = _write(report, out, formats or list(Format))
+        written = write_report(report, out, formats or list(Format))
     except (CapturesUnreadable, OSError) as trouble:
         console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
         raise typer.Exit(UNREADABLE) from trouble
@@ -88,21 +78,6 @@ def _compared(captures: str, question: Question, console: Console) -> Tally:
     ) as bar:
         task = bar.add_task("comparing", total=size)
         return compare_captures(captures, question, lambda count: bar.advance(task, count))
-
-
-def _write(report: Report, out: Path, formats: list[Format]) -> list[Path]:
-    writers: Mapping[Format, Callable[[Report], bytes]] = {
-        Format.html: lambda r: page(r).encode("utf-8", "replace"),
-        Format.md: lambda r: markdown(r).encode("utf-8", "replace"),
-        Format.json: encode_report,
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    for wanted in dict.fromkeys(formats):
-        path = out / f"report.{wanted.value}"
-        path.write_bytes(writers[wanted](report))
-        written.append(path)
-    return written
 
 
 def _summary(report: Report, written: list[Path], console: Console) -> None:

@@ -170,3 +170,13 @@ def test_segments_are_found_in_a_stable_order(tmp_path: Path) -> None:
     found = find_segments(str(tmp_path))
     assert [segment.url.rpartition("/")[2] for segment in found] == ["a.jsonl", "b.jsonl.zst"]
     assert all(segment.size > 0 for segment in found)
+
+
+def test_feedback_is_no_run(tmp_path: Path) -> None:
+    """What users thought lies beside the exchanges and is neither compared nor called broken."""
+    store(tmp_path, batch(exchange()))
+    folder = tmp_path / "feedback" / "date=2026-11-21"
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text('{"v":1,"exchange":"x","score":1,"at":0}\n', "utf-8")
+    result = tally(tmp_path)
+    assert (result.exchanges, result.damaged) == (1, {})

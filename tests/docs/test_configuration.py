@@ -30,12 +30,12 @@ def test_the_page_shows_the_defaults() -> None:
             assert getattr(page, name) == getattr(nothing, name), name
 
 
-def keys(value: Any, prefix: str = "") -> set[str]:
+def keys(value: object, prefix: str = "") -> set[str]:
     """Give the dotted keys of a struct, options and entries of tables included."""
     if isinstance(value, msgspec.Struct):
         pairs = {name: getattr(value, name) for name in value.__struct_fields__}
     elif isinstance(value, Mapping) and value:
-        pairs = dict(value)
+        pairs = {str(name): below for name, below in value.items()}
     else:
         return {prefix}
     return set().union(*(keys(below, f"{prefix}.{name}") for name, below in pairs.items()))

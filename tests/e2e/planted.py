@@ -16,6 +16,7 @@ from contract.ports import Effects, Tools
 from contract.records import RunRecord
 from contract.tools import ToolCall, ToolResult, ToolSpec
 from cutover.flows import SPECS
+from graph_impl import FLOWS as GRAPH
 from graph_impl.chat import chat
 from graph_impl.prompting import FOLDER
 from router.capture import CaptureWriter
@@ -111,8 +112,7 @@ def served(cases: Iterable[Case], graph: Flow | None = None) -> list[list[RunRec
 
 
 async def _serve(one: Case, graph: Flow | None) -> list[list[RunRecord]]:
-    flows = {} if graph is None else {"graph": graph}
-    async with House(one, Rules(shadow=100.0), **flows) as house:
+    async with House(one, Rules(shadow=100.0), graph=graph or GRAPH["chat"]) as house:
         await house.ask()
     return house.captured.batches
 
