@@ -179,4 +179,4 @@ def test_feedback_is_no_run(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "a.jsonl").write_text('{"v":1,"exchange":"x","score":1,"at":0}\n', "utf-8")
     result = tally(tmp_path)
-    assert (result.exchanges, result.damaged) == (1, {})
+    assert (result.exchanges, dict(result.damage)) == (1, {})
