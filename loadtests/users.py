@@ -24,7 +24,7 @@ from locust import User, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.event import EventHook
-from locust.runners import MasterRunner
+from locust.runners import MasterRunner, WorkerRunner
 from locust.stats import StatsEntry
 
 from contract.errors import CutoverError
@@ -86,10 +86,13 @@ class Recording:
         """Write a row; listens to the `row` event."""
         self._writer.write(row)
 
-    def close(self, own: StatsEntry) -> None:
-        """Write what is left, and Locust's own counts beside it; a second time is fine."""
+    def close(self) -> None:
+        """Write what is left; a second time is fine."""
         self._writer.close()
         write_load(self._generator.load(), self._folder, self._name)
+
+    def keep_counts(self, own: StatsEntry) -> None:
+        """Put Locust's own counts beside the rows, so that the two can be held together."""
         counts = {"requests": own.num_requests, "failures": own.num_failures}
         (self._folder / f"locust-{self._name}.json").write_bytes(msgspec.json.encode(counts))
 
@@ -108,6 +111,10 @@ class StreamUser(User):
     @property
     def _hooks(self) -> Any:  # noqa: ANN401 - Locust's own attributes, and one of ours, untyped
         return self.environment.events
+
+    def on_start(self) -> None:
+        """Think first: users who all began in one moment would go on asking in one breath."""
+        gevent.sleep(self.wait_time())
 
     def wait_time(self) -> float:
         """Think: uniformly between nothing and twice the mean; seconds."""
@@ -193,7 +200,10 @@ def _close(environment: Environment, **_: object) -> None:
         return
     listeners: Any = environment.events
     listeners.row.remove_listener(StreamUser.recording.record)
-    StreamUser.recording.close(environment.stats.total)
+    StreamUser.recording.close()
+    # A worker's counts are only those since its last report to the master.
+    if not isinstance(environment.runner, WorkerRunner):
+        StreamUser.recording.keep_counts(environment.stats.total)
 
 
 hooks: Any = events
