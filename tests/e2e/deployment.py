@@ -54,7 +54,7 @@ class Deployment:
     async def ask(self, body: Json, **more: Any) -> Answer:  # noqa: ANN401 - aiohttp's options
         """Ask the chat flow and read everything."""
         async with self.post(body, **more) as response:
-            return Answer(response.status, dict(response.headers), await response.read())
+            return Answer(response.status, response.headers, await response.read())
 
     async def get(self, path: str) -> Json:
         """Read a page of JSON."""
@@ -116,11 +116,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is deployed: who serves, how much is shadowed, more configuration, other stacks."""
+    """What is deployed: who serves, how much is shadowed, other stacks.
+
+    `more` is more configuration; `PROVIDER` in it is where the simulated provider is.
+    """
 
     stack: StackName = "legacy"
     shadow: float = 0
     more: str = ""
+    conversations: str = ""
     profile: Profile | None = None
     stacks: Mapping[StackName, Stack] | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -145,7 +149,7 @@ qa_key_env = "{QA_KEY}"
 path = "{folder}/captures"
 
 [stores]
-conversations = "sqlite:///{folder}/store.sqlite"
+conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"
 memory = "memory://"
 pauses = "memory://"
 
@@ -160,7 +164,7 @@ model = "sim-chat"
 [models.slow]
 provider = "simulated"
 model = "sim-chat?rate=100&tokens=2000&limit=2000"
-{setup.more}
+{setup.more.replace("PROVIDER", provider)}
 """
 
 

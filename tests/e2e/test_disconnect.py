@@ -114,7 +114,7 @@ async def test_leaving_before_the_first_frame_is_no_error(
 
 @pytest.mark.parametrize("stack", STACKS)
 async def test_a_started_tool_that_writes_finishes_and_is_recorded(
-    tmp_path: Path, stack: Stack
+    tmp_path: Path, stack: StackName
 ) -> None:
     """What has begun to change the world is not given up half-way."""
     machine = Machine(read_only=False)
