@@ -131,17 +131,25 @@ def _cells(report: LoadReport, name: str, stack: StackSummary, number: int) -> l
     return [cell.replace("[", r"\[") for cell in cells]
 
 
+LegacyHeaders = Annotated[
+    list[str], Option(help="'name: value' that asks for legacy.", default_factory=list)
+]
+GraphHeaders = Annotated[
+    list[str], Option(help="'name: value' that asks for graph.", default_factory=list)
+]
+Objectives = Annotated[
+    list[str], Option(help="NAME=SECONDS a good request meets.", default_factory=list)
+]
+Folder = Annotated[Path, Option("--output", "-o", help="Folder for the report.")]
+
+
 def load(  # noqa: PLR0913 - a command has the options it has
     *,
     url: Annotated[str, Option(help="One address for both stacks.")] = "",
     legacy_url: Annotated[str, Option(help="Address of the legacy stack.")] = "",
     graph_url: Annotated[str, Option(help="Address of the graph stack.")] = "",
-    header_legacy: Annotated[
-        list[str], Option(help="'name: value' that asks for legacy.", default_factory=list)
-    ],
-    header_graph: Annotated[
-        list[str], Option(help="'name: value' that asks for graph.", default_factory=list)
-    ],
+    header_legacy: LegacyHeaders,
+    header_graph: GraphHeaders,
     qa_key_env: Annotated[str, Option(help="Variable with the router's QA key.")] = "",
     route_key: Annotated[str, Option(help="What the router routes by, if not its default.")] = "",
     flow: Annotated[str, Option(help="Flow to ask.")] = "chat",
@@ -151,23 +159,16 @@ def load(  # noqa: PLR0913 - a command has the options it has
     pairs: Annotated[int, Option(min=1, help="Pairs of runs; 5 for a statement.")] = 2,
     engine: Annotated[Engine, Option(help="Closed loop (locust) or open loop (open).")] = "locust",
     messages: Annotated[Path, Option(help="Request bodies, JSONL.")] = MESSAGES,
-    objective: Annotated[
-        list[str], Option(help="NAME=SECONDS a good request meets.", default_factory=list)
-    ],
+    objective: Objectives,
     seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
-    out: Annotated[Path, Option("--output", "-o", help="Folder for the report.")] = Path(
-        "build/load"
-    ),
+    out: Folder = Path("build/load"),
 ) -> None:
     """Put both stacks under the same load, turn by turn, and report them side by side."""
     console = Console()
     try:
         plan = LoadPlan(
             targets=load_targets(
-                url,
-                (legacy_url, graph_url),
-                (header_legacy, header_graph),
-                os.environ.get(qa_key_env, "") if qa_key_env else "",
+                url, (legacy_url, graph_url), (header_legacy, header_graph), _secret(qa_key_env)
             ),
             messages=messages,
             users=users,
@@ -186,3 +187,7 @@ def load(  # noqa: PLR0913 - a command has the options it has
         raise typer.Exit(REFUSED) from error
     if report.basis == "void":
         raise typer.Exit(CANNOT_TELL)
+
+
+def _secret(variable: str) -> str:
+    return os.environ.get(variable, "") if variable else ""
