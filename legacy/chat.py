@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
@@ -32,7 +32,7 @@ from rules.texts import ending_notice
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
     from pathlib import Path
 
     from contract.conversations import Turn
@@ -152,7 +152,7 @@ class Reply:
         """Tell which tools the model is offered."""
         return await self.effects.tools.list("offer") if self.model.enable_tools else ()
 
-    async def ask(self, round_number: int, tools: tuple[ToolSpec, ...]) -> AsyncIterator[Send]:
+    async def ask(self, round_number: int, tools: tuple[ToolSpec, ...]) -> AsyncGenerator[Send]:
         """Ask the model once; afterwards `finish`, `text` and `calls` say what it answered."""
         last = round_number >= self.model.max_tool_iterations
         call = ModelCall(
@@ -177,7 +177,7 @@ class Reply:
             self.calls = assembly.calls(round_number, self._taken)
             self._taken.update(call.id for call in self.calls)
 
-    async def use_tools(self) -> AsyncIterator[Send]:
+    async def use_tools(self) -> AsyncGenerator[Send]:
         """Run the round's calls side by side; show and remember them in index order."""
         self.messages += (tool_round(self.text, self.calls),)
         for call in self.calls:
@@ -230,8 +230,9 @@ def chat(prompts: Path = FOLDER) -> Flow:
         yield Accept()
         yield StartReply()
         try:
-            async for frame in _answer(reply, turn, render):
-                yield frame
+            async with aclosing(_answer(reply, turn, render)) as frames:
+                async for frame in frames:
+                    yield frame
         except EffectFailed as failure:
             for frame in reply.output.flush(reply.at):
                 yield frame
@@ -241,20 +242,22 @@ def chat(prompts: Path = FOLDER) -> Flow:
     return flow
 
 
-async def _answer(reply: Reply, turn: Turn, render: Render) -> AsyncIterator[ChatEvent]:
+async def _answer(reply: Reply, turn: Turn, render: Render) -> AsyncGenerator[ChatEvent]:
     now = await reply.effects.clock.now("prompt")
     system = render(parameters(now, reply.options.timezone, reply.body.prompt_params))
     reply.messages = conversation(system, await reply.earlier(turn), turn)
     tools = await reply.tools()
     for round_number in range(reply.model.max_tool_iterations + 1):
         with reply.effects.trace.node("model"):
-            async for frame in reply.ask(round_number, tools):
-                yield frame
+            async with aclosing(reply.ask(round_number, tools)) as frames:
+                async for frame in frames:
+                    yield frame
         if not reply.calls:
             break
         with reply.effects.trace.node("tools"):
-            async for frame in reply.use_tools():
-                yield frame
+            async with aclosing(reply.use_tools()) as frames:
+                async for frame in frames:
+                    yield frame
     reply.output.content += ending_notice(reply.finish, reply.options.texts)
     for frame in reply.output.flush(reply.at):
         yield frame

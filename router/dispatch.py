@@ -150,6 +150,8 @@ class Router:
         self.counts.requests += 1
         self.ledger.begin(exchange_id, spec.name)
         ticket.job = self._job(ticket, flow, settings)
+        if ticket.job is not None:
+            ticket.serving.replacing = ticket.job.evict
         self._open[exchange_id] = ticket
         return ticket
 
@@ -160,13 +162,17 @@ class Router:
             self._shadows.tail(job)
 
     def conclude(self, ticket: Ticket) -> None:
-        """Nothing more will be sent: end the exchange, mirror and record it, in the background."""
+        """Nothing more will be sent: end the exchange, mirror and record it, in the background.
+
+        Idempotent: an exchange is concluded once.
+        """
+        if self._open.pop(ticket.exchange, None) is None:
+            return
         task = asyncio.get_running_loop().create_task(
             self._conclude(ticket), name=f"conclude {ticket.exchange}"
         )
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-        self._open.pop(ticket.exchange, None)
 
     def feedback(self, exchange: str, score: Any, comment: str | None) -> None:  # noqa: ANN401
         """Keep what a user thought, joined to the assigned stack where it is still known."""
@@ -215,7 +221,9 @@ class Router:
     def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
         if assignment.stack == "graph":
             return self.parts.stacks.get("legacy") if flow.langgraph_fallback else None
-        return self.parts.stacks.get("graph") if flow.fallback_to_graph else None
+        # The switch goes before everything: with it off, nothing reaches the graph stack.
+        to_graph = flow.enable_langgraph and flow.fallback_to_graph
+        return self.parts.stacks.get("graph") if to_graph else None
 
     def _exchange(self, body: msgspec.Struct, settings: Settings) -> Exchange:
         return Exchange(
@@ -239,14 +247,26 @@ class Router:
         return Job(ticket.exchange, ticket.serving, other, settings.shadow.seconds, done)
 
     async def _conclude(self, ticket: Ticket) -> None:
+        try:
+            await ticket.serving.finish()
+        finally:
+            _tell(ticket)
+            self._count(ticket)
+            if self._record(ticket):
+                self._mirror(ticket)
+
+    def _record(self, ticket: Ticket) -> bool:
+        """Write the served runs down; where that fails the exchange is settled as our own fault."""
         serving = ticket.serving
         try:
-            await serving.finish()
-        finally:
-            self._count(ticket)
             if serving.drives:
                 ticket.runs = serving_records(self._header(ticket), serving, self.parts.price)
-            self._mirror(ticket)
+        except Exception:
+            log.exception("the records of %s failed", ticket.exchange)
+            if ticket.job is not None:
+                self._shadows.fail(ticket.job)
+                return False
+        return True
 
     def _mirror(self, ticket: Ticket) -> None:
         """Settle the ledger, now or when the shadow has run; the capture follows."""
@@ -256,6 +276,8 @@ class Router:
             self._write(ticket)
         elif serving.left:
             self._shadows.cancel(job, "client_left")
+        elif not serving.drives:
+            self._shadows.cancel(job, "not_served")
         elif serving.drive.ending is _STOPPING:
             self._shadows.cancel(job, "stopping")
         elif len(serving.drives) > 1:
@@ -264,15 +286,23 @@ class Router:
             self._shadows.offer(job)
 
     def _shadowed(self, ticket: Ticket, drive: Drive | None) -> None:
-        if drive is not None:
-            header = self._header(ticket)
-            ticket.runs.append(shadow_record(header, ticket.serving, drive, self.parts.price))
-        self._write(ticket)
+        try:
+            if drive is not None:
+                header = self._header(ticket)
+                record = shadow_record(header, ticket.serving, drive, self.parts.price)
+                ticket.runs.append(record)
+        finally:
+            self._write(ticket)
 
     def _write(self, ticket: Ticket) -> None:
-        if ticket.runs:
-            self.parts.captures.put(ticket.runs)
-        ticket.serving.exchange.tape.free()
+        try:
+            if ticket.runs:
+                self.parts.captures.put(ticket.runs)
+        except Exception:
+            # Records serve the migration; they must not cost the books their balance.
+            log.exception("the records of %s are lost", ticket.exchange)
+        finally:
+            ticket.serving.exchange.tape.free()
 
     def _count(self, ticket: Ticket) -> None:
         serving = ticket.serving
@@ -291,3 +321,18 @@ class Router:
             began=ticket.began,
             fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
         )
+
+
+def _tell(ticket: Ticket) -> None:
+    """Log what the world outside failed a flow with; a stack's own failures are logged by it."""
+    drive = ticket.serving.drives[-1] if ticket.serving.drives else None
+    if drive is None or drive.ending is None or drive.ending.blame != "world":
+        return
+    fault, error = drive.run.fault, drive.ending.error
+    log.warning(
+        "%s exchange %s failed: %s %s",
+        ticket.spec.name,
+        ticket.exchange,
+        error.code if error else drive.ending.outcome,
+        dict(fault.data) if fault else "",
+    )

@@ -14,7 +14,7 @@ from contract.records import VERSION, ModelUse, RequestRecord, RunRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from contract.records import EntryRecord
+    from contract.records import EntryRecord, How
     from effects.tape import Entry, Tape
     from router.driving import Drive
     from router.serving import Serving
@@ -78,8 +78,8 @@ def _record(header: Header, serving: Serving, drive: Drive, price: Price) -> Run
         tape=_tape(serving.exchange.tape) if first else None,
         plays=tuple(play.record() for play in drive.run.plays),
         nodes=drive.run.trace.spent,
-        models=tuple(use for use, _ in models),
-        cost=_cost(models, price) if first else None,
+        models=tuple(use for use, _, _ in models),
+        cost=_cost(models, price),
         lost_us=serving.lost_us if drive.role != "shadow" else 0,
         sent=drive.sent,
     )
@@ -97,10 +97,10 @@ def _tape(tape: Tape) -> tuple[EntryRecord, ...] | None:
     return None if tape.overflowed else tape.record()
 
 
-def _models(drive: Drive) -> list[tuple[ModelUse, str]]:
-    """Give the account of each model call of a run, with the id it was asked by."""
+def _models(drive: Drive) -> list[tuple[ModelUse, str, How]]:
+    """Give the account of each model call of a run, the id it was asked by, and who paid."""
     return [
-        (_use(play.entry), _asked.decode(play.args).model_id)
+        (_use(play.entry), _asked.decode(play.args).model_id, play.how)
         for play in drive.run.plays
         if play.operation is ops.MODEL_STREAM and play.entry is not None
     ]
@@ -117,7 +117,12 @@ def _use(entry: Entry) -> ModelUse:
     return ModelUse(model, finish, usage)
 
 
-def _cost(models: list[tuple[ModelUse, str]], price: Price) -> float | None:
-    costs = [price(asked, use.usage) for use, asked in models if use.usage is not None]
+def _cost(models: list[tuple[ModelUse, str, How]], price: Price) -> float | None:
+    """Sum what the run's own calls cost: what comes from the tape was paid by another."""
+    costs = [
+        price(asked, use.usage)
+        for use, asked, how in models
+        if how == "live" and use.usage is not None
+    ]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None

@@ -20,7 +20,7 @@ from effects.run import Run
 from router.driving import Drive, Ending, Frame, Order
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from contract.flow import Event, FlowSpec, Request
     from contract.records import Role
@@ -58,11 +58,14 @@ class Unserved(CutoverError):
 
 
 class Serving:
-    """One exchange on its way to the client."""
+    """One exchange on its way to the client; `replacing` is called when another stack steps in."""
 
-    def __init__(self, plan: Plan, exchange: Exchange) -> None:
+    def __init__(
+        self, plan: Plan, exchange: Exchange, replacing: Callable[[], None] = lambda: None
+    ) -> None:
         self.plan = plan
         self.exchange = exchange
+        self.replacing = replacing
         self.drives: list[Drive] = []
         self.reason = ""
         self.lost_us = 0
@@ -178,6 +181,7 @@ class Serving:
             return False
         self.reason = ending.error.code if ending.error else ending.outcome
         self._failed_at = failed.run.touched
+        self.replacing()
         log.warning("%s takes over from %s: %s", stand_in.name, failed.stack, self.reason)
         self._start(stand_in, "fallback")
         return True

@@ -38,6 +38,11 @@ class Job:
     done: Callable[[Drive | None], None]
     drive: Drive | None = None
 
+    def evict(self) -> None:
+        """Stop the run, if there is one, without waiting for it."""
+        if self.drive is not None:
+            self.drive.dismiss(_EVICTED)
+
 
 class Shadows:
     """Runs shadows one by one; settles each in the ledger exactly once."""
@@ -78,9 +83,11 @@ class Shadows:
 
     def cancel(self, job: Job, reason: str) -> None:
         """Give an exchange's shadow up, running or not."""
-        if job.drive is not None:
-            job.drive.dismiss(_EVICTED)
         self._settle(job, "cancelled", reason)
+
+    def fail(self, job: Job) -> None:
+        """Give it up because of a fault of our own."""
+        self._settle(job, "failed", "harness")
 
     async def aclose(self, seconds: float) -> None:
         """Finish what waits, for so long; the rest is dropped."""
@@ -108,16 +115,11 @@ class Shadows:
             try:
                 await self._run(job)
             except asyncio.CancelledError:
-                self._drop(job)
+                self._settle(job, "dropped", "stopping")
                 raise
             except Exception:
                 log.exception("shadow of %s failed", job.exchange)
-                self._settle(job, "failed", "harness")
-
-    def _drop(self, job: Job) -> None:
-        if job.drive is not None:
-            job.drive.dismiss(_EVICTED)
-        self._settle(job, "dropped", "stopping")
+                self.fail(job)
 
     async def _run(self, job: Job) -> None:
         if job.drive is None:
@@ -139,11 +141,18 @@ class Shadows:
         job.drive.start()
 
     def _settle(self, job: Job, state: State, reason: str) -> None:
+        """Close the books of one exchange; a run that is not compared is sent home."""
         if self._tailing is job:
             self._tailing = None
-        self._ledger.settle(job.exchange, state, reason)
         compared = state == "compared"
-        job.done(job.drive if compared else None)
+        if not compared:
+            job.evict()
+        try:
+            job.done(job.drive if compared else None)
+        except Exception:
+            log.exception("the records of %s failed", job.exchange)
+            state, reason = "failed", "harness"
+        self._ledger.settle(job.exchange, state, reason)
 
 
 def _equal(job: Job) -> bool:
