@@ -132,13 +132,16 @@ def _cells(report: LoadReport, name: str, stack: StackSummary, number: int) -> l
 
 
 LegacyHeaders = Annotated[
-    list[str], Option(help="'name: value' that asks for legacy.", default_factory=list)
+    list[str],
+    Option(help="'name: value' that asks for legacy.", default_factory=list, show_default=False),
 ]
 GraphHeaders = Annotated[
-    list[str], Option(help="'name: value' that asks for graph.", default_factory=list)
+    list[str],
+    Option(help="'name: value' that asks for graph.", default_factory=list, show_default=False),
 ]
 Objectives = Annotated[
-    list[str], Option(help="NAME=SECONDS a good request meets.", default_factory=list)
+    list[str],
+    Option(help="NAME=SECONDS a good request meets.", default_factory=list, show_default=False),
 ]
 Folder = Annotated[Path, Option("--output", "-o", help="Folder for the report.")]
 
