@@ -174,7 +174,7 @@ class Run:
 
     async def _miss(self, play: Play, arguments: msgspec.Struct) -> Entry:
         policy = self._policy
-        if policy == "live" or (policy == "resume" and self._answered):
+        if policy == "live" or (policy == "resume" and self.answered):
             return self._give(play, "live", await self._live(play, arguments))
         near = self._nearest(play)
         if policy == "nearest" and near is not None:
@@ -197,7 +197,8 @@ class Run:
             self.waiting -= 1
 
     @property
-    def _answered(self) -> bool:
+    def answered(self) -> bool:
+        """Whether the run has passed the answer it was resumed with: frames before it are old."""
         return self._answer is None or self._answer.seq in self._played
 
     def _nearest(self, play: Play) -> Entry | None:

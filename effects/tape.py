@@ -216,12 +216,18 @@ class Tape:
         return tuple(entry.record() for entry in self.entries)
 
     @classmethod
-    def load(cls, records: Iterable[EntryRecord]) -> Tape:
+    def load(
+        cls,
+        records: Iterable[EntryRecord],
+        *,
+        limit: int = sys.maxsize,
+        budget: Budget | None = None,
+    ) -> Tape:
         """Read a tape that was written down; nothing records on it until a run does.
 
         Raises `msgspec.ValidationError` on operations and items that are not ours.
         """
-        tape = cls(limit=sys.maxsize)
+        tape = cls(limit=limit, budget=budget)
         tape.recording = False
         for record in records:
             operation = known(record)

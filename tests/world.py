@@ -85,8 +85,11 @@ class World:
         self._parts = parts
         self.effects = self.live()
 
-    def live(self) -> Effects:
-        """Bundle the ports for one more exchange: same stores, an owner of locks of its own."""
+    def live(self, **parts: object) -> Effects:
+        """Bundle the ports for one more exchange: same stores, an owner of locks of its own.
+
+        `parts` replace ports for this exchange alone.
+        """
         ports: dict[str, object] = {
             "model": self.model,
             "tools": self.tools,
@@ -97,12 +100,18 @@ class World:
             "ids": self.ids,
             "human": self.human,
             **self._parts,
+            **parts,
         }
         counted = {name: Counted(name, port, self.made) for name, port in ports.items()}
         return Effects(**cast("dict[str, Any]", counted), trace=NodeTimes())
 
     def exchange(
-        self, tape: Tape | None = None, *, live: Effects | None = None, write: float = 30.0
+        self,
+        tape: Tape | None = None,
+        *,
+        live: Effects | None = None,
+        write: float = 30.0,
+        after: int = 0,
     ) -> Exchange:
         """Open an exchange on the running loop's clock; `write` is its writes' deadline."""
         return Exchange(
@@ -110,6 +119,7 @@ class World:
             tape,
             deadlines=Deadlines(write),
             monotonic=asyncio.get_running_loop().time,
+            after=after,
         )
 
     def run(

@@ -1,0 +1,208 @@
+"""Pausing and resuming: a human's live port over a store of pauses, and the tape that goes on.
+
+A paused exchange is a tape that ends in a question. What is stored is the request and that tape;
+to resume is to add the answer to the tape and to run the flow again on it, on either stack.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract import operations as ops
+from contract.errors import EffectFailed, Paused
+from contract.faults import Fault
+from contract.human import Answer, AwaitAnswer, OpenQuestion, Question
+from contract.records import EntryRecord, RequestRecord
+from effects.human.pause import Pause
+from effects.keys import canonical
+from effects.tape import Tape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from effects.human.pause import PauseStore
+    from effects.tape import Budget, Entry
+
+_LEASE = 60.0
+"""Seconds for which an answer that came at once is claimed; it is finished right after."""
+
+
+class Suspended(msgspec.Struct, frozen=True):
+    """What a pause stores as its tape: the request, and every entry so far.
+
+    The last entry is the unanswered `human.answer`, open, once the flow has come to wait for it.
+    """
+
+    request: RequestRecord
+    entries: tuple[EntryRecord, ...]
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Suspended)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks: what a pause says of its exchange. `seconds` is how long it waits for an answer."""
+
+    exchange: str
+    flow: str
+    stack: str
+    request: RequestRecord
+    seconds: float = 86_400.0
+
+
+class SuspendingHuman:
+    """The human port of one exchange: its question waits in a store, together with its tape.
+
+    `wall` gives seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        store: PauseStore,
+        tape: Tape,
+        asking: Asking,
+        *,
+        wall: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._store = store
+        self._tape = tape
+        self._asking = asking
+        self._wall = wall
+        self._new_id = new_id
+        self._open = ""
+        self._waiting: tuple[str, EntryRecord] | None = None
+
+    async def open(self, site: str, question: OpenQuestion) -> str:
+        """Store question and tape; returns the id. Fault `second_question` while one is open."""
+        if self._open:
+            raise EffectFailed(Fault("second_question"))
+        if self._tape.overflowed:
+            raise EffectFailed(Fault("human_unavailable", data={"reason": "size"}))
+        self._open = hitl_id = self._new_id()
+        try:
+            stored = await self._store.open(self._pause(hitl_id, site, question))
+        except BaseException:
+            self._open = ""
+            raise
+        if not stored:
+            self._open = ""
+            raise EffectFailed(Fault("store_failed", data={"reason": "id"}))
+        return hitl_id
+
+    async def answer(self, site: str, hitl_id: str) -> Answer:
+        """Read the answer; while there is none, store the tape as it is now and raise `Paused`."""
+        pause = await self._store.get(hitl_id)
+        if pause is not None and pause.answer is not None and await self._take(hitl_id):
+            self._open = ""
+            return pause.answer
+        self._waiting = hitl_id, _unanswered(site, hitl_id, self._tape.last_stamp)
+        await self.keep_tape()
+        raise Paused(hitl_id)
+
+    async def keep_tape(self) -> None:
+        """Store the tape as it is now.
+
+        Once more after the exchange has ended: a write that was under way when the flow paused
+        has its result on the tape only then.
+        """
+        if self._waiting is not None and not self._tape.overflowed:
+            hitl_id, unanswered = self._waiting
+            entries = (*self._tape.record(), unanswered)
+            await self._store.keep_tape(hitl_id, self._encoded(entries))
+
+    async def _take(self, hitl_id: str) -> bool:
+        """Make sure that nobody else continues with an answer that came while the flow runs."""
+        owner = self._asking.exchange
+        if await self._store.claim(hitl_id, owner, _LEASE) != "claimed":
+            return False
+        return await self._store.finish(hitl_id, owner)
+
+    def _pause(self, hitl_id: str, site: str, question: OpenQuestion) -> Pause:
+        asking, now = self._asking, self._wall()
+        args = canonical(question)
+        return Pause(
+            hitl_id=hitl_id,
+            exchange=asking.exchange,
+            flow=asking.flow,
+            stack=asking.stack,
+            created_at=now,
+            expires_at=now + asking.seconds,
+            session_id=question.session_id,
+            question=question,
+            tape=self._encoded(_asked(self._tape, site, args, Question(hitl_id))),
+            answer_site=site,
+            answer_key=canonical(AwaitAnswer(hitl_id)).decode(),
+        )
+
+    def _encoded(self, entries: tuple[EntryRecord, ...]) -> bytes:
+        return _encoder.encode(Suspended(self._asking.request, entries))
+
+
+def request_of(pause: Pause) -> RequestRecord:
+    """Give what the paused flow was asked; raises `msgspec.DecodeError` on a foreign tape."""
+    return _decoder.decode(pause.tape).request
+
+
+def resume(
+    pause: Pause, answer: Answer, *, limit: int = 4 << 20, budget: Budget | None = None
+) -> tuple[Tape, Entry]:
+    """Give a pause's tape with the answer on it, and the answer's entry.
+
+    The exchange goes on after the tape's last stamp; its run gets the policy `resume` and the
+    entry. Raises `msgspec.DecodeError` on a tape that is not ours.
+    """
+    entries, site = _decoder.decode(pause.tape).entries, pause.answer_site
+    if entries and _waits(entries[-1]):
+        entries, site = entries[:-1], entries[-1].site
+    tape = Tape.load(entries, limit=limit, budget=budget)
+    tape.recording = True
+    stamp = tape.last_stamp
+    entry = tape.add(ops.HUMAN_ANSWER, site, canonical(AwaitAnswer(pause.hitl_id)), stamp)
+    entry.append(answer)
+    entry.close("complete", stamp)
+    return tape, entry
+
+
+def _asked(tape: Tape, site: str, args: bytes, question: Question) -> tuple[EntryRecord, ...]:
+    """Write a tape down as it will be when the question under way has been asked."""
+    under_way = next(
+        entry.seq
+        for entry in tape.at_site(ops.HUMAN_OPEN, site)
+        if entry.args == args and entry.end == "open"
+    )
+    return tuple(
+        msgspec.structs.replace(
+            record, end="complete", ended=record.at, items=(msgspec.Raw(_encoder.encode(question)),)
+        )
+        if record.seq == under_way
+        else record
+        for record in tape.record()
+    )
+
+
+def _unanswered(site: str, hitl_id: str, at: int) -> EntryRecord:
+    return EntryRecord(
+        seq=-1,
+        port=ops.HUMAN_ANSWER.port,
+        op=ops.HUMAN_ANSWER.name,
+        site=site,
+        at=at,
+        end="open",
+        args=msgspec.Raw(canonical(AwaitAnswer(hitl_id))),
+    )
+
+
+def _waits(record: EntryRecord) -> bool:
+    return (record.port, record.op, record.end) == (
+        ops.HUMAN_ANSWER.port,
+        ops.HUMAN_ANSWER.name,
+        "open",
+    )

@@ -1,0 +1,307 @@
+"""Pausing and resuming: an exchange waits for a human, and goes on without doing a thing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from contract.errors import EffectFailed, Paused, TapeMiss
+from contract.human import Answer, AwaitAnswer
+from contract.tools import ToolCall
+from effects.human import MemoryPauses, SqlitePauses
+from effects.keys import canonical
+from effects.run import Run
+from effects.suspending import request_of, resume
+from effects.tape import Tape
+from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
+from tests.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from effects.human import PauseStore
+
+pytestmark = pytest.mark.virtual
+
+YES = Answer("approve", by="ann")
+NO = Answer("reject", by="bob")
+STACK_NAMES = list(STACKS)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A shell over a store in memory."""
+    desk = Desk(MemoryPauses())
+    desk.store = MemoryPauses(desk.wall)
+    return desk
+
+
+@pytest.mark.parametrize("first", STACK_NAMES)
+@pytest.mark.parametrize("second", STACK_NAMES)
+async def test_a_paused_exchange_goes_on_on_either_stack(
+    desk: Desk, first: str, second: str
+) -> None:
+    """Two questions, three parts, stacks changing in between: nothing is asked or done twice."""
+    one = await desk.begin(first)
+    assert one.events == [Said("0@500000"), Said("start@1000000"), Asked("hitl-1")]
+    assert one.paused == "hitl-1"
+    await desk.store.respond("hitl-1", YES)
+    two = await desk.go_on(second, "hitl-1")
+    assert [type(event) for event in two.events] == [Said, Said, Asked]
+    assert two.paused == "hitl-2"
+    await desk.store.respond("hitl-2", NO)
+    three = await desk.go_on(first, "hitl-2")
+    assert (three.events, three.paused) == ([Said("reject by id-1")], None)
+    assert desk.world.count("model.stream") == 2
+    assert desk.tools.called == ["book", "book"]
+    assert desk.world.count("human.open") == 2
+
+
+async def test_the_second_resume_replays_the_first_answer(desk: Desk) -> None:
+    """The tape of the second pause holds the first answer; only the last one is new."""
+    await desk.begin("looping")
+    await desk.store.respond("hitl-1", YES)
+    await desk.go_on("looping", "hitl-1")
+    await desk.store.respond("hitl-2", NO)
+    part = await desk.go_on("recursive", "hitl-2")
+    answers = [
+        play for play in part.run.plays if play.operation.label == "human.answer" and play.entry
+    ]
+    assert [play.entry and play.entry.items[0] for play in answers] == [YES, NO]
+    assert {play.how for play in part.run.plays[:-1]} == {"exact"}
+    assert part.run.plays[-1].how == "live"
+
+
+async def test_the_question_and_its_tape_are_stored_before_anybody_sees_it(desk: Desk) -> None:
+    """Whoever answers as soon as the frame arrives finds the pause, and it can be resumed."""
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    await effects.ids.new("reply")
+    hitl_id = await effects.human.open("ask", question(0))
+    pause = await desk.store.get(hitl_id)
+    assert pause is not None
+    assert (pause.exchange, pause.flow, pause.session_id) == ("e-1", "book", "s-1")
+    assert (pause.question, pause.state) == (question(0), "open")
+    assert (pause.answer_site, pause.answer_key) == ("ask", '{"hitl_id":"hitl-1"}')
+    assert request_of(pause) == REQUEST
+    stored, answer = resume(pause, YES)
+    assert [(entry.operation.label, entry.end) for entry in stored.entries] == [
+        ("ids.new", "complete"),
+        ("human.open", "complete"),
+        ("human.answer", "complete"),
+    ]
+    assert answer.args == canonical(AwaitAnswer(hitl_id))
+    await exchange.close()
+
+
+async def test_the_answer_is_looked_for_at_the_site_where_the_flow_waits(desk: Desk) -> None:
+    """A flow may read the answer elsewhere than it asks; the stored tape says where."""
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    hitl_id = await effects.human.open("ask", question(0))
+    with pytest.raises(Paused):
+        await effects.human.answer("elsewhere", hitl_id)
+    await exchange.close()
+    pause = await desk.store.get(hitl_id)
+    assert pause is not None
+    resumed, answer = resume(pause, YES)
+    exchange = desk.world.exchange(resumed, after=resumed.last_stamp)
+    effects = Run(exchange, "run", "resume", answer=answer).effects()
+    assert await effects.human.open("ask", question(0)) == hitl_id
+    assert await effects.human.answer("elsewhere", hitl_id) == YES
+    await exchange.close()
+
+
+async def test_a_second_question_is_refused_while_one_is_open(desk: Desk) -> None:
+    """Of several calls in a round the first question pauses; the second is a tool error."""
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    first, second = await asyncio.gather(
+        effects.human.open("ask", question(0)),
+        effects.human.open("ask", question(1)),
+        return_exceptions=True,
+    )
+    assert first == "hitl-1"
+    assert isinstance(second, EffectFailed)
+    assert second.fault.code == "second_question"
+    with pytest.raises(Paused):
+        await effects.human.answer("ask", "hitl-1")
+    await exchange.close()
+    assert len(await desk.store.pending()) == 1
+
+
+async def test_an_answer_that_comes_while_the_flow_runs_is_taken_at_once(desk: Desk) -> None:
+    """No pause then; and nobody can continue with the same answer a second time."""
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    hitl_id = await effects.human.open("ask", question(0))
+    await desk.store.respond(hitl_id, YES)
+    assert await effects.human.answer("ask", hitl_id) == YES
+    assert await desk.store.claim(hitl_id, "late", 60.0) == "finished"
+    assert await effects.human.open("ask", question(1)) == "hitl-2"
+    await exchange.close()
+
+
+async def test_an_answer_somebody_else_continues_with_pauses(desk: Desk) -> None:
+    """Of a flow that still runs and a client that continues, one goes on."""
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    hitl_id = await effects.human.open("ask", question(0))
+    await desk.store.respond(hitl_id, YES)
+    assert await desk.store.claim(hitl_id, "somebody", 60.0) == "claimed"
+    with pytest.raises(Paused):
+        await effects.human.answer("ask", hitl_id)
+    await exchange.close()
+
+
+async def test_another_prompt_after_a_deploy_does_not_ask_the_model_again(desk: Desk) -> None:
+    """A miss before the answer is a mismatch, whatever is nearest; nothing is performed."""
+    await desk.begin("looping")
+    pause = await desk.store.get("hitl-1")
+    assert pause is not None
+    tape, answer = resume(pause, YES)
+    world = World()
+    exchange = world.exchange(tape, after=tape.last_stamp)
+    run = Run(exchange, "run", "resume", answer=answer)
+    stream = run.effects().model.stream("reply", prompt("0 changed"))
+    with pytest.raises(TapeMiss) as miss:
+        await anext(stream)
+    assert miss.value.code == "resume_mismatch"
+    assert miss.value.nearest is not None
+    assert "0 start" in miss.value.nearest
+    assert not run.answered
+    assert world.made == []
+    await exchange.close()
+
+
+async def test_the_time_of_an_exchange_goes_on_after_its_pause(desk: Desk) -> None:
+    """A day between question and answer is none on the tape, and no stamp lies before it."""
+    one = await desk.begin("looping")
+    ended = one.exchange.tape.last_stamp
+    await asyncio.sleep(80_000.0)
+    await desk.store.respond("hitl-1", YES)
+    two = await desk.go_on("recursive", "hitl-1")
+    stamps = [entry.at for entry in two.exchange.tape.entries]
+    assert stamps == sorted(stamps)
+    question_at = two.exchange.tape.entries[-1].at
+    assert 1_000_000 <= question_at - ended <= 1_000_002  # two words, half a second each
+
+
+async def test_a_write_under_way_at_the_pause_is_kept_once_it_has_ended(desk: Desk) -> None:
+    """The shell stores the tape again when the exchange has ended."""
+    tape = Tape()
+    human = desk.human(tape)
+    exchange = desk.world.exchange(tape, live=desk.world.live(human=human))
+    effects = Run(exchange, "run").effects()
+    call = ToolCall("call_0_0", "book", "{}")
+    hitl_id = await effects.human.open("ask", question(0))
+    booking = asyncio.create_task(effects.tools.run("tool", call))
+    with pytest.raises(Paused):
+        await effects.human.answer("ask", hitl_id)
+    await exchange.close()
+    await human.keep_tape()
+    pause = await desk.store.get(hitl_id)
+    assert pause is not None
+    resumed, answer = resume(pause, YES)
+    exchange = desk.world.exchange(resumed, after=resumed.last_stamp)
+    effects = Run(exchange, "run", "resume", answer=answer).effects()
+    assert await effects.tools.run("tool", call) == await booking
+    assert desk.tools.called == ["book"]
+    await exchange.close()
+
+
+async def test_of_two_who_continue_one_wins(desk: Desk) -> None:
+    """Claiming is compare-and-set; a lease that ends, or is given back, lets another try."""
+    await desk.begin("looping")
+    assert await desk.store.claim("hitl-1", "a", 30.0) == "unanswered"
+    await desk.store.respond("hitl-1", YES)
+    replies = [await desk.store.claim("hitl-1", owner, 30.0) for owner in ("a", "b")]
+    assert replies == ["claimed", "taken"]
+    assert await desk.store.give_back("hitl-1", "a")
+    assert await desk.store.claim("hitl-1", "b", 30.0) == "claimed"
+    desk.world.clock.advance(31.0)
+    assert await desk.store.claim("hitl-1", "c", 30.0) == "claimed"
+    part = await desk.go_on("recursive", "hitl-1")
+    assert part.paused == "hitl-2"
+    assert await desk.store.finish("hitl-1", "c")
+    assert await desk.store.claim("hitl-1", "d", 30.0) == "finished"
+
+
+async def test_a_new_turn_expires_the_open_pause(desk: Desk) -> None:
+    """The question is over: no answer is taken, nothing can be continued."""
+    await desk.begin("looping")
+    assert await desk.store.expire_session("s-1") == 1
+    assert await desk.store.respond("hitl-1", YES) == "expired"
+    assert await desk.store.claim("hitl-1", "a", 30.0) == "expired"
+
+
+async def test_a_tape_over_its_bound_cannot_be_paused(desk: Desk) -> None:
+    """Its items are gone: better no question than one nobody can go on from."""
+    tape = Tape(limit=10)
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    with pytest.raises(EffectFailed) as failure:
+        await effects.human.open("ask", question(0))
+    assert failure.value.fault.code == "human_unavailable"
+    await exchange.close()
+    assert await desk.store.pending() == ()
+
+
+async def test_an_id_that_is_taken_is_an_error_of_the_store(desk: Desk) -> None:
+    """Two exchanges never share a pause; the question may be tried again."""
+    await desk.begin("looping")
+    desk.questions = 0
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    with pytest.raises(EffectFailed) as failure:
+        await effects.human.open("ask", question(0))
+    assert failure.value.fault.code == "store_failed"
+    assert await effects.human.open("ask", question(1)) == "hitl-2"
+    await exchange.close()
+
+
+async def test_a_foreign_tape_is_refused(desk: Desk) -> None:
+    """What another version stored is not guessed at."""
+    await desk.begin("looping")
+    pause = await desk.store.get("hitl-1")
+    assert pause is not None
+    for foreign in (b"", b"[]", b'{"v":2}'):
+        with pytest.raises(msgspec.DecodeError):
+            resume(msgspec.structs.replace(pause, tape=foreign), YES)
+
+
+@asynccontextmanager
+async def opened(path: Path, desk: Desk) -> AsyncIterator[PauseStore]:
+    """Open the file of pauses for a while."""
+    async with SqlitePauses.open_file(path, desk.wall) as store:
+        desk.store = store
+        yield store
+
+
+async def test_a_pause_survives_a_restart(desk: Desk, tmp_path: Path) -> None:
+    """Each part runs over a store opened anew: question, answer and tape are in the file."""
+    async with opened(tmp_path / "pauses.db", desk):
+        assert (await desk.begin("recursive")).paused == "hitl-1"
+    async with opened(tmp_path / "pauses.db", desk) as store:
+        assert await store.respond("hitl-1", YES) == "accepted"
+        assert await store.respond("hitl-1", YES) == "same"
+        assert await store.respond("hitl-1", NO) == "conflict"
+    async with opened(tmp_path / "pauses.db", desk) as store:
+        assert (await desk.go_on("looping", "hitl-1")).paused == "hitl-2"
+        await store.respond("hitl-2", NO)
+    async with opened(tmp_path / "pauses.db", desk):
+        last = await desk.go_on("recursive", "hitl-2")
+    assert last.events == [Said("reject by id-1")]
+    assert desk.world.count("model.stream") == 2
+    assert desk.tools.called == ["book", "book"]
