@@ -1,4 +1,4 @@
-"""Flow `chat` as a graph: prepare → model ⇄ tools → finish."""
+"""Flow `chat` as a graph: prepare → model ⇄ tools, each of which may end it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from contract.chat import (
     Accept,
@@ -78,19 +79,23 @@ class ChatContext:
 
 
 Chat = Runtime[ChatContext]
+# Commands, not conditional edges: for an edge the engine puts the whole state together once more.
+ToModel = Command[Literal["model", "__end__"]]
+ToTools = Command[Literal["tools", "__end__"]]
 
 
 def _prepare(render: Render) -> Any:  # noqa: ANN401 - the engine's own node type
-    async def prepare(_: ChatState, runtime: Chat) -> ChatState:
+    async def prepare(_: ChatState, runtime: Chat) -> ToModel:
         context = runtime.context
         with context.effects.trace.node("prepare"):
             turn = await admit(context.request, context.model, context.effects)
             await context.sink.send(Accept())
             await context.sink.send(StartReply())
             try:
-                return await _lay_out(context, turn, render)
+                update = await _lay_out(context, turn, render)
             except EffectFailed as failure:
-                return {"fault": failure.fault.code}
+                return await _ended({}, {"fault": failure.fault.code}, context)
+            return Command(update=update, goto="model")
 
     return prepare
 
@@ -168,7 +173,7 @@ class _Round:
         return ""
 
 
-async def _model(state: ChatState, runtime: Chat) -> ChatState:
+async def _model(state: ChatState, runtime: Chat) -> ToTools:
     """Ask the model once."""
     context = runtime.context
     call = _call(state, context.model)
@@ -183,22 +188,20 @@ async def _model(state: ChatState, runtime: Chat) -> ChatState:
         "calls": [],
     }
     if fault:
-        return {**update, "fault": fault}
+        return await _ended(state, {**update, "fault": fault}, context)
     if call.tool_choice != "auto" or answer.finish in EARLY_ENDINGS:
-        return update
+        return await _ended(state, update, context)
     calls = answer.assembly.calls(state["rounds"], state["taken"])
     if not calls:
-        return update
+        return await _ended(state, update, context)
     said = tool_round(answer.draft.content[len(before.content) :], calls)
-    return {
-        **update,
-        "calls": msgspec.to_builtins(calls),
-        "taken": [*state["taken"], *(call.id for call in calls)],
-        "messages": [*state["messages"], msgspec.to_builtins(said)],
-    }
+    update["calls"] = msgspec.to_builtins(calls)
+    update["taken"] = [*state["taken"], *(call.id for call in calls)]
+    update["messages"] = [*state["messages"], msgspec.to_builtins(said)]
+    return Command(update=update, goto="tools")
 
 
-async def _tools(state: ChatState, runtime: Chat) -> ChatState:
+async def _tools(state: ChatState, runtime: Chat) -> ToModel:
     """Run the round's calls side by side; show and remember them in index order."""
     context = runtime.context
     calls = msgspec.convert(state["calls"], tuple[ToolCall, ...])
@@ -206,7 +209,7 @@ async def _tools(state: ChatState, runtime: Chat) -> ChatState:
         return await _use(state, context, calls)
 
 
-async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ...]) -> ChatState:
+async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ...]) -> ToModel:
     options, at, draft = context.request.options, state["at"], _draft(state)
     messages, fault = list(state["messages"]), ""
     for call in calls:
@@ -223,13 +226,15 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
         fault = failure.fault.code
     finally:
         await _settle(tasks)
-    return {
+    update: ChatState = {
         "messages": messages,
         "rounds": state["rounds"] + 1,
         "at": at,
         "draft": msgspec.to_builtins(draft),
-        **({"fault": fault} if fault else {}),
     }
+    if fault:
+        return await _ended(state, {**update, "fault": fault}, context)
+    return Command(update=update, goto="model")
 
 
 async def _run_tool(context: ChatContext, call: ToolCall) -> ToolResult:
@@ -246,9 +251,12 @@ async def _settle(tasks: list[asyncio.Task[ToolResult]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _finish(state: ChatState, runtime: Chat) -> ChatState:
-    """Send what is left, store the reply, and end the stream."""
-    context = runtime.context
+async def _ended(before: ChatState, update: ChatState, context: ChatContext) -> Command[Any]:
+    """Send what is left, store the reply, and end the stream.
+
+    No node of its own: a superstep of the engine costs more than all that is done here.
+    """
+    state: ChatState = {**before, **update}
     options, draft = context.request.options, _draft(state)
     fault, at = state.get("fault", ""), state.get("at", 0)
     if not fault:
@@ -260,7 +268,7 @@ async def _finish(state: ChatState, runtime: Chat) -> ChatState:
     ending: ChatEvent = failed(options, fault) if fault else Success(draft.content)
     await context.sink.send(ending)
     await context.sink.send(End())
-    return {"draft": msgspec.to_builtins(draft)}
+    return Command(update={**update, "draft": msgspec.to_builtins(draft)}, goto=END)
 
 
 async def _keep(context: ChatContext, turn: Turn, content: str) -> str:
@@ -275,14 +283,6 @@ async def _keep(context: ChatContext, turn: Turn, content: str) -> str:
     return ""
 
 
-def _after_prepare(state: ChatState) -> Literal["model", "finish"]:
-    return "finish" if "fault" in state else "model"
-
-
-def _after_model(state: ChatState) -> Literal["tools", "finish"]:
-    return "tools" if state["calls"] and "fault" not in state else "finish"
-
-
 def build(prompts: Path = FOLDER) -> CompiledStateGraph[Any, ChatContext, Any, Any]:
     """Compile the graph with the prompts of a folder."""
     render = system_prompt("chat_system.md", prompts)
@@ -290,12 +290,7 @@ def build(prompts: Path = FOLDER) -> CompiledStateGraph[Any, ChatContext, Any, A
     graph.add_node("prepare", _prepare(render))
     graph.add_node("model", _model)
     graph.add_node("tools", _tools)
-    graph.add_node("finish", _finish)
     graph.add_edge(START, "prepare")
-    graph.add_conditional_edges("prepare", _after_prepare)
-    graph.add_conditional_edges("model", _after_model)
-    graph.add_conditional_edges("tools", _after_prepare)
-    graph.add_edge("finish", END)
     return graph.compile(name="chat")
 
 
@@ -309,7 +304,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
         def context(sink: Sink) -> ChatContext:
             return ChatContext(request, model, effects, sink)
 
-        # prepare, finish and the last question, and two supersteps a round of tools
+        # prepare and the last question, and two supersteps a round of tools; some to spare
         return run(graph, {}, context, steps=2 * model.max_tool_iterations + 5)
 
     return flow

@@ -57,10 +57,7 @@ async def run(
     `steps` bounds the supersteps. When the reader leaves, the run is cancelled and awaited.
     """
     sink = Sink()
-    task = asyncio.create_task(
-        graph.ainvoke(state, {"recursion_limit": steps}, context=context(sink)),
-        name="graph run",
-    )
+    task = asyncio.create_task(_drain(graph, state, context(sink), steps), name="graph run")
     task.add_done_callback(sink.close)
     try:
         async for event in sink.events():
@@ -68,6 +65,16 @@ async def run(
         await task
     finally:
         await _stop(task)
+
+
+async def _drain(
+    graph: CompiledStateGraph[Any, Any, Any, Any], state: dict[str, Any], context: C, steps: int
+) -> None:
+    # No stream mode: nobody reads the states between the steps, so they are not put together.
+    async for _ in graph.astream(
+        state, {"recursion_limit": steps}, context=context, stream_mode=[]
+    ):
+        pass
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:
