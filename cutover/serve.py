@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from router.dispatch import Router
 
 BACKLOG = 2_048
+# A chat makes some thousand objects, few of which outlive it: 700, the default, is met in each.
+_GENERATIONS = (10_000, 20, 20)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAST_WORDS = 2
 """Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
@@ -33,6 +36,16 @@ class PortTaken(CutoverError):
             f"cannot listen on {host}:{port}: {why.lower()}; "
             "stop what uses it, or set [server] port (0 takes a free one)"
         )
+
+
+def settle() -> None:
+    """Spare the garbage collector what lives as long as the process: code and what was opened.
+
+    Walking that took a fifth of a chat's processor time, in pauses its reader waits through.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GENERATIONS)
 
 
 def listen(host: str, port: int) -> socket.socket:

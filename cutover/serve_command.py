@@ -14,7 +14,7 @@ import uvloop
 from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
-from cutover.serve import address, listen, server
+from cutover.serve import address, listen, server, settle
 from router.watching import Watched
 
 
@@ -48,6 +48,7 @@ async def _serve(config: Path, host: str | None, port: int | None) -> None:
         typer.echo(f"cutover listening on {address(listening)}")
         for name, flow in first.flows.items():
             typer.echo(f"  {SPECS[name].path}  {name}: {flow.stage}")
+        settle()
         await serving.serve(sockets=[listening])
 
 
