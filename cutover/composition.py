@@ -56,8 +56,10 @@ async def opened(
     `settings` gives those in force now; stores, locks and captures are those of the first call.
     """
     first = settings()
+    # What can be wrong with the configuration comes before anything is made on disk.
+    entries = model_entries(first, environ)
+    known = stacks or load_stacks(_places(first))
     async with AsyncExitStack() as stack:
-        entries = model_entries(first, environ)
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
         memory = await open_memory(address(first.stores.memory, environ), stack)
@@ -77,7 +79,7 @@ async def opened(
         router = Router(
             Parts(
                 specs=SPECS,
-                stacks=stacks or load_stacks(_places(first)),
+                stacks=known,
                 live=live,
                 captures=captures,
                 settings=settings,

@@ -52,9 +52,12 @@ class Deployment:
         return self.session.post(f"{self.url}/chat/sse", data=data, **more)
 
     async def ask(self, body: Json, **more: Any) -> Answer:  # noqa: ANN401 - aiohttp's options
-        """Ask the chat flow and read everything."""
+        """Ask the chat flow and read everything; the message is free again afterwards."""
         async with self.post(body, **more) as response:
-            return Answer(response.status, response.headers, await response.read())
+            answer = Answer(response.status, response.headers, await response.read())
+        concluding = f"conclude {response.headers.get('x-cutover-exchange')}"
+        await until(lambda: not tasks(concluding))
+        return answer
 
     async def get(self, path: str) -> Json:
         """Read a page of JSON."""

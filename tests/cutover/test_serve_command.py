@@ -1,0 +1,99 @@
+"""`cutover serve` as it is typed: what it refuses to start on, and what it leaves behind then."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cutover.cli import app
+
+CONFIGURATION = """
+[captures]
+path = "{folder}/made/captures"
+[stores]
+conversations = "sqlite:///{folder}/made/store.sqlite"
+memory = "sqlite:///{folder}/made/store.sqlite"
+pauses = "sqlite:///{folder}/made/store.sqlite"
+{more}
+"""
+
+
+def serve(folder: Path, more: str, *arguments: str) -> tuple[int, str]:
+    """Start the router on a configuration it refuses; returns exit status and what it said."""
+    path = folder / "cutover.toml"
+    path.write_text(CONFIGURATION.format(folder=folder, more=more), "utf-8")
+    result = CliRunner().invoke(app, ["serve", "--config", str(path), *arguments])
+    assert not (folder / "made").exists(), "nothing may be left behind"
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("[flows.chat]\nlanggraph_persent = 3", ("langgraph_persent", "'langgraph_percent'")),
+        ("[flows.chta]", ("flows.chta", "'chat'")),
+        ("[sevrer]", ("sevrer", "'server'")),
+        ("[flows.chat]\nlanggraph_percent = 100.5", ("langgraph_percent = 100.5", "0 to 100")),
+        ("[flows.chat.options]\nwire = 'loose'", ("options.wire = 'loose'", "'strict'")),
+        ("[server]\nport = 'http'", ("server.port = 'http'",)),
+        ("[server", ("not TOML",)),
+    ],
+)
+def test_a_bad_configuration_exits_2_with_file_key_and_hint(
+    tmp_path: Path, more: str, words: tuple[str, ...]
+) -> None:
+    """One sentence: where, what, and what was probably meant; no traceback."""
+    status, said = serve(tmp_path, more)
+    assert status == 2
+    for word in (str(tmp_path / "cutover.toml"), *words):
+        assert word in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_missing_file_exits_2(tmp_path: Path) -> None:
+    """A file that was named must be there."""
+    result = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "absent.toml")])
+    assert result.exit_code == 2
+    assert "absent.toml" in result.output
+    assert "no such file" in result.output
+
+
+@pytest.mark.sockets
+def test_a_port_in_use_exits_2_and_leaves_nothing(tmp_path: Path) -> None:
+    """The message names the address and the way out."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, said = serve(tmp_path, f"[server]\nport = {port}")
+    assert status == 2
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in said
+    assert "[server] port" in said
+
+
+@pytest.mark.sockets
+def test_a_key_that_is_not_set_exits_2(tmp_path: Path) -> None:
+    """The variable is named, so that one knows what to set."""
+    models = '[models."gpt-4.1"]\nprovider = "p"\n'
+    provider = '[providers.p]\nbase_url = "http://127.0.0.1:1/v1"\nkey_env = "CUTOVER_UNSET_KEY"\n'
+    status, said = serve(tmp_path, models + provider, "--port", "0")
+    assert status == 2
+    assert "'CUTOVER_UNSET_KEY'" in said
+
+
+@pytest.mark.sockets
+def test_a_stack_that_is_not_there_exits_2(tmp_path: Path) -> None:
+    """Also before a store or a capture is made."""
+    status, said = serve(tmp_path, '[stacks]\ngraph = "nowhere:FLOWS"', "--port", "0")
+    assert status == 2
+    assert "'nowhere:FLOWS'" in said
+
+
+@pytest.mark.parametrize("command", ["serve", "diff", "load", "demo"])
+def test_every_command_explains_itself(command: str) -> None:
+    """`--help` works and says something."""
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
