@@ -11,8 +11,8 @@ from contract.dialect import Dialect, TextField
 from contract.flow import Event, FlowSpec
 from contract.grammar import Grammar, many, one
 
-Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*$")]
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*$")]
+Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
 Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^[^\x00]*\Z")]
 PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | int | float | None
 
