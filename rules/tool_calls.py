@@ -33,7 +33,11 @@ class ToolCallAssembly:
         seen = set(taken)
         calls: list[ToolCall] = []
         for index, (call_id, name, arguments) in sorted(self._pieces.items()):
-            unique = call_id if call_id and call_id not in seen else f"call_{round_number}_{index}"
+            unique = call_id
+            if not call_id or call_id in seen:
+                unique = f"call_{round_number}_{index}"
+            while unique in seen:  # the model may use our form, too
+                unique += "_"
             seen.add(unique)
             calls.append(ToolCall(unique, name, arguments))
         return tuple(calls)

@@ -1,0 +1,87 @@
+"""What both stacks hold a chat request to."""
+
+from __future__ import annotations
+
+import pytest
+
+from contract.chat import ChatOptions, ChatRequest, ModelSettings
+from contract.conversations import Turn
+from contract.errors import Refused
+from contract.model import ModelInfo
+from rules import chat
+
+OPTIONS = ChatOptions()
+
+
+def asked(settings: ModelSettings | None) -> chat.ChatModel:
+    """Fill a request's settings in."""
+    return chat.settings(ChatRequest(message_id="m", model_config=settings), OPTIONS)
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    """gpt-4.1, 0.7, tools on, ten rounds."""
+    expected = chat.ChatModel(
+        model_id="gpt-4.1",
+        temperature=0.7,
+        max_tokens=None,
+        enable_tools=True,
+        max_tool_iterations=10,
+    )
+    assert asked(None) == asked(ModelSettings()) == expected
+
+
+def test_what_a_request_sets_wins_zero_and_false_included() -> None:
+    """Falsy is not absent."""
+    settings = ModelSettings(
+        model_id="m", temperature=0.0, max_tokens=5, enable_tools=False, max_tool_iterations=0
+    )
+    assert asked(settings) == chat.ChatModel(
+        model_id="m", temperature=0.0, max_tokens=5, enable_tools=False, max_tool_iterations=0
+    )
+
+
+def test_more_tokens_than_the_model_gives_are_refused() -> None:
+    """Up to the limit is fine, and so is saying nothing."""
+    info = ModelInfo("m", "m", max_output_tokens=100)
+    for fine in (None, 1, 100):
+        chat.check_limits(asked(ModelSettings(max_tokens=fine)), info)
+    with pytest.raises(Refused) as refusal:
+        chat.check_limits(asked(ModelSettings(max_tokens=101)), info)
+    assert (refusal.value.status, refusal.value.code) == (422, "max_tokens_too_large")
+
+
+def test_the_lock_is_named_after_the_message() -> None:
+    """The name is shared by a fleet."""
+    assert chat.lock_key("m-1") == "msg_lock:m-1"
+
+
+def test_the_turn_a_request_brings_and_the_reply_it_leaves() -> None:
+    """The reply belongs to the same chat and user and points at what it answers."""
+    body = ChatRequest(message_id="m", chat_id="c", user_id="u", user_name="ann")
+    turn = chat.sent(body, "Hi")
+    assert turn == Turn(
+        message_id="m", role="user", content="Hi", chat_id="c", user_id="u", user_name="ann"
+    )
+    assert chat.reply("r", turn, "Hello") == Turn(
+        message_id="r",
+        role="assistant",
+        content="Hello",
+        chat_id="c",
+        user_id="u",
+        reply_to="m",
+    )
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "code"),
+    [
+        (chat.unknown_model("gpt-9"), 422, "unknown_model"),
+        (chat.message_locked(), 409, "message_locked"),
+        (chat.message_conflict(), 409, "message_conflict"),
+        (chat.unknown_message(), 404, "unknown_message"),
+    ],
+)
+def test_refusals_have_a_status_and_a_stable_code(refusal: Refused, status: int, code: str) -> None:
+    """And a sentence that may be shown."""
+    assert (refusal.status, refusal.code) == (status, code)
+    assert refusal.detail

@@ -1,0 +1,62 @@
+"""Shapes of the messages a model is sent."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from contract.conversations import Turn
+from contract.model import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from contract.tools import ToolCall, ToolErrorCode, ToolResult
+from rules.messages import conversation, said, tool_answer, tool_round
+
+CALL = ToolCall("call_0_0", "dice", "{}")
+
+
+def user(content: str, name: str | None = None) -> Turn:
+    """Build a user's turn."""
+    return Turn(message_id="m", role="user", content=content, user_name=name)
+
+
+def test_a_users_text_carries_the_name_of_who_said_it() -> None:
+    """Without a name it is just the text."""
+    assert said(user("Hi", "小明")) == UserMessage("[小明]: Hi")
+    assert said(user("Hi")) == UserMessage("Hi")
+
+
+def test_a_stored_reply_is_what_the_assistant_said() -> None:
+    """It carries no name, whoever it was for."""
+    turn = Turn(message_id="m", role="assistant", content="Hello", user_name="ann")
+    assert said(turn) == AssistantMessage("Hello")
+
+
+def test_a_conversation_is_system_history_and_current() -> None:
+    """In this order."""
+    reply = Turn(message_id="r", role="assistant", content="b")
+    assert conversation("S", [user("a"), reply], user("c", "ann")) == (
+        SystemMessage("S"),
+        UserMessage("a"),
+        AssistantMessage("b"),
+        UserMessage("[ann]: c"),
+    )
+
+
+def test_an_assistant_that_only_called_tools_said_null() -> None:
+    """Not an empty string: providers tell them apart."""
+    assert tool_round("", (CALL,)) == AssistantMessage(None, (CALL,))
+    assert tool_round("Let me see", (CALL,)).content == "Let me see"
+    encoded = msgspec.json.encode(tool_round("", (CALL,)))
+    assert encoded.startswith(b'{"role":"assistant","content":null,"tool_calls":[')
+
+
+def test_a_tools_answer_goes_to_its_call() -> None:
+    """Also an empty one."""
+    assert tool_answer(CALL, ToolResult("4")) == ToolMessage("call_0_0", "4")
+    assert tool_answer(CALL, ToolResult()) == ToolMessage("call_0_0", "")
+
+
+@pytest.mark.parametrize("code", ["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"])
+def test_a_failing_tool_answers_with_its_code(code: ToolErrorCode) -> None:
+    """And with nothing else, whatever it has written before."""
+    answer = tool_answer(CALL, ToolResult("secret path", error=code))
+    assert answer.content == f"Error: {code}"
