@@ -9,13 +9,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply, Success
+from contract.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply
 from contract.faults import Fault
-from contract.flow import Event
 from contract.model import Chunk, Usage
 from effects.model import Fail, Hang, Step, Wait
 from router.rollout import Stack
 from tests.flows.playing import Case
+from tests.router.answering import (
+    ASSIGNED,
+    CASE,
+    FLOWS,
+    both,
+    house,
+    nothing_twice,
+    other,
+    shouted,
+    undisturbed,
+)
 from tests.router.faulty import (
     Boom,
     Tripwire,
@@ -29,38 +39,10 @@ from tests.router.faulty import (
     short,
 )
 from tests.router.house import STALL, House, Rules
-from tests.router.test_takeover import (
-    ASSIGNED,
-    CASE,
-    FLOWS,
-    house,
-    nothing_twice,
-    undisturbed,
-)
 
 pytestmark = pytest.mark.virtual
 
 FAILED = [b'data: {"step":"FAILED"}\n\n', b'data: {"step":"END"}\n\n']
-
-
-def shouted(event: Event) -> Event:
-    """Say it louder."""
-    if isinstance(event, Send | Success):
-        return msgspec.structs.replace(event, content=event.content.upper())
-    return event
-
-
-def both(assigned: Stack, first: Any, second: Any, **rules: Any) -> House:  # noqa: ANN401
-    """Build a house with two flows, the assigned one first."""
-    flows = {"legacy": first, "graph": second}
-    if assigned == "graph":
-        flows = {"graph": first, "legacy": second}
-    return House(CASE, Rules(assigned=assigned, **rules), **flows)
-
-
-def other(assigned: Stack) -> Stack:
-    """Name the stack that stands in."""
-    return "graph" if assigned == "legacy" else "legacy"
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)

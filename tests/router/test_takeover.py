@@ -4,69 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from contract.chat import ChatOptions, ChatRequest
-from contract.flow import Flow
-from contract.model import Chunk, ToolCallDelta, Usage
 from contract.records import RunRecord
-from effects.model import Step, Wait
-from graph_impl import FLOWS as GRAPH
-from legacy import FLOWS as LEGACY
 from router.rollout import Stack
-from tests.flows.playing import Case
+from tests.router.answering import ASSIGNED, FLOWS, house, nothing_twice, undisturbed
 from tests.router.faulty import Act, Sleeper, Tripwire, after, cancelled, crash, dawdle, hang
-from tests.router.house import STALL, House, Rules, Served
+from tests.router.house import STALL, House, Served
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
-
-FLOWS: dict[Stack, Flow] = {"legacy": LEGACY["chat"], "graph": GRAPH["chat"]}
-ASSIGNED: list[Stack] = ["legacy", "graph"]
-
-
-def pieces(*texts: str) -> tuple[Step, ...]:
-    """Say texts, one each quarter of a second."""
-    return tuple(step for text in texts for step in (Wait(0.25), Chunk(text=text)))
-
-
-def called(*names: str) -> Chunk:
-    """Call tools."""
-    return Chunk(
-        tool_calls=tuple(ToolCallDelta(at, f"c{at}", name, "{}") for at, name in enumerate(names))
-    )
-
-
-CASE = Case(
-    ChatRequest(message_id="m", content="hi", chat_id="c"),
-    ChatOptions(yield_interval=0.25),
-    (
-        (*pieces("Let ", "me ", "see"), called("dice", "calc"), Chunk(finish="tool_calls")),
-        (*pieces(" it", " is", " four", "."), Chunk(finish="stop"), Chunk(usage=Usage(1, 2, 3))),
-    ),
-    tools={"dice": "4", "calc": "42"},
-    slow={"dice": 0.75, "calc": 0.25},
-)
-
-
-def house(assigned: Stack, faulty: Flow, *, shadow: float = 0.0, stand_in: bool = True) -> House:
-    """Build a house whose assigned stack is faulty and whose other stack is not."""
-    rules = Rules(assigned=assigned, shadow=shadow, stand_in=stand_in)
-    if assigned == "legacy":
-        return House(CASE, rules, legacy=faulty)
-    return House(CASE, rules, graph=faulty)
-
-
-async def undisturbed(assigned: Stack) -> list[bytes]:
-    """Give the stream as it is when nothing breaks."""
-    async with house(assigned, FLOWS[assigned]) as quiet:
-        return (await quiet.ask()).wire
-
-
-def nothing_twice(made: House) -> None:
-    """One model call a round, each tool once, each turn stored once."""
-    assert made.world.count("model.stream") == 2
-    assert sorted(made.world.tools.called) == ["calc", "dice"]
-    assert made.world.count("conversations.put") == 2
-    assert made.world.count("locks.acquire") == 1
-    assert [turn.role for turn in made.world.conversations.turns] == ["user", "assistant"]
 
 
 def recorded(made: House, assigned: Stack, reason: str, sent: int) -> tuple[RunRecord, RunRecord]:
