@@ -1,0 +1,70 @@
+"""Takeover on drawn requests: every switch and accident of the flow, broken at a drawn place."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from contract.chat import CHAT
+from contract.grammar import GrammarCheck
+from router.rollout import Stack
+from tests.flows.cases import case
+from tests.flows.playing import Case
+from tests.router.answering import FLOWS
+from tests.router.faulty import Act, after, crash, hang
+from tests.router.house import House, Rules, Served
+
+pytestmark = [pytest.mark.virtual, pytest.mark.slow]
+
+SEEDS = 150
+ORDER: list[Stack] = ["legacy", "graph"]
+
+
+async def served(drawn: Case, assigned: Stack, events: int, act: Act) -> tuple[House, Served]:
+    """Serve a case whose assigned stack breaks after so many events."""
+    faulty = after(FLOWS[assigned], events, act)
+    rules = Rules(assigned=assigned, stall_seconds=100.0)
+    if assigned == "legacy":
+        house = House(drawn, rules, legacy=faulty)
+    else:
+        house = House(drawn, rules, graph=faulty)
+    async with house:
+        return house, await house.ask()
+
+
+def grammatical(one: Served) -> bool:
+    """Whether the client's stream keeps the grammar from its first frame to its last."""
+    check = GrammarCheck(CHAT.grammar)
+    for frame in one.wire:
+        check.event(frame.split(b'"')[3].decode())
+    return check.complete
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 25))
+async def test_a_crash_anywhere_changes_nothing(first: int) -> None:
+    """Same bytes or same refusal, and the world is asked the same, in the same order."""
+    for seed in range(first, first + 25):
+        drawn, assigned = case(seed), ORDER[seed % 2]
+        quiet, whole = await served(drawn, assigned, -1, crash)
+        events = Random(seed).randrange(len(whole.wire) + 1)
+        made, broken = await served(drawn, assigned, events, crash)
+        assert (broken.status, broken.code) == (whole.status, whole.code)
+        assert broken.wire == whole.wire
+        assert made.world.made == quiet.world.made
+        assert len(broken.comments) == (0 < events < len(whole.wire))
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 25))
+async def test_a_hang_anywhere_costs_time_only(first: int) -> None:
+    """Later pieces come later, so they may be cut elsewhere; the reply and the calls are equal."""
+    for seed in range(first, first + 25):
+        drawn, assigned = case(seed), ORDER[seed % 2]
+        quiet, whole = await served(drawn, assigned, -1, crash)
+        events = Random(seed).randrange(len(whole.wire) + 1)
+        made, broken = await served(drawn, assigned, events, hang)
+        assert (broken.status, broken.code) == (whole.status, whole.code)
+        assert broken.wire[:events] == whole.wire[:events]
+        assert broken.wire[-2:] == whole.wire[-2:]
+        assert made.world.made == quiet.world.made
+        assert not broken.wire or grammatical(broken)
