@@ -128,6 +128,7 @@ class Setup:
     shadow: float = 0
     more: str = ""
     conversations: str = ""
+    drain_seconds: float = 5.0
     profile: Profile | None = None
     stacks: Mapping[StackName, Stack] | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -147,6 +148,7 @@ wire = "extended"
 
 [server]
 qa_key_env = "{QA_KEY}"
+drain_seconds = {setup.drain_seconds}
 
 [captures]
 path = "{folder}/captures"

@@ -1,0 +1,178 @@
+"""The router stops: streams end well or honestly, nothing that was served is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from contract.records import decode_run
+from loadtests.children import child_environment
+from loadtests.simulator import running
+from tests.e2e.deployment import (
+    KEY,
+    PLANTED_KEY,
+    Answer,
+    Deployment,
+    Setup,
+    captured,
+    configuration,
+    deployed,
+    until,
+)
+
+if TYPE_CHECKING:
+    from router.rollout import Stack as StackName
+
+pytestmark = pytest.mark.sockets
+
+MODELS = """
+[models.brief]
+provider = "simulated"
+model = "sim-chat?rate=100&tokens=40"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterProcess:
+    """A router in a process of its own."""
+
+    url: str
+    child: asyncio.subprocess.Process
+
+    async def ask(self, session: aiohttp.ClientSession, body: Any) -> Answer:  # noqa: ANN401 - any JSON
+        """Ask the chat flow and read everything."""
+        data = msgspec.json.encode(body)
+        async with session.post(f"{self.url}/chat/sse", data=data) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+
+@asynccontextmanager
+async def router_process(folder: Path, provider: str, setup: Setup) -> AsyncIterator[RouterProcess]:
+    """Start `cutover serve`; whatever happens, its process ends."""
+    path = folder / "cutover.toml"
+    path.write_text(configuration(folder, provider, setup), "utf-8")
+    with (folder / "log").open("wb") as log:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "cutover", "serve", "--config", str(path), "--port", "0"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=child_environment(**{KEY: PLANTED_KEY}),
+        )
+    try:
+        assert child.stdout is not None
+        said = (await child.stdout.readline()).decode()
+        yield RouterProcess(said.rpartition(" ")[2].strip(), child)
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+@pytest.mark.slow
+async def test_sigterm_lets_streams_finish_and_keeps_every_capture(tmp_path: Path) -> None:
+    """Brief streams end well, long ones in failure frames; exit status 0; all is captured."""
+    setup = Setup(more=MODELS, drain_seconds=1.0)
+    async with (
+        running(api_key=PLANTED_KEY) as provider,
+        router_process(tmp_path, provider.base_url, setup) as router,
+        aiohttp.ClientSession() as session,
+    ):
+        asked = [_ask(router, session, number, "brief") for number in range(5)]
+        asked += [_ask(router, session, number, "slow") for number in range(5, 8)]
+        await until(lambda: provider.ledger.counts()["in_flight"] == 8)
+        before = await router.ask(session, {"message_id": "before", "content": "Hello"})
+        router.child.send_signal(signal.SIGTERM)
+        host, port = router.url.removeprefix("http://").split(":")
+        await _refused(host, int(port))
+        answers = await asyncio.gather(*asked)
+        assert await router.child.wait() == 0
+    assert before.steps[-2:] == ["SUCCESS", "END"]
+    for answer in answers[:5]:
+        assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
+    for answer in answers[5:]:
+        assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
+        assert answer.events[-2] == {"step": "FAILED", "code": "stopping"}
+    runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
+    exchanges = {answer.headers["x-cutover-exchange"] for answer in [before, *answers]}
+    assert {run.exchange for run in runs} == exchanges
+    assert sorted(run.outcome for run in runs) == ["completed"] * 6 + ["failed"] * 3
+
+
+def _ask(
+    router: RouterProcess, session: aiohttp.ClientSession, number: int, model: str
+) -> asyncio.Task[Answer]:
+    body = {"message_id": f"m{number}", "content": "Hello", "model_config": {"model_id": model}}
+    return asyncio.create_task(router.ask(session, body))
+
+
+async def _refused(host: str, port: int) -> None:
+    """Connect until nobody listens any more."""
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(host, port)
+            except OSError:
+                return
+            writer.close()
+
+
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+async def test_what_is_cut_ends_in_failure_frames_and_frees_its_lock(
+    tmp_path: Path, stack: StackName
+) -> None:
+    """The stack that serves is stopped, no other one takes over, no shadow blames anybody."""
+    async with deployed(tmp_path, Setup(stack=stack, shadow=100)) as place:
+        slow = {"message_id": "m", "content": "Hello", "model_config": {"model_id": "slow"}}
+        asking = asyncio.create_task(place.ask(slow))
+        await until(lambda: _model_is_asked(place))
+        place.house.router.cut()
+        answer = await asking
+        assert answer.steps[-2:] == ["FAILED", "END"]
+        assert answer.events[-2] == {"step": "FAILED", "code": "stopping"}
+        await place.provider.ledger.until("cancelled", 1)
+        again = await place.ask({"message_id": "m", "content": "Hello"})
+        assert again.steps[-2:] == ["SUCCESS", "END"]
+        await place.settled()
+        assert place.books() == {"cancelled(stopping)": 1, "compared(equal)": 1}
+        assert place.house.router.counts.takeovers == 0
+
+
+async def test_a_router_that_stops_takes_nothing_more(tmp_path: Path) -> None:
+    """Who still has a connection is told to go elsewhere; `/readyz` says so, too."""
+    async with deployed(tmp_path) as place:
+        place.house.router.draining = True
+        answer = await place.ask({"message_id": "m", "content": "Hello"})
+        assert (answer.status, answer.problem["title"]) == (503, "stopping")
+        assert answer.headers["retry-after"] == "1"
+        async with place.session.get(f"{place.url}/readyz") as response:
+            assert response.status == 503
+            assert (await response.json())["status"] == "stopping"
+        assert place.house.router.counts.requests == 0
+
+
+async def test_leaving_the_house_flushes_the_captures(tmp_path: Path) -> None:
+    """What was served, shadowed and said about it is on disk once everything is closed."""
+    async with deployed(tmp_path, Setup(shadow=100)) as place:
+        answer = await place.ask({"message_id": "m", "content": "Hello"})
+        exchange = answer.headers["x-cutover-exchange"]
+        feedback = {"exchange_id": exchange, "score": 1}
+        async with place.session.post(f"{place.url}/feedback", json=feedback) as response:
+            assert response.status == 202
+    roles = [decode_run(line).role for line in captured(tmp_path, "flow=*").splitlines()]
+    assert roles == ["serving", "shadow"]
+    assert exchange.encode() in captured(tmp_path, "feedback")
+
+
+def _model_is_asked(place: Deployment) -> bool:
+    counts = place.provider.ledger.counts()
+    return counts["in_flight"] == 1
