@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from contract.errors import EffectFailed, Paused, TapeMiss
+from contract.faults import Fault
 from contract.human import Answer, AwaitAnswer
 from contract.tools import ToolCall
 from effects.human import MemoryPauses, SqlitePauses
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from effects.human import PauseStore
+    from effects.human import Pause, PauseStore
 
 pytestmark = pytest.mark.virtual
 
@@ -268,6 +269,34 @@ async def test_an_id_that_is_taken_is_an_error_of_the_store(desk: Desk) -> None:
         await effects.human.open("ask", question(0))
     assert failure.value.fault.code == "store_failed"
     assert await effects.human.open("ask", question(1)) == "hitl-2"
+    await exchange.close()
+
+
+class FailingPauses(MemoryPauses):
+    """A store that is not there the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 1
+
+    async def open(self, pause: Pause) -> bool:
+        """Fail once."""
+        if self.failures:
+            self.failures -= 1
+            raise EffectFailed(Fault("store_unavailable", retryable=True))
+        return await super().open(pause)
+
+
+async def test_a_question_that_could_not_be_stored_was_not_asked() -> None:
+    """The flow is told, and the next question is not a second one."""
+    desk = Desk(FailingPauses())
+    tape = Tape()
+    exchange = desk.world.exchange(tape, live=desk.live(tape))
+    effects = Run(exchange, "run").effects()
+    with pytest.raises(EffectFailed) as failure:
+        await effects.human.open("ask", question(0))
+    assert failure.value.fault.code == "store_unavailable"
+    assert await effects.human.open("ask", question(0)) == "hitl-2"
     await exchange.close()
 
 

@@ -1,0 +1,77 @@
+"""Every operation of every port: performed for real, recorded, and the same when played."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from contract.human import Answer, Form, OpenQuestion
+from contract.memory import MemoryEntry, Recall
+from contract.operations import OPERATIONS
+from effects.human import ScriptedHuman
+from effects.model.fake import says
+from effects.tape import Tape
+from effects.tools.scripted import ScriptedTools
+from tests.effects.tape.calls import TURN, said, tool
+from tests.world import World
+
+if TYPE_CHECKING:
+    from contract.ports import Effects
+
+pytestmark = pytest.mark.virtual
+
+ENTRY = MemoryEntry(memory_id="f-1", user_id="u", text="likes tea")
+
+
+async def everything(effects: Effects) -> list[Any]:
+    """Call every operation there is once and gather what it gave."""
+    await effects.locks.release("message", "key")
+    hitl_id = await effects.human.open("ask", OpenQuestion(Form("Sure?", ())))
+    return [
+        await said(effects),
+        await effects.model.lookup("model", "m"),
+        await effects.tools.list("offer"),
+        await effects.tools.run("tool", tool("dice")),
+        await effects.memory.write("keep", (ENTRY,)),
+        await effects.memory.recall("recall", Recall(user_id="u", query="tea")),
+        await effects.conversations.put("message", TURN),
+        await effects.conversations.find("message", "m-1"),
+        await effects.conversations.history("history", "c", before="m-1", limit=5),
+        await effects.locks.acquire("message", "key", 60.0),
+        await effects.clock.now("prompt"),
+        await effects.ids.new("reply"),
+        await effects.human.answer("ask", hitl_id),
+    ]
+
+
+async def test_every_operation_gives_the_same_live_and_played() -> None:
+    """Through JSON and back; and the world is not touched a second time."""
+    world = World(
+        says("Hi"), tools=ScriptedTools({"dice": "4"}), human=ScriptedHuman([Answer("approve")])
+    )
+    exchange = world.exchange()
+    live = await everything(world.run(exchange).effects())
+    await exchange.close()
+    assert {entry.operation.label for entry in exchange.tape.entries} == {
+        operation.label for operation in OPERATIONS.values()
+    }
+    nothing = World()
+    run = nothing.run(nothing.exchange(Tape.load(exchange.tape.record())), "fail")
+    assert await everything(run.effects()) == live
+    assert nothing.made == []
+    assert datetime(2026, 1, 1, tzinfo=UTC) in live
+
+
+async def test_time_spent_in_nodes_is_summed_by_name_and_not_on_the_tape() -> None:
+    """A node that fails has taken its time as well."""
+    world = World()
+    exchange = world.exchange()
+    run = world.run(exchange)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), run.effects().trace.node("model"):
+            raise ZeroDivisionError
+    assert list(run.trace.spent) == ["model"]
+    assert exchange.tape.entries == []
+    await exchange.close()
