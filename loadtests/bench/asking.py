@@ -34,7 +34,7 @@ def bodies(tag: str = "") -> Iterator[dict[str, Any]]:
         yield {
             "message_id": f"{tag}-{number}",
             "content": f"Tell me about {TOPICS[number % len(TOPICS)]}, in plain words.",
-            "user_name": "ann",
+            "user_name": "Alice",
             "prompt_params": {"current_date": "2026-11-21", "current_time": "12:00:00"},
         }
 
