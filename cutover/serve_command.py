@@ -14,6 +14,7 @@ import uvloop
 from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
+from cutover.logs import FORMAT, discreet
 from cutover.serve import address, listen, server, settle
 from router.watching import Watched
 
@@ -24,22 +25,26 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Instead of [server] port; 0 is any.")] = None,
 ) -> None:
     """Serve the flows; a change of cutover.toml is in force within a second."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
     # One line a model call would tell nothing the records do not.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
-        uvloop.run(_serve(config, host, port))
+        uvloop.run(_serve(config, host, port, handler))
     except CutoverError as error:
         typer.echo(f"cutover serve: {error}", err=True)
         raise typer.Exit(2) from error
 
 
-async def _serve(config: Path, host: str | None, port: int | None) -> None:
+async def _serve(
+    config: Path, host: str | None, port: int | None, handler: logging.Handler
+) -> None:
     async with AsyncExitStack() as stack:
         watched = _watched(config)
         if watched is not None:
             await stack.enter_async_context(watched.watching())
         first = in_force(watched)()
+        handler.setFormatter(discreet(first, os.environ))
         listening = stack.enter_context(
             listen(host or first.server.host, first.server.port if port is None else port)
         )

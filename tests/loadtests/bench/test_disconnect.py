@@ -1,4 +1,4 @@
-"""The bench of disconnects: leavings find their calls, and rows are whole; no figure is asserted."""
+"""The bench of disconnects: leavings find their calls, rows are whole; no figure is asserted."""
 
 from __future__ import annotations
 

@@ -1,0 +1,70 @@
+"""Logs that keep secrets: the keys in use and personal data are struck from every line."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cutover.models import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from router.patterns import Patterns
+    from router.settings import Settings
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_STRUCK = "[secret]"
+_SHORTEST_SECRET = 6
+"""Shorter ones would strike ordinary words, and protect nothing."""
+
+
+class DiscreetFormatter(logging.Formatter):
+    """Formats as usual, tracebacks included, and strikes what nobody may read.
+
+    An exception of a stack may quote what its user said; only the whole text can be searched.
+    """
+
+    def __init__(self, patterns: Patterns, secrets: frozenset[str] = frozenset()) -> None:
+        super().__init__(FORMAT)
+        self._patterns = patterns
+        self._secrets = sorted(secrets, key=len, reverse=True)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one record."""
+        text = super().format(record)
+        for secret in self._secrets:
+            text = text.replace(secret, _STRUCK)
+        return "".join(self._struck(text))
+
+    def _struck(self, text: str) -> Iterator[str]:
+        end = 0
+        raw = text.encode("utf-8", "surrogatepass")
+        for match in sorted(self._patterns.possible(raw).matches(text)):
+            if match.start >= end:
+                yield text[end : match.start]
+                yield f"[{match.name}]"
+            end = max(end, match.end)
+        yield text[end:]
+
+
+def discreet(settings: Settings, environ: Mapping[str, str]) -> DiscreetFormatter:
+    """Build the formatter for a configuration: its patterns, and the keys it names."""
+    stores = settings.stores
+    variables = {provider.key_env for provider in settings.providers.values()}
+    variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
+    for where in (stores.conversations, stores.memory, stores.pauses, stores.locks):
+        variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
+    values = {environ.get(variable, "") for variable in variables}
+    values |= {password for value in values if (password := _password(value))}
+    secrets = frozenset(value for value in values if len(value) >= _SHORTEST_SECRET)
+    return DiscreetFormatter(settings.patterns, secrets)
+
+
+def _password(value: str) -> str | None:
+    """Give the password of an address, if a value is one and has one."""
+    try:
+        return urlsplit(value).password
+    except ValueError:
+        return None

@@ -1,0 +1,67 @@
+"""Logs: secrets and personal data are struck from lines and tracebacks, the rest stays."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cutover.flows import SPECS
+from cutover.logs import discreet
+from router.settings import parse
+
+CONFIGURATION = """
+[server]
+qa_key_env = "QA"
+[captures.redact.patterns]
+employee = 'EMP-[0-9]{6}'
+[stores]
+conversations = "env:STORE"
+[providers.p]
+base_url = "http://127.0.0.1:1/v1"
+key_env = "PROVIDER"
+"""
+ENVIRON = {
+    "QA": "a-signing-key",
+    "STORE": "postgresql://cutover:pass-word@127.0.0.1/db",
+    "PROVIDER": "a-provider-key",
+}
+
+
+def line(text: str, *arguments: object) -> str:
+    """Format one record."""
+    record = logging.LogRecord("a", logging.ERROR, __file__, 1, text, arguments, None)
+    return discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
+
+
+def test_an_ordinary_line_stays() -> None:
+    """Time, level, name and message."""
+    said = line("exchange %s failed: %s", "0123456789abcdef", "model_auth")
+    assert said.endswith(" ERROR a exchange 0123456789abcdef failed: model_auth")
+
+
+def test_personal_data_is_named_and_struck() -> None:
+    """Built-in patterns and configured ones; whole, also where they touch."""
+    said = line("%r %r %r", "ann@example.org", "13812345678", "EMP-123456")
+    assert said.endswith("'[email]' '[phone]' '[employee]'")
+
+
+def test_keys_and_passwords_are_struck() -> None:
+    """Whatever the configuration names as a secret, wherever it turns up."""
+    said = line("%s", " ".join([*ENVIRON.values(), "pass-word", "a-provider-key-and-more"]))
+    assert said.endswith("[secret] [secret] [secret] [secret] [secret]-and-more")
+
+
+def test_tracebacks_are_searched_too() -> None:
+    """An exception may quote the user."""
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        int("ann@example.org with a-provider-key")
+    info = (caught.type, caught.value, caught.tb)
+    record = logging.LogRecord("a", logging.ERROR, __file__, 1, "crashed", (), info)
+    said = discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
+    assert "ValueError: invalid literal for int() with base 10: '[email] with [secret]'" in said
+
+
+def test_text_that_is_no_unicode_can_be_logged() -> None:
+    """A lone surrogate must not make the log fail."""
+    assert line("%s", "\ud800 ann@example.org").endswith("\ud800 [email]")
