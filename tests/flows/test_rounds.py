@@ -141,6 +141,18 @@ async def test_missing_and_repeated_ids_become_our_own(stack: str) -> None:
     assert ids == ["call_0_0", "s", "call_0_2", "call_1_0", "t"]
 
 
+async def test_a_call_is_put_together_from_its_pieces(stack: str) -> None:
+    """Its first id counts; names and arguments add up."""
+    pieces = (
+        ToolCallDelta(0, "", "di"),
+        ToolCallDelta(0, "first", "ce", '{"a"'),
+        ToolCallDelta(0, "second", "", ":1}"),
+    )
+    answer = (*(Chunk(tool_calls=(piece,)) for piece in pieces), Chunk(finish="tool_calls"))
+    played = await play(stack, Case(ask(), answers=(answer, STOP), tools={"dice": "4"}))
+    assert played.world.tools.calls == [ToolCall("first", "dice", '{"a":1}')]
+
+
 async def test_with_tools_off_a_call_is_not_run(stack: str) -> None:
     """A model that calls what it was not offered has said what it said."""
     body = ask(model_config=ModelSettings(enable_tools=False))
