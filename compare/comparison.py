@@ -16,13 +16,13 @@ from compare.layers.text import text_findings
 if TYPE_CHECKING:
     from compare.findings import Finding, GrammarBroken
     from compare.pairs import Pair
-    from contract.flow import FlowSpec
+    from contract.dialect import Wire
 
 
 class Comparer:
-    """Compares pairs of one flow."""
+    """Compares pairs of one wire."""
 
-    def __init__(self, spec: FlowSpec, chunking: Chunking = "ignore") -> None:
+    def __init__(self, spec: Wire, chunking: Chunking = "ignore") -> None:
         self._spec = spec
         self._chunking: Chunking = chunking
         self._sound = Sound(spec.grammar)

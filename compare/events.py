@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from compare.payloads import NO_OBJECT, Fault, Payloads, not_json
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from contract.dialect import Growth
-    from contract.flow import FlowSpec
+    from contract.dialect import Growth, Wire
 
 NOT_JSON = "(not JSON)"
 REMEMBERED_UP_TO = 96
@@ -26,7 +26,8 @@ class Event(msgspec.Struct, frozen=True):
     """One event of a stream.
 
     `data` is its payload as sent, `shape` the payload without name and texts; `bare` events carry
-    nothing but text and may repeat, so where their text is cut is nobody's business.
+    nothing but text and may repeat, so where their text is cut is nobody's business. `fault` is
+    what is wrong with the payload.
     """
 
     name: str
@@ -36,15 +37,25 @@ class Event(msgspec.Struct, frozen=True):
     reasoning: str | None = None
     bare: bool = False
     growth: Growth | None = None
+    fault: Fault | None = None
 
 
 class EventReader:
-    """Reads frames of one flow."""
+    """Reads frames of one wire."""
 
-    __slots__ = ("_dialect", "_recent", "_remembered", "_repeatable", "_tag", "terminal")
+    __slots__ = (
+        "_dialect",
+        "_payloads",
+        "_recent",
+        "_remembered",
+        "_repeatable",
+        "_tag",
+        "terminal",
+    )
 
-    def __init__(self, spec: FlowSpec) -> None:
+    def __init__(self, spec: Wire) -> None:
         self._dialect = spec.dialect
+        self._payloads = Payloads(spec)
         self.terminal = spec.dialect.terminal
         self._repeatable = frozenset(
             name for step in spec.grammar.steps if step.most != 1 for name in step.names
@@ -85,10 +96,10 @@ class EventReader:
     def _event(self, sse_name: str, data: str) -> Event:
         try:
             value = _decode(data)
-        except msgspec.DecodeError:
-            value = None
+        except (msgspec.DecodeError, RecursionError) as trouble:
+            return Event(sse_name or NOT_JSON, data, data.encode(), fault=not_json(trouble))
         if type(value) is not dict:
-            return Event(sse_name or NOT_JSON, data, data.encode())
+            return Event(sse_name or NOT_JSON, data, data.encode(), fault=NO_OBJECT)
         if self._tag:
             name = value.pop(self._tag, "")
         else:
@@ -96,6 +107,7 @@ class EventReader:
         return self._typed(str(name), data, value)
 
     def _typed(self, name: str, data: str, value: dict[str, Any]) -> Event:
+        fault = self._fault(name, data, value)
         written, thought = self._dialect.text.get(name), self._dialect.reasoning.get(name)
         text = _take(value, written.path) if written else None
         reasoning = _take(value, thought.path) if thought else None
@@ -108,7 +120,14 @@ class EventReader:
             reasoning,
             not value and (text is not None or reasoning is not None) and name in self._repeatable,
             place.growth if place else None,
+            fault,
         )
+
+    def _fault(self, name: str, data: str, value: dict[str, Any]) -> Fault | None:
+        if self._dialect.fault:
+            noted = value.pop(self._dialect.fault, None)
+            return Fault(*noted) if noted else None
+        return self._payloads.fault(name, data)
 
 
 class Stream(msgspec.Struct, frozen=True):

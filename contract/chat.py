@@ -64,22 +64,26 @@ class ChatOptions(
     texts: dict[str, str] = {}
 
 
-class Feedback(msgspec.Struct, frozen=True):
+class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a tool is doing."""
 
     tool: str
     status: ToolStatus
 
 
-class Accept(msgspec.Struct, frozen=True, tag="ACCEPT", tag_field="step"):
+class _Strict(msgspec.Struct, frozen=True, tag_field="step", forbid_unknown_fields=True):
+    """An event; a key nobody declared is no part of the wire."""
+
+
+class Accept(_Strict, frozen=True, tag="ACCEPT"):
     """Request, lookup and lock are good."""
 
 
-class StartReply(msgspec.Struct, frozen=True, tag="START_REPLY", tag_field="step"):
+class StartReply(_Strict, frozen=True, tag="START_REPLY"):
     """The reply begins."""
 
 
-class Send(msgspec.Struct, frozen=True, tag="SEND", tag_field="step"):
+class Send(_Strict, frozen=True, tag="SEND"):
     """The reply so far: `content` and `reason_content` are cumulative over all rounds."""
 
     content: str
@@ -87,19 +91,19 @@ class Send(msgspec.Struct, frozen=True, tag="SEND", tag_field="step"):
     tool_call_feedback: Feedback | UnsetType = UNSET
 
 
-class Success(msgspec.Struct, frozen=True, tag="SUCCESS", tag_field="step"):
+class Success(_Strict, frozen=True, tag="SUCCESS"):
     """The whole reply."""
 
     content: str
 
 
-class Failed(msgspec.Struct, frozen=True, tag="FAILED", tag_field="step"):
+class Failed(_Strict, frozen=True, tag="FAILED"):
     """The reply failed; `code` only on the extended wire."""
 
     code: str | UnsetType = UNSET
 
 
-class End(msgspec.Struct, frozen=True, tag="END", tag_field="step"):
+class End(_Strict, frozen=True, tag="END"):
     """Nothing follows."""
 
 

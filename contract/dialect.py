@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from contract.grammar import Grammar
 
 Growth = Literal["delta", "cumulative"]
 
@@ -25,7 +27,8 @@ class Dialect:
 
     `name` is the path of the key that names an event, or None when the SSE `event:` field does.
     `text` and `reasoning` say, by event name, where text stands; `failures` are events that say
-    the answer failed, `code` where their code stands; `terminal` events end a stream.
+    the answer failed, `code` where their code stands; `terminal` events end a stream. `fault` is
+    the key under which whoever normalised a stream has noted what is wrong with an event.
     """
 
     framing: Literal["sse", "ndjson"] = "sse"
@@ -35,3 +38,36 @@ class Dialect:
     terminal: frozenset[str] = frozenset()
     failures: frozenset[str] = frozenset()
     code: tuple[str, ...] = ("code",)
+    fault: str = ""
+
+
+class Wire(Protocol):
+    """What it takes to compare streams: where things stand, and which streams are sound.
+
+    `events` is the union of structs their payloads decode into, None when they are not declared.
+    A `FlowSpec` is one.
+    """
+
+    @property
+    def dialect(self) -> Dialect:
+        """Where things stand."""
+        ...
+
+    @property
+    def grammar(self) -> Grammar:
+        """The allowed order of events."""
+        ...
+
+    @property
+    def events(self) -> Any:  # noqa: ANN401 (a union of structs is no type mypy can name)
+        """The union of structs the payloads decode into."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWire:
+    """A wire nobody serves here: streams recorded elsewhere."""
+
+    dialect: Dialect
+    grammar: Grammar
+    events: Any = None
