@@ -72,11 +72,16 @@ class FlowEndpoint:
                 await send_problem(send, problem, _proof(ticket))
             return
         await send(_start(ticket))
+        held: list[bytes] = []
         async for frame in serving.frames():
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            held.append(frame)
+            if serving.follows:
+                continue
+            await send({"type": "http.response.body", "body": b"".join(held), "more_body": True})
+            held.clear()
             if serving.left:
                 return
-        await send({"type": "http.response.body", "body": b""})
+        await send({"type": "http.response.body", "body": b"".join(held)})
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:

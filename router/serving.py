@@ -92,6 +92,11 @@ class Serving:
         """Whether the first frame has gone to the client: from here on only a takeover helps."""
         return bool(self._sent)
 
+    @property
+    def follows(self) -> bool:
+        """Whether the next frame, or the end, comes without waiting: they may go out together."""
+        return self._over or len(self.drive.frames) > len(self._sent)
+
     async def open(self) -> None:
         """Start, and wait for the first frame.
 
