@@ -19,6 +19,7 @@ from compare.findings import (
     OutcomeFinding,
     ParameterChanged,
     PromptChanged,
+    ReasoningChanged,
     TextChanged,
     TextFinding,
     TextLate,
@@ -108,9 +109,11 @@ def _why_frame(case: Case, finding: FrameFinding) -> str | None:
 
 def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
     """Whether a frame one side sent too many is the one its grammar stumbled over."""
-    if isinstance(finding, FrameDropped):
-        return broken.side == "legacy" and _within(broken.at, finding.at_legacy, finding.count)
-    return broken.side == "graph" and _within(broken.at, finding.at_graph, finding.count)
+    on_legacy = broken.side == "legacy" and not isinstance(finding, FrameAdded)
+    if on_legacy and _within(broken.at, finding.at_legacy, finding.count):
+        return True
+    on_graph = broken.side == "graph" and not isinstance(finding, FrameDropped)
+    return on_graph and _within(broken.at, finding.at_graph, finding.count)
 
 
 def _within(at: int, start: int, count: int) -> bool:
@@ -161,12 +164,31 @@ def _why_text(case: Case, finding: TextFinding) -> str | None:
     """A run that ended early says less; a model that was asked otherwise answers otherwise."""
     if case.outcome and _broke_off(case):
         return _first(case.outcome)
+    for broken in case.grammar:
+        if isinstance(finding, TextChanged | ReasoningChanged) and _illegible(case, broken):
+            return signature_of(broken)
     if not case.same_tape:
         asked = PromptChanged | ParameterChanged
         return _first([f for f in case.effects if isinstance(f, asked)])
     if isinstance(finding, TextLate):
         return _first([f for f in case.grammar if f.shrank])
     return None
+
+
+def _illegible(case: Case, broken: GrammarBroken) -> bool:
+    """Whether all one side's text lacks is what stood in a frame that cannot be read."""
+    spoilt, sound = case.graph, case.legacy
+    if broken.side == "legacy":
+        spoilt, sound = sound, spoilt
+    if broken.side == "both" or broken.at >= len(spoilt.events):
+        return False
+    if spoilt.events[broken.at].fault is None:
+        return False
+    texts = (spoilt.text, sound.text), (spoilt.reasoning, sound.reasoning)
+    return all(
+        whole.startswith(lacking[:come]) and whole.endswith(lacking[come:])
+        for come, (lacking, whole) in zip(spoilt.reached[broken.at], texts, strict=True)
+    )
 
 
 def _broke_off(case: Case) -> bool:

@@ -74,6 +74,10 @@ class GrammarCheck:
             position, count = position + 1, 0
         raise GrammarViolated(name, self.expected)
 
+    def forget_texts(self) -> None:
+        """Let growing texts begin anew, as another stack's may after a takeover."""
+        self._texts.clear()
+
     def _grow(self, name: str, text: str | None) -> None:
         track = self._grammar.growing.get(name)
         if track is None or text is None:

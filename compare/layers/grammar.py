@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from compare.findings import GrammarBroken, Side
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from compare.events import Event, Stream
     from compare.pairs import Pair
+    from compare.payloads import Fault
     from contract.grammar import Grammar
     from contract.records import RunRecord
 
@@ -22,16 +23,23 @@ ORDERS_AT_MOST = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The first place where a stream leaves its grammar; `name` "" when it ends too early."""
+    """The first place where a stream leaves its grammar; `name` "" when it ends too early.
+
+    `fault` is what is wrong with the event's payload, where that is what is wrong.
+    """
 
     at: int
     name: str
-    expected: tuple[str, ...]
+    expected: tuple[str, ...] = ()
     shrank: bool = False
+    fault: Fault | None = None
 
     @property
     def sentence(self) -> str:
         """What happened, for people."""
+        if self.fault is not None:
+            place = f" {self.fault.path}" if self.fault.path else ""
+            return f"{self.name}{place}: {self.fault.why}"
         if self.shrank:
             return f"{self.name}: its text took back what had been shown"
         due = " or ".join(self.expected)
@@ -40,20 +48,25 @@ class Violation:
 
 def violation_of(grammar: Grammar, run: RunRecord, stream: Stream) -> Violation | None:
     """Find where a run left its grammar; a frame that was refused as it came is on the record."""
-    broken = _walked(grammar, stream, ended=run.outcome == "completed")
+    broken = _walked(grammar, run, stream)
     if broken is None and run.error is not None and run.error.code == "grammar":
-        return Violation(len(stream.events), run.error.kind, ())
+        return Violation(len(stream.events), run.error.kind)
     return broken
 
 
-def _walked(grammar: Grammar, stream: Stream, *, ended: bool) -> Violation | None:
+def _walked(grammar: Grammar, run: RunRecord, stream: Stream) -> Violation | None:
     check = GrammarCheck(grammar)
     for index, event in enumerate(stream.events):
+        if event.fault is not None:
+            return Violation(index, event.name, fault=event.fault)
+        if run.sent and index == run.sent:
+            # Another stack has taken over here: it may begin its text anew.
+            check.forget_texts()
         try:
             check.event(event.name, event.text)
         except GrammarViolated as broken:
             return Violation(index, event.name, broken.expected, stream.shrank == index)
-    if ended and not check.complete:
+    if run.outcome == "completed" and not check.complete:
         return Violation(len(stream.events), "", check.expected)
     return None
 
@@ -66,7 +79,12 @@ class Sound:
         self._orders: set[tuple[str, ...]] = set()
 
     def sound(self, events: Sequence[Event]) -> bool:
-        """Whether a stream that ended has an order known to be good, and no text shrank."""
+        """Whether a stream that ended has an order known to be good, and no text shrank.
+
+        What every payload must hold was checked as it was read.
+        """
+        if any(event.fault is not None for event in events):
+            return False
         names = tuple(event.name for event in events)
         if names not in self._orders:
             if not self._allowed(names):
@@ -111,18 +129,16 @@ def grammar_findings(
 
 
 def _same(legacy: Violation, graph: Violation) -> bool:
-    return (legacy.name, legacy.expected, legacy.shrank) == (
-        graph.name,
-        graph.expected,
-        graph.shrank,
-    )
+    """Whether both are one breach, wherever in each stream it stands."""
+    return replace(legacy, at=0) == replace(graph, at=0)
 
 
 def _finding(
     pair: Pair, side: Side, broken: Violation, legacy: str | None, graph: str | None
 ) -> GrammarBroken:
+    below = broken.fault.path if broken.fault else ""
     return GrammarBroken(
-        path=f"{side}.frames[{broken.at}].{broken.name or 'end'}",
+        path=f"{side}.frames[{broken.at}].{broken.name or 'end'}{below}",
         exchange=pair.exchange,
         legacy=legacy,
         graph=graph,
