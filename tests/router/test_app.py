@@ -1,0 +1,155 @@
+"""The HTTP application beside the flows: health, feedback, and the document of it all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fastapi.openapi.models import OpenAPI
+
+from contract.records import FeedbackRecord
+from tests.e2e.deployment import Deployment, Setup, captured, deployed
+
+pytestmark = pytest.mark.sockets
+
+HELLO = {"message_id": "m", "content": "Hello"}
+ROUTES = {"/chat/sse": "post", "/feedback": "post", "/healthz": "get", "/readyz": "get"}
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
+    """Deploy with everything shadowed."""
+    async with deployed(tmp_path, Setup(stack="graph", shadow=100)) as running:
+        yield running
+
+
+async def send(place: Deployment, data: bytes) -> tuple[int, Any]:
+    """Send feedback; gives status and answer."""
+    async with place.session.post(f"{place.url}/feedback", data=data) as response:
+        body = await response.read()
+    return response.status, msgspec.json.decode(body) if body else None
+
+
+async def kept(place: Deployment) -> list[FeedbackRecord]:
+    """Give the feedback written down so far."""
+    await place.house.captures.flush()
+    lines = captured(place.folder, "feedback").splitlines()
+    return [msgspec.json.decode(line, type=FeedbackRecord) for line in lines]
+
+
+async def test_feedback_is_joined_to_the_assigned_stack(place: Deployment) -> None:
+    """The exchange's id is in a response header; an unknown one is kept as it is."""
+    exchange = (await place.ask(HELLO)).headers["x-cutover-exchange"]
+    for given in (exchange, "from-another-process"):
+        body = {"exchange_id": given, "score": 1, "comment": "字 🍅"}
+        assert await send(place, msgspec.json.encode(body)) == (202, None)
+    joined, unknown = await kept(place)
+    assert (joined.exchange, joined.assigned, joined.served) == (exchange, "graph", "graph")
+    assert (joined.score, joined.comment) == (1, "字 🍅")
+    assert (unknown.exchange, unknown.assigned) == ("from-another-process", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "empty_body"),
+        (b"score=1", 400, "not_json"),
+        (b'{"exchange_id":"e","score":1,"comment":"\\ud800"}', 400, "not_json"),
+        (
+            b'{"exchange_id":"e","score":1,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+            400,
+            "too_deep",
+        ),
+        (b'{"exchange_id":"e"}', 422, "invalid_request"),
+        (b'{"score":1}', 422, "invalid_request"),
+        (b'{"exchange_id":"","score":1}', 422, "invalid_request"),
+        (b'{"exchange_id":"e","score":2}', 422, "invalid_request"),
+        (b'{"exchange_id":"e","score":0.5}', 422, "invalid_request"),
+        (b'{"exchange_id":"e","score":true}', 422, "invalid_request"),
+        (b'{"exchange_id":"e","score":"1"}', 422, "invalid_request"),
+        (b'{"exchange_id":"e","score":1,"comment":"a\\u0000b"}', 422, "invalid_request"),
+        (b'{"exchange_id":"e","score":1,"comment":"%s"}' % (b"x" * 8_193), 422, "invalid_request"),
+        (b'{"exchange_id":"%s","score":1}' % (b"x" * 129), 422, "invalid_request"),
+        (b"[]", 422, "invalid_request"),
+    ],
+)
+async def test_bad_feedback_is_refused(
+    place: Deployment, body: bytes, status: int, code: str
+) -> None:
+    """As a problem, and nothing is kept."""
+    said, problem = await send(place, body)
+    assert (said, problem["title"]) == (status, code)
+    assert await kept(place) == []
+
+
+async def test_health_needs_nothing(place: Deployment) -> None:
+    """The process lives."""
+    assert await place.get("/healthz") == {"status": "alive"}
+
+
+async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
+    """What is served, what was done, where shadows ended; nothing is wrong."""
+    await place.ask(HELLO)
+    await place.ask({"message_id": "unknown"})
+    await place.settled()
+    ready = await place.get("/readyz")
+    assert (ready["status"], ready["faults"]) == ("ready", {})
+    assert ready["stages"] == {"chat": "full"}
+    assert ready["counts"]["requests"] == 2
+    assert ready["ledger"] == {
+        "open": 0,
+        "waiting": 0,
+        "lines": [{"flow": "chat", "state": "compared", "reason": "equal", "count": 2}],
+    }
+
+
+async def test_no_model_is_a_fault_from_the_start(tmp_path: Path) -> None:
+    """The router starts all the same: models may come with an edit."""
+    async with deployed(tmp_path) as place:
+        text = place.watched.path.read_text("utf-8")
+        place.edit(text[: text.index("[providers")])
+        ready = await place.get("/readyz")
+        assert ready["status"] == "degraded"
+        assert "OPENAI_API_KEY" in ready["faults"]["models"]
+        place.edit(text)
+        assert (await place.get("/readyz"))["status"] == "ready"
+
+
+async def test_the_document_is_valid_and_lists_every_route(place: Deployment) -> None:
+    """Every route with its method, and every status it can answer with."""
+    document = await place.get("/openapi.json")
+    OpenAPI.model_validate(document)
+    assert {path: next(iter(found)) for path, found in document["paths"].items()} == ROUTES
+    statuses = {
+        path: set(document["paths"][path][method]["responses"]) for path, method in ROUTES.items()
+    }
+    assert statuses == {
+        "/chat/sse": {"200", "400", "404", "409", "413", "422", "500", "503"},
+        "/feedback": {"202", "400", "413", "422", "500"},
+        "/healthz": {"200"},
+        "/readyz": {"200", "503"},
+    }
+
+
+async def test_the_document_describes_bodies_and_problems(place: Deployment) -> None:
+    """Requests with their limits, in JSON Schema's own dialect, and problems as they are."""
+    document = await place.get("/openapi.json")
+    assert "\\\\Z" not in msgspec.json.encode(document).decode()
+    assert "$ref" not in msgspec.json.encode(document["paths"]["/chat/sse"]).decode()
+    body = schema(document["paths"]["/chat/sse"]["post"]["requestBody"], "application/json")
+    assert body["required"] == ["message_id"]
+    assert set(body["properties"]) >= {"message_id", "content", "model_config"}
+    comment = schema(document["paths"]["/feedback"]["post"]["requestBody"], "application/json")
+    assert comment["properties"]["score"] == {"enum": [-1, 0, 1]}
+    for path in ("/chat/sse", "/feedback"):
+        answer = document["paths"][path]["post"]["responses"]["422"]
+        problem = schema(answer, "application/problem+json")
+        assert set(problem["properties"]) == {"title", "status", "detail", "type"}
+
+
+def schema(described: Any, media_type: str) -> Any:  # noqa: ANN401 - any JSON
+    """Give the schema under a media type."""
+    return described["content"][media_type]["schema"]
