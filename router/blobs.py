@@ -1,4 +1,4 @@
-"""Blobs: long texts leave the records and become files named by their digest."""
+"""Blobs: long texts leave the records and become files named by their digest, and come back."""
 
 from __future__ import annotations
 
@@ -10,51 +10,92 @@ import msgspec
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord
 
 LONGEST = 65_536
+DIGEST_LETTERS = 64
 
 Json: TypeAlias = Any
+Change: TypeAlias = Callable[[msgspec.Raw], msgspec.Raw]
 Store = Callable[[bytes], str]
 """Stores a content and returns its digest."""
+Fetch = Callable[[str], bytes]
+"""Gives the content of a digest."""
 
 
 def without_blobs(record: RunRecord, store: Store) -> RunRecord:
     """Give the record with every text over 64 KiB in its JSON as `{"blob": digest, "bytes": n}`."""
-    request = record.request and _request(record.request, store)
-    tape = record.tape and tuple(_entry(entry, store) for entry in record.tape)
-    plays = tuple(_play(play, store) for play in record.plays)
+
+    def change(raw: msgspec.Raw) -> msgspec.Raw:
+        if len(memoryview(raw)) <= LONGEST:
+            return raw
+        return msgspec.Raw(msgspec.json.encode(_out(msgspec.json.decode(raw), store)))
+
+    return _changed(record, change)
+
+
+def with_blobs(record: RunRecord, fetch: Fetch) -> RunRecord:
+    """Give the record with every blob's text back in its place; raises what `fetch` raises."""
+
+    def change(raw: msgspec.Raw) -> msgspec.Raw:
+        if b'{"blob":"' not in bytes(raw):
+            return raw
+        return msgspec.Raw(msgspec.json.encode(_back(msgspec.json.decode(raw), fetch)))
+
+    return _changed(record, change)
+
+
+def _changed(record: RunRecord, change: Change) -> RunRecord:
+    request = record.request and _request(record.request, change)
+    tape = record.tape and tuple(_entry(entry, change) for entry in record.tape)
+    plays = tuple(_play(play, change) for play in record.plays)
     return msgspec.structs.replace(record, request=request, tape=tape, plays=plays)
 
 
-def _request(request: RequestRecord, store: Store) -> RequestRecord:
-    body = _raw(request.body, store)
+def _request(request: RequestRecord, change: Change) -> RequestRecord:
+    body = change(request.body)
     return request if body is request.body else RequestRecord(body, request.options)
 
 
-def _entry(entry: EntryRecord, store: Store) -> EntryRecord:
-    args = _raw(entry.args, store)
-    if args is entry.args and all(len(memoryview(item)) <= LONGEST for item in entry.items):
+def _entry(entry: EntryRecord, change: Change) -> EntryRecord:
+    args = change(entry.args)
+    items = tuple(change(item) for item in entry.items)
+    if args is entry.args and all(a is b for a, b in zip(items, entry.items, strict=True)):
         return entry
-    items = tuple(_raw(item, store) for item in entry.items)
     return msgspec.structs.replace(entry, args=args, items=items)
 
 
-def _play(play: PlayRecord, store: Store) -> PlayRecord:
-    args = play.args and _raw(play.args, store)
+def _play(play: PlayRecord, change: Change) -> PlayRecord:
+    args = play.args and change(play.args)
     return play if args is play.args else msgspec.structs.replace(play, args=args)
 
 
-def _raw(raw: msgspec.Raw, store: Store) -> msgspec.Raw:
-    if len(memoryview(raw)) <= LONGEST:
-        return raw
-    return msgspec.Raw(msgspec.json.encode(_tree(msgspec.json.decode(raw), store)))
-
-
-def _tree(value: Json, store: Store) -> Json:
+def _out(value: Json, store: Store) -> Json:
     if isinstance(value, str) and len(value) * 4 > LONGEST:
         content = value.encode()
         if len(content) > LONGEST:
             return {"blob": store(content), "bytes": len(content)}
     if isinstance(value, dict):
-        return {key: _tree(child, store) for key, child in value.items()}
+        return {key: _out(child, store) for key, child in value.items()}
     if isinstance(value, list):
-        return [_tree(child, store) for child in value]
+        return [_out(child, store) for child in value]
     return value
+
+
+def _back(value: Json, fetch: Fetch) -> Json:
+    if isinstance(value, dict):
+        if _is_blob(value):
+            return fetch(value["blob"]).decode()
+        return {key: _back(child, fetch) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_back(child, fetch) for child in value]
+    return value
+
+
+def _is_blob(value: dict[str, Json]) -> bool:
+    """Tell what was written for a blob from what somebody said: its size is one of a blob."""
+    digest, size = value.get("blob"), value.get("bytes")
+    return (
+        len(value) == 2  # noqa: PLR2004 - digest and size
+        and isinstance(digest, str)
+        and len(digest) == DIGEST_LETTERS
+        and isinstance(size, int)
+        and size > LONGEST
+    )

@@ -1,9 +1,11 @@
 """Blobs: what is long leaves the record, wherever in it it stands."""
 
+from hashlib import blake2b
+
 import msgspec
 
 from contract.records import EntryRecord, PlayRecord, RequestRecord
-from router.blobs import LONGEST, without_blobs
+from router.blobs import LONGEST, with_blobs, without_blobs
 from tests.router.captured import a_run
 
 LONG = "图" * LONGEST
@@ -54,3 +56,29 @@ def test_a_record_without_long_texts_is_left_alone() -> None:
     """Nothing is decoded, nothing changes."""
     record = msgspec.structs.replace(a_run("x"), request=RequestRecord(raw({"a": "b"}), raw({})))
     assert without_blobs(record, lambda _: "never") == record
+
+
+def test_long_texts_come_back_into_every_place() -> None:
+    """What was put away is put back as it was, and what only looks like a blob stays."""
+    stored: dict[str, bytes] = {}
+
+    def store(content: bytes) -> str:
+        digest = blake2b(content, digest_size=32).hexdigest()
+        stored[digest] = content
+        return digest
+
+    lookalike = {"blob": "x" * 64, "bytes": 3}
+    tree = raw({"a": [1, {"b": LONG}], "c": lookalike, "d": "x" * LONGEST, "n": 0.5})
+    record = msgspec.structs.replace(
+        a_run("x"),
+        request=RequestRecord(tree, raw({})),
+        tape=(
+            EntryRecord(
+                seq=0, port="p", op="o", site="s", at=0, end="complete", args=tree, items=(tree,)
+            ),
+        ),
+        plays=(PlayRecord(port="p", op="o", site="s", how="nearest", args=tree),),
+    )
+    without = without_blobs(record, store)
+    assert without != record
+    assert with_blobs(without, stored.__getitem__) == record
