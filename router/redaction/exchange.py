@@ -33,14 +33,17 @@ class Redactor:
         self._key = key
 
     def exchange(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord]:
-        """Give the records of one exchange without personal data, marked `redacted`."""
+        """Give the records of one exchange without personal data, marked `redacted` if it had some.
+
+        What is not marked says what it said: its replay is compared with the recorded frames.
+        """
         runs = [_Run(record, dialect, self._paths) for record in records]
         possible = self._possible(b"\n".join([part for run in runs for part in run.raw()]))
         dictionary = Dictionary(self._key, possible)
         for run in runs:
             run.show(Learn(dictionary, possible) if possible else Point(dictionary, possible))
         if not dictionary:
-            return [msgspec.structs.replace(record, redacted=True) for record in records]
+            return list(records)
         last = Rewrite(dictionary)
         return [msgspec.structs.replace(run.after(last), redacted=True) for run in runs]
 
