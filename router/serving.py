@@ -20,7 +20,9 @@ from effects.run import Run
 from router.driving import Drive, Ending, Frame, Order
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    import msgspec
 
     from contract.flow import Event, FlowSpec, Request
     from contract.records import Role
@@ -203,13 +205,8 @@ class Serving:
 
     def _closing(self, ending: Ending) -> list[Frame]:
         """Build the frames that end the stream without a successor, and keep them on record."""
-        spec, options = self.plan.spec, self.plan.request.options
-        stamp = self.exchange.stamp()
-        if ending.outcome == "paused":
-            events = spec.suspended(options, self._last)
-        else:
-            code = ending.error.code if ending.error and ending.blame == "world" else "internal"
-            events = spec.failure(options, code, self._last)
+        spec, stamp = self.plan.spec, self.exchange.stamp()
+        events = closing_events(spec, self.plan.request.options, ending, self._last)
         frames = [Frame(stamp, spec.encode(event), event) for event in events]
         if ending is not _MISMATCH:
             self.drive.frames[len(self._sent) :] = frames
@@ -243,6 +240,16 @@ async def _produced(drive: Drive) -> AsyncIterator[tuple[int, Frame]]:
         if drive.ending is not None:
             return
         await drive.changed.wait()
+
+
+def closing_events(
+    spec: FlowSpec, options: msgspec.Struct, ending: Ending, last: Event | None
+) -> Sequence[Event]:
+    """Give what ends a stream whose stack has not ended it."""
+    if ending.outcome == "paused":
+        return spec.suspended(options, last)
+    code = ending.error.code if ending.error and ending.blame == "world" else "internal"
+    return spec.failure(options, code, last)
 
 
 def _digest(frame: bytes) -> bytes:
