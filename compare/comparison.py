@@ -49,8 +49,7 @@ class Comparer:
         if ended and self._sound.sound([event for event in read if event is not None]):
             return ()
         stream = read_stream(self.reader, pair.control.frames)
-        broken = violation_of(self._spec.grammar, pair.control, stream)
-        return tuple(grammar_findings(pair, broken, broken))
+        return tuple(self._grammar(pair, stream, stream))
 
     def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
         grammar = self._spec.grammar
