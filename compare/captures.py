@@ -91,6 +91,8 @@ class _Work:
     def _pair(self, pair: Pair, comparer: Comparer) -> None:
         tally = self.tally
         tally.pairs += 1
+        if pair.basis:
+            tally.bases[pair.basis] += 1
         findings = comparer.compare(pair)
         if not findings:
             tally.equal += 1

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 CONTROL = "legacy"
 CANDIDATE = "graph"
+REPLAY: Role = "replay"
+_AGE = {True: "it is now", False: "recorded"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,14 @@ class Pair:
         """The stack whose frames the client got."""
         return self.control.served
 
+    @property
+    def basis(self) -> str:
+        """Say what is compared with what where a run is a replay; "" for two recorded ones."""
+        runs = self.control, self.candidate
+        if self.control.role != REPLAY != self.candidate.role:
+            return ""
+        return " → ".join(f"{run.stack} as {_AGE[run.role == REPLAY]}" for run in runs)
+
 
 @dataclass(frozen=True, slots=True)
 class Unpaired:
@@ -46,10 +56,10 @@ def pair_of(exchange: Exchange) -> Pair | Unpaired:
     runs = _chosen(exchange)
     if len(runs) < 2:  # noqa: PLR2004 (a pair)
         return Unpaired("one run only")
-    control = next((run for run in runs if run.stack == CONTROL), None)
-    candidate = next((run for run in runs if run.stack == CANDIDATE), None)
-    if control is None or candidate is None:
+    sides = _sides(runs)
+    if sides is None:
         return Unpaired("both runs of one stack")
+    control, candidate = sides
     if "cancelled" in {control.outcome, candidate.outcome}:
         return Unpaired("cancelled")
     if _redacted_recording(control, candidate):
@@ -57,15 +67,41 @@ def pair_of(exchange: Exchange) -> Pair | Unpaired:
     return Pair(control.exchange, control.flow, control, candidate, _tape(exchange))
 
 
+def counterpart(exchange: Exchange, stack: str) -> RunRecord | None:
+    """Give the recorded run a replay of a stack is compared with.
+
+    The other stack's, else the same stack's as it was then; None when neither ran to its end.
+    """
+    recorded = [run for run in exchange if run.role != REPLAY and run.outcome != "cancelled"]
+    others = [run for run in recorded if run.stack != stack]
+    return next(iter(others or recorded), None)
+
+
 def _chosen(exchange: Exchange) -> Exchange:
-    """A failed run goes with its successor, a replay with a replay, else the first two stacks."""
+    """A replay goes with a replay or its counterpart, a failed run with its successor.
+
+    Otherwise the first runs of both stacks.
+    """
+    replays = _of_role(exchange, REPLAY)
+    if len({run.stack for run in replays}) > 1:
+        return replays
+    if replays:
+        recorded = counterpart(exchange, replays[0].stack)
+        return replays[:1] if recorded is None else (recorded, replays[0])
     fallback = _of_role(exchange, "fallback")
     if fallback:
         return _of_role(exchange, "serving") + fallback
-    replays = _of_role(exchange, "replay")
-    if len({run.stack for run in replays}) > 1:
-        return replays
     return exchange
+
+
+def _sides(runs: Exchange) -> tuple[RunRecord, RunRecord] | None:
+    """Say which run is the control; of one stack, the one that is no replay."""
+    control = next((run for run in runs if run.stack == CONTROL), None)
+    candidate = next((run for run in runs if run.stack == CANDIDATE), None)
+    if control is not None and candidate is not None:
+        return control, candidate
+    first, second, *_ = runs
+    return (first, second) if second.role == REPLAY != first.role else None
 
 
 def _of_role(exchange: Exchange, role: Role) -> Exchange:
@@ -74,7 +110,7 @@ def _of_role(exchange: Exchange, role: Role) -> Exchange:
 
 def _redacted_recording(control: RunRecord, candidate: RunRecord) -> bool:
     """A replay cannot repeat values that were taken out of the recording."""
-    replayed = [run.role == "replay" for run in (control, candidate)]
+    replayed = [run.role == REPLAY for run in (control, candidate)]
     return any(replayed) and not all(replayed) and (control.redacted or candidate.redacted)
 
 

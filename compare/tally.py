@@ -26,12 +26,16 @@ class Series(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded."""
+    """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
+
+    `bases` counts pairs with a replay by what was compared with what.
+    """
 
     exchanges: int = 0
     pairs: int = 0
     equal: int = 0
     different: int = 0
+    bases: Counter[str] = field(default_factory=Counter)
     not_comparable: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
     named: list[Damage] = field(default_factory=list)
@@ -63,6 +67,7 @@ class Tally:
         self.pairs += other.pairs
         self.equal += other.equal
         self.different += other.different
+        self.bases += other.bases
         self.not_comparable += other.not_comparable
         self.damage += other.damage
         self.named = (self.named + other.named)[:NAMED_AT_MOST]

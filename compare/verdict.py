@@ -30,15 +30,19 @@ def verdict_on(tally: Tally) -> Verdict:
             f"{'differs' if tally.different == 1 else 'differ'}, "
             f"from {_counted(causes, 'cause')}"
         )
-        return Verdict("different", (reason, *_passed_over(tally)))
+        return Verdict("different", (reason, *_bases(tally), *_passed_over(tally)))
     equal = "the one pair is" if tally.pairs == 1 else f"all {tally.pairs} pairs are"
-    return Verdict("equal", (f"{equal} equal", *_passed_over(tally)))
+    return Verdict("equal", (f"{equal} equal", *_bases(tally), *_passed_over(tally)))
 
 
 def _nothing(tally: Tally) -> str:
     if not tally.exchanges:
         return "no exchange was found"
     return f"none of {_counted(tally.exchanges, 'exchange')} could be compared"
+
+
+def _bases(tally: Tally) -> list[str]:
+    return [f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())]
 
 
 def _passed_over(tally: Tally) -> list[str]:
