@@ -185,16 +185,22 @@ class House:
         *,
         leaves_after: int | None = None,
         lingers: float = 0.0,
+        pause: float = 0.0,
         qa: str | None = None,
     ) -> Served:
-        """Do what the endpoint does; leave `lingers` seconds after so many frames."""
+        """Do what the endpoint does; leave `lingers` seconds after so many frames.
+
+        `pause` is how many seconds the client takes for each frame.
+        """
         ticket = self.router.begin(CHAT, body, qa)
         try:
-            return await self._read(ticket, leaves_after, lingers)
+            return await self._read(ticket, leaves_after, lingers, pause)
         finally:
             self.router.conclude(ticket)
 
-    async def _read(self, ticket: Ticket, leaves_after: int | None, lingers: float) -> Served:
+    async def _read(
+        self, ticket: Ticket, leaves_after: int | None, lingers: float, pause: float
+    ) -> Served:
         serving, loop = ticket.serving, asyncio.get_running_loop()
         self.router.opened(ticket)
         if leaves_after == 0:
@@ -213,6 +219,7 @@ class House:
                     serving.leave()
                     break
                 loop.call_later(lingers, serving.leave)
+            await asyncio.sleep(pause)
         return Served(ticket, frames)
 
     def _live(self, _: msgspec.Struct) -> Effects:

@@ -174,6 +174,19 @@ async def test_closing_waits_for_shadows_as_long_as_it_may() -> None:
     await asyncio.sleep(30.0)
 
 
+async def test_what_ends_after_the_close_gets_no_shadow() -> None:
+    """Its records are written all the same."""
+    made = House(CASE, Rules(shadow=100))
+    ticket = made.router.begin(CHAT, CASE.body, None)
+    await ticket.serving.open()
+    assert len([frame async for frame in ticket.serving.frames()]) > 12
+    await made.router.aclose(0.0)
+    made.router.conclude(ticket)
+    await asyncio.sleep(1.0)
+    assert made.states == {"dropped(stopping)": 1}
+    assert [run.role for run in made.runs] == ["serving"]
+
+
 async def test_closing_is_not_held_up_by_a_shadow_that_hangs() -> None:
     """Its time is over with the router's."""
     made = House(CASE, Rules(shadow=100), graph=after(FLOWS["graph"], 2, hang))

@@ -12,6 +12,7 @@ import pytest
 from contract.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply
 from contract.faults import Fault
 from contract.model import Chunk, Usage
+from contract.records import ErrorRecord
 from effects.model import Fail, Hang, Step, Wait
 from router.rollout import Stack
 from tests.flows.playing import Case
@@ -64,6 +65,30 @@ async def test_a_successor_that_says_something_else_ends_in_failure_frames(assig
             assert fallback.error is not None
             assert fallback.error.code == "prefix_mismatch"
             assert made.world.count("model.stream") <= 2
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_a_successor_that_ended_before_its_beginning_was_read_has_failed_too(
+    assigned: Stack,
+) -> None:
+    """The client is slow: the successor has ended well in its own eyes when it is found out."""
+    stand_in = mapped(FLOWS[other(assigned)], shouted)
+    async with both(assigned, after(FLOWS[assigned], 6, crash), stand_in) as made:
+        served = await made.ask(pause=60.0)
+    assert served.wire[-2:] == FAILED
+    assert len(served.wire) == 8
+    assert made.runs[1].outcome == "failed"
+    assert made.runs[1].error == ErrorRecord("prefix_mismatch")
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_a_slow_client_slows_nobody_down(assigned: Stack) -> None:
+    """The stack runs on, is not taken for stalled, and the client gets every frame in the end."""
+    async with house(assigned, FLOWS[assigned]) as made:
+        served = await made.ask(pause=100.0)
+    assert served.wire == await undisturbed(assigned)
+    (run,) = made.runs
+    assert run.frames[-1][0] < 5_000_000
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from contract.chat import ModelSettings, Send
+from contract.chat import CHAT, ModelSettings, Send
 from contract.flow import Event
 from contract.model import Usage
 from contract.ports import Effects
@@ -184,6 +184,24 @@ async def test_a_takeover_cancels_the_shadow_of_that_exchange(mode: Mode) -> Non
         await made.ask()
     assert made.states == {"cancelled(takeover)": 1}
     assert [run.role for run in made.runs] == ["serving", "fallback"]
+
+
+async def test_a_shadow_is_evicted_the_moment_its_stack_takes_over() -> None:
+    """Not when the exchange ends: it would only compete with itself."""
+    broken = after(FLOWS["legacy"], 6, crash)
+    async with both("legacy", broken, FLOWS["graph"], shadow=100, mode="tail") as made:
+        ticket = made.router.begin(CHAT, CASE.body, None)
+        made.router.opened(ticket)
+        await ticket.serving.open()
+        endings = []
+        async for _ in ticket.serving.frames():
+            assert ticket.job is not None
+            assert ticket.job.drive is not None
+            endings.append(ticket.job.drive.ending)
+        made.router.conclude(ticket)
+    assert endings[5] is None
+    assert endings[6] is not None
+    assert endings[6].outcome == "cancelled"
 
 
 async def test_one_cause_of_failure_is_not_two() -> None:
