@@ -53,6 +53,7 @@ class Entry:
     __slots__ = (
         "args",
         "at",
+        "bounds",
         "changed",
         "dropped",
         "end",
@@ -63,13 +64,21 @@ class Entry:
         "operation",
         "seq",
         "site",
-        "tape",
     )
 
     def __init__(  # noqa: PLR0913 - an entry is its seven facts
-        self, tape: Tape, operation: Operation, site: str, args: bytes, *, seq: int, n: int, at: int
+        self,
+        bounds: Bounds,
+        operation: Operation,
+        site: str,
+        args: bytes,
+        *,
+        seq: int,
+        n: int,
+        at: int,
     ) -> None:
-        self.tape = tape
+        # Not the tape: each would keep the other until the garbage collector finds them.
+        self.bounds = bounds
         self.operation = operation
         self.site = site
         self.args = args
@@ -86,7 +95,7 @@ class Entry:
     def append(self, item: Any) -> None:  # noqa: ANN401 - the operation says which struct
         """Record one item and wake the readers."""
         self.items.append(item)
-        self.tape.weigh(item)
+        self.bounds.weigh(item)
         self.changed.wake()
 
     def close(self, end: EntryEnd, at: int, fault: Fault | None = None) -> None:
@@ -135,6 +144,47 @@ class Budget:
         self.left = total
 
 
+class Bounds:
+    """How much is on one tape, and how much may be; `changed` is woken when that is exceeded."""
+
+    __slots__ = ("_budget", "_changed", "_limit", "overflowed", "size")
+
+    def __init__(self, limit: int, budget: Budget | None, changed: Signal) -> None:
+        self.size = 0
+        self.overflowed = False
+        self._limit = limit
+        self._budget = budget
+        self._changed = changed
+
+    def weigh(self, item: Any) -> None:  # noqa: ANN401 - any operation's item
+        """Count an item."""
+        if type(item) is Chunk and not item.tool_calls:
+            # The common case, without encoding it.
+            size = 48 + len(item.text) + len(item.reasoning)
+        else:
+            size = len(_plain.encode(item))
+        self.grow(size)
+
+    def grow(self, size: int) -> None:
+        """Count bytes."""
+        if self.overflowed:
+            return  # from here on nothing is kept
+        self.size += size
+        over = self.size > self._limit
+        if self._budget is not None:
+            self._budget.left -= size
+            over = over or self._budget.left < 0
+        if over:
+            self.overflowed = True
+            self._changed.wake()  # who waits for a call not yet made must not wait for it
+
+    def free(self) -> None:
+        """Give the bytes back to the common budget; idempotent."""
+        if self._budget is not None:
+            self._budget.left += self.size
+            self._budget = None
+
+
 class Tape:
     """All effect calls of one exchange.
 
@@ -146,22 +196,30 @@ class Tape:
     def __init__(self, *, limit: int = 4 << 20, budget: Budget | None = None) -> None:
         self.entries: list[Entry] = []
         self.recording = True
-        self.overflowed = False
-        self.size = 0
         self.changed = Signal()
-        self._limit = limit
-        self._budget = budget
+        self._bounds = Bounds(limit, budget, self.changed)
         self._by_key: dict[Key, list[Entry]] = {}
         self._by_site: dict[tuple[str, str], list[Entry]] = {}
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether the tape has outgrown its bounds."""
+        return self._bounds.overflowed
+
+    @property
+    def size(self) -> int:
+        """Bytes on the tape, as they are counted."""
+        return self._bounds.size
 
     def add(self, operation: Operation, site: str, args: bytes, at: int) -> Entry:
         """Open a new entry for a call made now."""
         same = self._by_key.setdefault((operation.label, site, args), [])
-        entry = Entry(self, operation, site, args, seq=len(self.entries), n=len(same), at=at)
+        seq, n = len(self.entries), len(same)
+        entry = Entry(self._bounds, operation, site, args, seq=seq, n=n, at=at)
         same.append(entry)
         self._by_site.setdefault((operation.label, site), []).append(entry)
         self.entries.append(entry)
-        self._grow(len(args))
+        self._bounds.grow(len(args))
         self.changed.wake()
         return entry
 
@@ -184,32 +242,9 @@ class Tape:
         """The latest moment on the tape, in microseconds since the exchange began."""
         return max((_last_stamp(entry) for entry in self.entries), default=0)
 
-    def weigh(self, item: Any) -> None:  # noqa: ANN401 - any operation's item
-        """Count an item against the bounds."""
-        if type(item) is Chunk and not item.tool_calls:
-            # The common case, without encoding it.
-            size = 48 + len(item.text) + len(item.reasoning)
-        else:
-            size = len(_plain.encode(item))
-        self._grow(size)
-
-    def _grow(self, size: int) -> None:
-        if self.overflowed:
-            return  # from here on nothing is kept
-        self.size += size
-        over = self.size > self._limit
-        if self._budget is not None:
-            self._budget.left -= size
-            over = over or self._budget.left < 0
-        if over:
-            self.overflowed = True
-            self.changed.wake()  # who waits for a call not yet made must not wait for it
-
     def free(self) -> None:
         """Give the bytes back to the common budget; idempotent."""
-        if self._budget is not None:
-            self._budget.left += self.size
-            self._budget = None
+        self._bounds.free()
 
     def record(self) -> tuple[EntryRecord, ...]:
         """Write the whole tape down."""
