@@ -32,8 +32,10 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder; emptied first.")] = Path(
         "build/demo"
     ),
-    seconds: Annotated[float, typer.Option(help="Length of one load run; there are four.")] = 5.0,
-    users: Annotated[int, typer.Option(help="Users under load.")] = 10,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Length of one load run; there are four.")
+    ] = 5.0,
+    users: Annotated[int, typer.Option(min=1, help="Users under load.")] = 10,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,  # noqa: FBT002 - a flag on the command line
 ) -> None:
     """Serve, mirror, crash, load and compare: the whole story, on a simulated provider.

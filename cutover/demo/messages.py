@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from contract.chat import ChatRequest
 from contract.errors import CutoverError
 
 BUNDLED = Path(__file__).parent.parent / "demo_messages.jsonl"
@@ -33,7 +34,8 @@ class Message:
 def read(path: Path) -> list[Message]:
     """Read a JSONL file of `{"content": …}` or `{"turns": [ … ]}`; raises `MessagesRefused`."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        # Not `splitlines`: JSON may hold U+2028 and other line ends of text as they are.
+        lines = path.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise MessagesRefused(path, "cannot be read as UTF-8 text") from error
     messages = [
@@ -50,7 +52,7 @@ def read(path: Path) -> list[Message]:
 def _row(path: Path, number: int, line: str) -> list[Message]:
     try:
         row = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise MessagesRefused(path, f"line {number} is not a JSON object") from error
     if isinstance(row.get("turns"), list):
         chat = f"chat-{row.get('question_id', number)}"
@@ -65,4 +67,8 @@ def _message(path: Path, number: int, row: dict[str, Any], index: int) -> Messag
         raise MessagesRefused(path, f"line {number} has neither 'content' nor 'turns'")
     body = {key: row[key] for key in _BODY if row.get(key) is not None}
     body.setdefault("message_id", f"message-{number}-{index}")
+    try:
+        msgspec.convert(body, ChatRequest)
+    except msgspec.ValidationError as error:
+        raise MessagesRefused(path, f"line {number} cannot be sent: {error}") from error
     return Message(body["message_id"], body.get("chat_id", body["message_id"]), body)
