@@ -11,6 +11,7 @@ from compare.exemplars import exemplar_of
 from compare.layers.timing import times_of
 from compare.pairs import Pair, Unpaired, pair_of
 from compare.reading import exchanges
+from compare.rules import NO_RULES, Rules, Ruling
 from compare.segments import find_segments, read_lines
 from compare.tally import Tally
 
@@ -29,6 +30,7 @@ class Question:
 
     flows: Mapping[str, FlowSpec]
     chunking: Chunking = "ignore"
+    rules: Rules = NO_RULES
 
 
 def compare_captures(
@@ -53,7 +55,7 @@ def compare_segment(lines: Iterable[Line | Damage], place: str, question: Questi
             work.tally.damaged(read)
         else:
             work.exchange(read)
-    return work.tally
+    return work.done()
 
 
 class _Work:
@@ -62,7 +64,8 @@ class _Work:
     def __init__(self, question: Question) -> None:
         self.tally = Tally()
         self._comparers = {
-            name: Comparer(spec, question.chunking) for name, spec in question.flows.items()
+            name: Comparer(spec, question.chunking, _ruling(question, spec))
+            for name, spec in question.flows.items()
         }
 
     def exchange(self, exchange: Exchange) -> None:
@@ -93,14 +96,27 @@ class _Work:
         tally.pairs += 1
         if pair.basis:
             tally.bases[pair.basis] += 1
+        ruled = comparer.ruled
         findings = comparer.compare(pair)
         if not findings:
             tally.equal += 1
+            tally.equal_by_rules += ruled < comparer.ruled
             return
         tally.different += 1
         tally.clusters.add(
             pair.flow,
             pair.began,
             findings,
-            lambda: exemplar_of(pair, findings, comparer.reader),
+            lambda: exemplar_of(pair, findings, comparer.reader, comparer.ruling),
         )
+
+    def done(self) -> Tally:
+        """Give the tally, with how often each rule hit."""
+        for comparer in self._comparers.values():
+            if comparer.ruling is not None:
+                self.tally.rule_hits += comparer.ruling.hits
+        return self.tally
+
+
+def _ruling(question: Question, spec: FlowSpec) -> Ruling | None:
+    return None if question.rules == NO_RULES else Ruling(question.rules, spec.name, spec)

@@ -16,17 +16,26 @@ from compare.layers.text import text_findings
 if TYPE_CHECKING:
     from compare.findings import Finding, GrammarBroken
     from compare.pairs import Pair
+    from compare.rules import Ruling
     from contract.dialect import Wire
 
 
 class Comparer:
     """Compares pairs of one wire."""
 
-    def __init__(self, spec: Wire, chunking: Chunking = "ignore") -> None:
+    def __init__(
+        self, spec: Wire, chunking: Chunking = "ignore", ruling: Ruling | None = None
+    ) -> None:
         self._spec = spec
         self._chunking: Chunking = chunking
         self._sound = Sound(spec.grammar)
         self.reader = EventReader(spec)
+        self.ruling = ruling
+
+    @property
+    def ruled(self) -> int:
+        """How many pairs a rule has hit so far."""
+        return 0 if self.ruling is None else self.ruling.pairs
 
     def compare(self, pair: Pair) -> tuple[Finding, ...]:
         """Find every difference; causes have `after` None. Empty: equal."""
@@ -35,9 +44,12 @@ class Comparer:
         legacy = read_stream(self.reader, pair.control.frames)
         graph = read_stream(self.reader, pair.candidate.frames)
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
+        grammar = self._grammar(pair, legacy, graph)
+        if self.ruling is not None:
+            legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
         case = Case(pair, legacy, graph, same_tape=_same_answers(*calls))
         case.outcome = outcome_findings(pair)
-        case.grammar = self._grammar(pair, legacy, graph)
+        case.grammar = grammar
         self._streams(case)
         case.effects = effect_findings(pair, *calls)
         return settle(case)

@@ -9,21 +9,31 @@ from compare.clusters import Cell, Exemplar, Row
 from compare.events import Event, EventReader, Stream, read_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from compare.findings import Finding
     from compare.pairs import Pair
+    from compare.rules import Ruling
 
 ROWS_AT_MOST = 120
 ROWS_BEFORE = 60
 SAID_AT_MOST = 240
 
 
-def exemplar_of(pair: Pair, findings: tuple[Finding, ...], reader: EventReader) -> Exemplar:
-    """Draw one pair; of a long stream the rows around the first divergence."""
+def exemplar_of(
+    pair: Pair,
+    findings: tuple[Finding, ...],
+    reader: EventReader,
+    ruling: Ruling | None = None,
+) -> Exemplar:
+    """Draw one pair; of a long stream the rows around the first divergence.
+
+    Rows say what was sent; whether they are equal is said under the rules.
+    """
     legacy = read_stream(reader, pair.control.frames)
     graph = read_stream(reader, pair.candidate.frames)
-    rows = list(_rows(legacy, graph))
+    keys = _keys(legacy, graph, ruling)
+    rows = list(_rows(legacy, graph, keys))
     kept = _around(rows)
     return Exemplar(
         pair.exchange,
@@ -44,11 +54,19 @@ def _around(rows: list[Row]) -> list[Row]:
     return rows[start : start + ROWS_AT_MOST]
 
 
-def _rows(legacy: Stream, graph: Stream) -> Iterator[Row]:
+def _keys(legacy: Stream, graph: Stream, ruling: Ruling | None) -> list[list[Hashable]]:
+    """Give what an event of each side must share with another to be equal to it."""
+    if ruling is not None:
+        legacy, graph, _, _ = ruling.read(legacy, graph, ([], []))
+    return [
+        [(event.name, event.shape, event.text, event.reasoning) for event in stream.events]
+        for stream in (legacy, graph)
+    ]
+
+
+def _rows(legacy: Stream, graph: Stream, keys: list[list[Hashable]]) -> Iterator[Row]:
     left, right = _cells(legacy), _cells(graph)
-    old = [(event.name, event.data) for event in legacy.events]
-    new = [(event.name, event.data) for event in graph.events]
-    for block in align(old, new):
+    for block in align(*keys):
         if block.equal:
             for i, j in zip(block.left, block.right, strict=True):
                 yield Row("same", left[i], right[j])

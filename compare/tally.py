@@ -35,6 +35,8 @@ class Tally:
     pairs: int = 0
     equal: int = 0
     different: int = 0
+    equal_by_rules: int = 0
+    rule_hits: Counter[str] = field(default_factory=Counter)
     bases: Counter[str] = field(default_factory=Counter)
     not_comparable: Counter[str] = field(default_factory=Counter)
     damage: Counter[str] = field(default_factory=Counter)
@@ -67,6 +69,8 @@ class Tally:
         self.pairs += other.pairs
         self.equal += other.equal
         self.different += other.different
+        self.equal_by_rules += other.equal_by_rules
+        self.rule_hits += other.rule_hits
         self.bases += other.bases
         self.not_comparable += other.not_comparable
         self.damage += other.damage

@@ -1,0 +1,92 @@
+"""Paths: dotted steps into JSON, and the value that results when what they lead to changes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ANY = "*"
+ANY_DEPTH = "**"
+_BRACKETS = re.compile(r"\[(\d*)\]")
+
+
+class _Gone:
+    """Stands for a value that is taken out."""
+
+
+GONE: Final = _Gone()
+
+
+def steps_of(path: str) -> tuple[str, ...]:
+    """Cut `a.*.b` into steps; `a[].b` and `a[3].b`, as reports write them, are understood too."""
+    dotted = _BRACKETS.sub(lambda found: f".{found[1] or ANY}", path)
+    return tuple(step for step in dotted.split(".") if step)
+
+
+def changed(value: Any, steps: tuple[str, ...], change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (JSON)
+    """Give a value with everything at the steps changed; `GONE` takes it out.
+
+    `*` is any one key or index, `**` any number of them. Text that holds a JSON object or list,
+    as arguments of tools do, is entered. Where nothing changes, the value itself is returned.
+    """
+    if not steps:
+        return change(value)
+    if steps[0] == ANY_DEPTH:
+        value = changed(value, steps[1:], change)
+        if value is GONE or (len(steps) == 1 and isinstance(value, str)):
+            return value
+    if isinstance(value, dict):
+        return _of_dict(value, steps, change)
+    if isinstance(value, list):
+        return _of_list(value, steps, change)
+    if isinstance(value, str) and value[:1] in {"{", "["}:
+        return _of_text(value, steps, change)
+    return value
+
+
+def _below(key: str, steps: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Give the steps that are left below a key; None where it is not on the path."""
+    if steps[0] == ANY_DEPTH:
+        return steps
+    return steps[1:] if steps[0] in {ANY, key} else None
+
+
+def _of_dict(
+    value: dict[str, Any], steps: tuple[str, ...], change: Callable[[Any], Any]
+) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, held in value.items():
+        rest = _below(key, steps)
+        put = held if rest is None else changed(held, rest, change)
+        if put is not GONE:
+            made[key] = put
+    return value if _same(value, made) else made
+
+
+def _same(value: dict[str, Any], made: dict[str, Any]) -> bool:
+    return len(value) == len(made) and all(made[key] is value[key] for key in value)
+
+
+def _of_list(value: list[Any], steps: tuple[str, ...], change: Callable[[Any], Any]) -> list[Any]:
+    made: list[Any] = []
+    for index, held in enumerate(value):
+        rest = _below(str(index), steps)
+        put = held if rest is None else changed(held, rest, change)
+        if put is not GONE:
+            made.append(put)
+    same = len(value) == len(made) and all(a is b for a, b in zip(value, made, strict=True))
+    return value if same else made
+
+
+def _of_text(value: str, steps: tuple[str, ...], change: Callable[[Any], Any]) -> str:
+    try:
+        held = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
+    put = changed(held, steps, change)
+    return value if put is held else msgspec.json.encode(put).decode()

@@ -1,0 +1,194 @@
+"""Ruling: the rules of one flow applied to two runs, before they are compared."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from compare.rules.nearness import Nearness
+from compare.rules.paths import ANY_DEPTH, GONE, changed, steps_of
+from compare.rules.rewriting import Rewritten
+from compare.rules.scope import for_call, for_event, for_text
+from compare.rules.streams import Texts, rewritten_stream
+from compare.rules.table import Ignore, Replace, Rule, Tolerance, Unordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compare.calls import Call
+    from compare.events import Stream
+    from compare.rules.table import Rules
+    from contract.dialect import Wire
+
+_decode = msgspec.json.decode
+_encode = msgspec.json.encode
+EMPTY = b"{}"
+
+
+class Ruled(NamedTuple):
+    """Two runs under the rules; `hits` are the keys of rules that took different things."""
+
+    legacy: Stream
+    graph: Stream
+    calls: tuple[list[Call], list[Call]]
+    hits: frozenset[str]
+
+
+class Ruling:
+    """Applies rules, and counts the pairs in which each of them took different things.
+
+    `hits` counts by the rule's key, `pairs` the pairs in which at least one rule hit.
+    """
+
+    def __init__(self, rules: Rules, flow: str, wire: Wire) -> None:
+        held = [(key, rule) for key, rule in rules.numbered() if rule.flow in {"", flow}]
+        self._on_values = [
+            (key, rule)
+            for key, rule in held
+            if rule.layer != "text" and not isinstance(rule, Tolerance)
+        ]
+        self._near = [(key, rule) for key, rule in held if isinstance(rule, Tolerance)]
+        self._on_text = [
+            (key, re.compile(rule.pattern), rule.replacement)
+            for key, rule in held
+            if isinstance(rule, Replace) and for_text(rule)
+        ]
+        self._terminal = wire.dialect.terminal
+        self._repeatable = frozenset(
+            name for step in wire.grammar.steps if step.most != 1 for name in step.names
+        )
+        self.hits: Counter[str] = Counter()
+        self.pairs = 0
+
+    def apply(self, legacy: Stream, graph: Stream, calls: tuple[list[Call], list[Call]]) -> Ruled:
+        """Give two runs as the rules have them read, and count which rules hit."""
+        ruled = self.read(legacy, graph, calls)
+        self.hits.update(ruled.hits)
+        self.pairs += bool(ruled.hits)
+        return ruled
+
+    def read(self, legacy: Stream, graph: Stream, calls: tuple[list[Call], list[Call]]) -> Ruled:
+        """Give two runs as the rules have them read; counts nothing."""
+        sides = _Side(self._on_values), _Side(self._on_values)
+        legacy, graph = self._stream(sides[0], legacy), self._stream(sides[1], graph)
+        old, new = (
+            [side.call(call) for call in made] for side, made in zip(sides, calls, strict=True)
+        )
+        near = Nearness(self._near)
+        graph, new = near.stream(legacy, graph), near.calls(old, new)
+        keys = sides[0].taken.keys() | sides[1].taken.keys()
+        hits = {key for key in keys if sides[0].taken[key] != sides[1].taken[key]} | near.hits
+        return Ruled(self._bared(legacy), self._bared(graph), (old, new), frozenset(hits))
+
+    def _stream(self, side: _Side, stream: Stream) -> Stream:
+        texts = Texts(Rewritten(stream.text), Rewritten(stream.reasoning))
+        for key, pattern, replacement in self._on_text:
+            for text in texts:
+                side.taken[key] += text.replace(pattern, replacement)
+        if not all(text.untouched for text in texts):
+            stream = rewritten_stream(stream, texts, self._terminal, self._again)
+        events = tuple(
+            msgspec.structs.replace(event, shape=side.value(event.shape, event=event.name))
+            for event in stream.events
+        )
+        return msgspec.structs.replace(stream, events=events)
+
+    def _again(self, text: str) -> str:
+        """Rewrite a text that is no beginning of the final one."""
+        rewritten = Rewritten(text)
+        for _, pattern, replacement in self._on_text:
+            rewritten.replace(pattern, replacement)
+        return rewritten.text
+
+    def _bared(self, stream: Stream) -> Stream:
+        """See which events carry nothing but text, now that the rest is taken out."""
+        events = tuple(
+            msgspec.structs.replace(event, bare=True)
+            if event.shape == EMPTY
+            and (event.text is not None or event.reasoning is not None)
+            and event.name in self._repeatable
+            else event
+            for event in stream.events
+        )
+        return msgspec.structs.replace(stream, events=events)
+
+
+class _Side:
+    """One run's values under the rules, and what each rule took from them."""
+
+    def __init__(self, rules: Sequence[tuple[str, Rule]]) -> None:
+        self._rules = rules
+        self.taken: defaultdict[str, list[str]] = defaultdict(list)
+
+    def value(self, written: bytes, *, event: str = "", call: Call | None = None) -> bytes:
+        """Apply the rules to one JSON value; what is no JSON is left as it is."""
+        held = [
+            (key, rule)
+            for key, rule in self._rules
+            if (for_event(rule, event) if call is None else for_call(rule, call))
+        ]
+        if not held or written == EMPTY:
+            return written
+        try:
+            value = before = _decode(written)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return written
+        for key, rule in held:
+            value = changed(value, _steps(rule), _change(rule, self.taken[key]))
+        if value is before:
+            return written
+        return EMPTY if value is GONE else _encode(value)
+
+    def call(self, call: Call) -> Call:
+        """Apply the rules to one call's arguments."""
+        args = self.value(call.args, call=call)
+        return call if args is call.args else replace(call, args=args)
+
+
+def _steps(rule: Rule) -> tuple[str, ...]:
+    """Give a rule's path; replacing goes for every text at it and below."""
+    steps = steps_of(rule.path)
+    return (*steps, ANY_DEPTH) if isinstance(rule, Replace) else steps
+
+
+def _change(rule: Rule, taken: list[str]) -> Callable[[Any], Any]:
+    """Give what a rule does to one value, noting what it took."""
+    match rule:
+        case Ignore():
+            return lambda value: _ignored(value, taken)
+        case Replace():
+            pattern = re.compile(rule.pattern)
+            return lambda value: _replaced(value, pattern, rule.replacement, taken)
+        case Unordered():
+            return lambda value: _sorted(value, taken)
+        case Tolerance():
+            # Needs both sides: see `snapped`.
+            return lambda value: value
+
+
+def _ignored(value: Any, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+    taken.append(_said(value))
+    return GONE
+
+
+def _replaced(value: Any, pattern: re.Pattern[str], put: str, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+    if not isinstance(value, str):
+        return value
+    rewritten = Rewritten(value)
+    taken += rewritten.replace(pattern, put)
+    return value if rewritten.untouched else rewritten.text
+
+
+def _sorted(value: Any, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+    if not isinstance(value, list):
+        return value
+    taken.append(_said(value))
+    return sorted(value, key=_said)
+
+
+def _said(value: Any) -> str:  # noqa: ANN401 (JSON)
+    return _encode(value, order="sorted").decode()

@@ -1,0 +1,145 @@
+"""The table of rules: `diff.toml`, read into frozen values."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from compare.declared import DeclarationRefused, declared
+from compare.rules.paths import steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RuleLayer = Literal["frames", "text", "effects"]
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a rule holds; what is left out does not restrict it.
+
+    `event` is the name of an event, `call` is `port.operation` or `port.operation@site`; `path`
+    leads from there to a value. `name` and `reason` are for people.
+    """
+
+    name: str = ""
+    reason: str = ""
+    flow: str = ""
+    layer: RuleLayer | None = None
+    event: str = ""
+    call: str = ""
+
+
+class Ignore(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands at `path` does not count."""
+
+    path: str
+
+
+class Replace(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What matches `pattern` is read as `with` on both sides; without a path in every text."""
+
+    pattern: str
+    replacement: str = msgspec.field(name="with")
+    path: str = ""
+
+
+class Tolerance(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Numbers at `path` may be apart by `absolute`, or by `relative` times the greater one."""
+
+    path: str
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+class Unordered(Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The list at `path` is a bag: its order does not count."""
+
+    path: str
+
+
+Rule: TypeAlias = Ignore | Replace | Tolerance | Unordered
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All rules of a file; they are applied kind by kind, in this order."""
+
+    ignore: tuple[Ignore, ...] = ()
+    replace: tuple[Replace, ...] = ()
+    unordered: tuple[Unordered, ...] = ()
+    tolerance: tuple[Tolerance, ...] = ()
+
+    def numbered(self) -> Iterator[tuple[str, Rule]]:
+        """Give every rule with its key in the file: `ignore[0]` and so on."""
+        for kind in ("ignore", "replace", "unordered", "tolerance"):
+            rules: tuple[Rule, ...] = getattr(self, kind)
+            for index, rule in enumerate(rules):
+                yield f"{kind}[{index}]", rule
+
+
+NO_RULES = Rules()
+
+
+def read_rules(path: Path) -> Rules:
+    """Read a file of rules; raises `DeclarationRefused`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as trouble:
+        raise DeclarationRefused(str(path), "", str(trouble)) from trouble
+    return rules_of(text, str(path))
+
+
+def rules_of(text: str, file: str) -> Rules:
+    """Read rules from TOML; raises `DeclarationRefused` naming file and key."""
+    rules = declared(text, file, Rules)
+    for key, rule in rules.numbered():
+        for name, why in _faults(rule):
+            raise DeclarationRefused(file, f"{key}.{name}", why)
+    return rules
+
+
+def _faults(rule: Rule) -> Iterator[tuple[str, str]]:
+    yield from _scope_faults(rule)
+    if isinstance(rule, Replace):
+        yield from _pattern_faults(rule)
+    elif not steps_of(rule.path):
+        yield "path", "it names nothing"
+    if isinstance(rule, Tolerance):
+        yield from _tolerance_faults(rule)
+
+
+def _scope_faults(rule: Rule) -> Iterator[tuple[str, str]]:
+    if rule.event and rule.call:
+        yield "call", "a rule is for an event or for a call, not for both"
+    if rule.event and rule.layer not in {None, "frames"}:
+        yield "layer", f"an event is in layer 'frames', not {rule.layer!r}"
+    if rule.call and rule.layer not in {None, "effects"}:
+        yield "layer", f"a call is in layer 'effects', not {rule.layer!r}"
+    if rule.call and "." not in rule.call:
+        yield "call", f"{rule.call!r} is not 'port.operation' or 'port.operation@site'"
+    if rule.path and rule.layer == "text":
+        yield "path", "the final text has no paths"
+
+
+def _pattern_faults(rule: Replace) -> Iterator[tuple[str, str]]:
+    try:
+        pattern = re.compile(rule.pattern)
+    except re.error as trouble:
+        yield "pattern", f"{rule.pattern!r} is no regular expression: {trouble}"
+        return
+    try:
+        # The template is parsed before anything is sought, so this finds a group that is not there.
+        pattern.sub(rule.replacement, "")
+    except (re.error, IndexError) as trouble:
+        yield "with", f"{rule.replacement!r} cannot stand for a match: {trouble}"
+
+
+def _tolerance_faults(rule: Tolerance) -> Iterator[tuple[str, str]]:
+    for name, value in (("absolute", rule.absolute), ("relative", rule.relative)):
+        if not math.isfinite(value) or value < 0:
+            yield name, f"{value!r} is not a finite number of at least 0"
+    if not rule.absolute and not rule.relative:
+        yield "absolute", "say how far apart: absolute, relative or both"
