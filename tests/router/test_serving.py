@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply
+from contract.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply, Success
 from contract.faults import Fault
 from contract.flow import Event
 from contract.model import Chunk, Usage
