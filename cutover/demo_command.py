@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,11 +52,17 @@ def demo(
         raise typer.Exit(2) from error
     except KeyboardInterrupt:
         return
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + signal.SIGTERM) from None
     if failures(outcome):
         raise typer.Exit(1)
 
 
 async def _play(wishes: Wishes, console: Console, *, keep: bool) -> Outcome:
+    playing = asyncio.current_task()
+    if playing is not None:
+        # Without this a SIGTERM would leave the provider and the router behind.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
     with _progress(console) as progress:
         bars = dict(_bars(progress))
 
@@ -64,6 +71,7 @@ async def _play(wishes: Wishes, console: Console, *, keep: bool) -> Outcome:
             progress.update(bars[act], completed=min(share, 1.0))
 
         async with Demonstration(wishes, moved) as story:
+            console.print(f"The router is {story.outcome.url}, watch its /readyz.", highlight=False)
             await story.converse()
             await story.crash()
             await story.load()

@@ -72,12 +72,19 @@ class Demonstration:
         """Start simulator and router on free ports."""
         shutil.rmtree(self.wishes.folder, ignore_errors=True)
         self.wishes.folder.mkdir(parents=True)
+        try:
+            self._start()
+        except BaseException:
+            await self._processes.aclose()
+            raise
+        return self
+
+    def _start(self) -> None:
         simulator = None if os.environ.get(KEY) else self._processes.enter_context(spawn(_PROFILE))
         config = self.wishes.folder / "cutover.toml"
         config.write_text(configuration(self.wishes.folder, simulator), "utf-8")
         log = self.wishes.folder / "router.log"
         self.outcome.url = self._processes.enter_context(router(config, log, {QA_KEY: self._key}))
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         """End what was started; captures are flushed on the way."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,13 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.demo.children import RouterDidNotStart
 from cutover.demo.messages import BUNDLED
+from loadtests.children import child_environment
 from tests.e2e.deployment import captured
 
 
-def children() -> set[int]:
-    """Give the processes this one has started and that have not ended."""
-    return set(_children(os.getpid()))
+def children(parent: int | None = None) -> set[int]:
+    """Give the processes a process (None: this one) has started and that have not ended."""
+    return set(_children(parent or os.getpid()))
 
 
 def _children(parent: int) -> Iterator[int]:
@@ -50,3 +56,42 @@ def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     lines = [msgspec.json.decode(line) for line in captured(out, "flow=*").splitlines()]
     assert {line["role"] for line in lines} == {"serving", "fallback", "shadow"}
     assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+def test_a_router_that_does_not_start_leaves_no_simulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was started before it is ended, and the message says where to look."""
+
+    @contextmanager
+    def refusing(_: Path, log: Path, __: object) -> Iterator[str]:
+        if log.parent.is_dir():
+            raise RouterDidNotStart(log)
+        yield ""
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("cutover.demo.story.router", refusing)
+    before = children()
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "router.log" in result.output
+    assert children() == before
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+def test_sigterm_ends_everything_the_demonstration_started(tmp_path: Path) -> None:
+    """Simulator and router go with it; the exit status says that it was told to."""
+    command = [sys.executable, "-m", "cutover", "demo", "--out", str(tmp_path / "out")]
+    environ = child_environment()
+    environ.pop("OPENAI_API_KEY", None)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as demo:
+        assert demo.stdout is not None
+        assert "The router is http" in demo.stdout.readline()
+        started = children(demo.pid)
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(20) == 128 + signal.SIGTERM
+    assert len(started) == 2
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
