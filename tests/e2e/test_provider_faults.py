@@ -25,19 +25,19 @@ FAULTS = {
     "unreachable": ("nobody", "sim-chat", "model_unavailable", BEFORE_TEXT),
     "garbage": ("garbage", "sim-chat", "model_truncated", BEFORE_TEXT),
     "wrong key": ("keyless", "sim-chat", "model_auth", BEFORE_TEXT),
-    "no money": ("impatient", "ending=http_error&status=429", "model_rate_limited", BEFORE_TEXT),
-    "broken": ("impatient", "ending=http_error&status=500", "model_unavailable", BEFORE_TEXT),
-    "silent": ("impatient", "ending=silent", "model_timeout_first_byte", BEFORE_TEXT),
+    "no money": ("simulated", "ending=http_error&status=429", "model_rate_limited", BEFORE_TEXT),
+    "broken": ("simulated", "ending=http_error&status=500", "model_unavailable", BEFORE_TEXT),
+    "silent": ("silent", "ending=silent", "model_timeout_first_byte", BEFORE_TEXT),
     "headers only": (
-        "impatient",
+        "tokenless",
         "ending=silent&headers=1",
         "model_timeout_first_token",
         BEFORE_TEXT,
     ),
-    "stalled": ("impatient", "ending=stall&after=5", "model_timeout_idle", AFTER_TEXT),
-    "cut": ("impatient", "ending=cut&after=5", "model_truncated", AFTER_TEXT),
-    "error inside": ("impatient", "ending=error_event&after=5", "model_error", AFTER_TEXT),
-    "reset": ("impatient", "ending=reset", "model_unavailable", BEFORE_TEXT),
+    "stalled": ("idle", "ending=stall&after=5", "model_timeout_idle", AFTER_TEXT),
+    "cut": ("simulated", "ending=cut&after=5", "model_truncated", AFTER_TEXT),
+    "error inside": ("simulated", "ending=error_event&after=5", "model_error", AFTER_TEXT),
+    "reset": ("simulated", "ending=reset", "model_unavailable", BEFORE_TEXT),
 }
 
 
@@ -52,11 +52,17 @@ base_url = "http://127.0.0.1:{garbage}/v1"
 key_env = "CUTOVER_TEST_KEY"
 [providers.keyless]
 base_url = "PROVIDER"
-[providers.impatient]
+[providers.silent]
 base_url = "PROVIDER"
 key_env = "CUTOVER_TEST_KEY"
 first_byte_seconds = 0.05
-first_token_seconds = 0.1
+[providers.tokenless]
+base_url = "PROVIDER"
+key_env = "CUTOVER_TEST_KEY"
+first_token_seconds = 0.05
+[providers.idle]
+base_url = "PROVIDER"
+key_env = "CUTOVER_TEST_KEY"
 idle_seconds = 0.05
 """
     models = [
