@@ -2,4 +2,5 @@
 
 from cutover.cli import main
 
-main()
+if __name__ == "__main__":  # a worker process imports this file under another name
+    main()

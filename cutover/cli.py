@@ -7,6 +7,7 @@ import typer
 from cutover.demo_command import demo
 from cutover.diff_command import diff
 from cutover.load_command import load
+from cutover.replay_command import replay_captures
 from cutover.serve_command import serve
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(serve)
+app.command("replay")(replay_captures)
 app.command()(diff)
 app.command()(load)
 

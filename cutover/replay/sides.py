@@ -1,0 +1,94 @@
+"""Sides: which stack is replayed, under which name, and which one stands against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from contract.errors import CutoverError
+from cutover.stacks import DEFAULTS, StackNotLoaded, load_stack
+
+if TYPE_CHECKING:
+    from router.rollout import Stack as StackName
+    from router.stacks import Stack
+
+_OPPOSITE: Mapping[StackName, StackName] = {"legacy": "graph", "graph": "legacy"}
+
+
+class ReplayMisused(CutoverError):
+    """What was asked for makes no sense."""
+
+
+class UnknownStack(ReplayMisused):
+    """Neither a stack's name nor a place in a module."""
+
+    def __init__(self, stack: str) -> None:
+        known = ", ".join(map(repr, DEFAULTS))
+        super().__init__(
+            f"no stack {stack!r}: there are {known}, or name one 'package.module:NAME'"
+        )
+
+
+class AgainstItself(ReplayMisused):
+    """A stack cannot be compared with itself."""
+
+    def __init__(self, stack: str) -> None:
+        super().__init__(f"stack {stack!r} cannot stand against itself")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A stack's name in records, and where its flows are; `where` "": there is none any more."""
+
+    name: StackName
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The stack that was asked for, and the one that runs too where a recording is redacted."""
+
+    asked: Side
+    other: Side
+
+
+def sides_of(stack: str, against: str | None = None) -> Sides:
+    """Read `legacy`, `graph` or `package.module:NAME`; raises `ReplayMisused`.
+
+    A stack of one's own takes the place of the one that `against` (legacy by default) is not.
+    """
+    name = _named(stack)
+    other = _named(against) if against is not None else _OPPOSITE[name or "graph"]
+    if other is None:
+        raise UnknownStack(str(against))
+    if other == name:
+        raise AgainstItself(stack)
+    if name is not None:
+        return Sides(_built_in(name), _built_in(other))
+    if not all(stack.partition(":")[::2]):
+        raise UnknownStack(stack)
+    return Sides(Side(_OPPOSITE[other], stack), _built_in(other))
+
+
+def loaded(side: Side) -> Stack:
+    """Import a stack; raises `StackNotLoaded` whatever its module does when it is imported."""
+    if not side.where:
+        raise StackNotLoaded(side.name, side.where, "it is not part of this deployment")
+    try:
+        stack = load_stack(side.name, side.where)
+    except StackNotLoaded:
+        raise
+    except Exception as error:
+        raise StackNotLoaded(side.name, side.where, f"{type(error).__name__}: {error}") from error
+    if not isinstance(stack.flows, Mapping):
+        raise StackNotLoaded(side.name, side.where, "it is no mapping from flow name to flow")
+    return stack
+
+
+def _named(stack: str) -> StackName | None:
+    return next((name for name in _OPPOSITE if name == stack), None)
+
+
+def _built_in(name: StackName) -> Side:
+    return Side(name, DEFAULTS.get(name, ""))

@@ -1,0 +1,182 @@
+"""`cutover replay`: captured exchanges on the code as it is now."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from compare.report.legible import visible
+from contract.errors import CutoverError
+from cutover.diff_command import EXIT, UNREADABLE
+from cutover.diffing import compare_and_write
+from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of
+from cutover.replay import Progress as Reached
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compare.report import Report
+    from compare.verdict import Label
+
+INTERRUPTED = 130
+REPORT = "report"
+_COLOURS: Mapping[Label, str] = {"equal": "green", "different": "red", "no data": "yellow"}
+
+
+class PaceChoice(StrEnum):
+    """How fast a tape is played."""
+
+    full = "full"
+    recorded = "recorded"
+
+
+class AgainstChoice(StrEnum):
+    """Which stack a stack of one's own is compared with."""
+
+    legacy = "legacy"
+    graph = "graph"
+
+
+def replay_captures(  # noqa: PLR0913 - the options of a command
+    captures: Annotated[str, typer.Argument(help="A folder, file or fsspec URL of captures.")],
+    *,
+    stack: Annotated[str, typer.Option(help="legacy, graph or package.module:FLOWS.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where replays and report go.")],
+    against: Annotated[
+        AgainstChoice | None, typer.Option(help="For a stack of your own: what it is to replace.")
+    ] = None,
+    pace: Annotated[
+        PaceChoice, typer.Option(help="Play at once, or at the recorded moments.")
+    ] = PaceChoice.full,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Worker processes; default: one per core.")
+    ] = os.cpu_count() or 1,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="What a run may take beyond its tape.")
+    ] = 10.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="So many exchanges at most.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="This exchange only; repeat for several.")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Compare later.")] = False,
+) -> None:
+    """Run captured exchanges on a stack as it is now, from the tape, and compare.
+
+    Interrupted and started again with the same place, it goes on where it stopped.
+    Exit 0: all equal, 1: differences, 2: unreadable or misused, 3: nothing replayed.
+    """
+    _import_from_here()
+    console = Console(stderr=True)
+    try:
+        wishes = Wishes(
+            captures,
+            out,
+            sides_of(stack, against.value if against else None),
+            How(pace.value, seconds),
+            Wanted(frozenset(only or ()), limit),
+            processes,
+        )
+        counts = _replayed(wishes, console)
+        report = None if no_report else _compared(wishes, counts, console)
+    except (CutoverError, OSError) as trouble:
+        console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
+        raise typer.Exit(UNREADABLE) from trouble
+    except KeyboardInterrupt:
+        console.print("interrupted: the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    _tell(wishes, counts, report, Console())
+    raise typer.Exit(EXIT[_label(counts, report)])
+
+
+def _import_from_here() -> None:
+    """Find a stack of one's own in the folder the command is typed in, as `python -m` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _replayed(wishes: Wishes, console: Console) -> Counts:
+    with _bar(console) as bar:
+        task = bar.add_task("replaying", total=1.0)
+
+        def hear(reached: Reached) -> None:
+            share = reached.share
+            if wishes.wanted.limit:
+                share = max(share, reached.counts.exchanges / wishes.wanted.limit)
+            said = f"replaying ({reached.counts.exchanges:,} exchanges)"
+            bar.update(task, completed=min(share, 1.0), description=said)
+
+        return replay(wishes, hear)
+
+
+def _compared(wishes: Wishes, counts: Counts, console: Console) -> Report | None:
+    if not counts.replayed:
+        return None
+    with _bar(console) as bar:
+        task = bar.add_task("comparing", total=1.0)
+        return compare_and_write(
+            str(wishes.out), wishes.out / REPORT, lambda share: bar.update(task, completed=share)
+        )
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _label(counts: Counts, report: Report | None) -> Label:
+    if report is not None:
+        return report.verdict.label
+    if not counts.replayed:
+        return "no data"
+    return "different" if counts.different else "equal"
+
+
+def _tell(wishes: Wishes, counts: Counts, report: Report | None, console: Console) -> None:
+    label = _label(counts, report)
+    console.print(f"[bold {_COLOURS[label]}]{label}[/]")
+    console.print(_table(counts))
+    if report is not None:
+        for cluster in report.clusters[:8]:
+            said = f"{cluster.layer}: {cluster.title}, {cluster.path} ({cluster.exchanges:,})"
+            console.print(f"  {escape(visible(said))}", highlight=False)
+    for name in counts.named:
+        console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)
+    where = wishes.out / REPORT / "report.html" if report is not None else wishes.out
+    console.print(f"[dim]{escape(str(where))}[/]", highlight=False, soft_wrap=True)
+
+
+def _table(counts: Counts) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=True)
+    table.add_column(justify="right")
+    table.add_column()
+    rows = [
+        ("exchanges", counts.exchanges),
+        ("replayed", counts.replayed),
+        ("equal", counts.equal),
+        ("different", counts.different),
+        *((f"compared: {basis}", count) for basis, count in sorted(counts.compared.items())),
+        *((f"ended: {outcome}", count) for outcome, count in sorted(counts.outcomes.items())),
+        *((f"skipped: {reason}", count) for reason, count in sorted(counts.skipped.items())),
+        *((f"damaged: {kind}", count) for kind, count in sorted(counts.damaged.items())),
+    ]
+    for name, count in rows:
+        table.add_row(f"{count:,}", escape(visible(name)))
+    return table
