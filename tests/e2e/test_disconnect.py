@@ -163,6 +163,7 @@ async def test_leaving_after_the_terminal_frame_is_no_cancel(
         assert place.house.router.counts.client_left == 0
 
 
+@pytest.mark.slow
 async def test_many_leave_at_once(tmp_path: Path) -> None:
     """Thirty clients of both stacks leave; thirty model calls end, nothing is left."""
     async with deployed(tmp_path, Setup(shadow=100)) as place:

@@ -16,6 +16,7 @@ MIB = 1_048_576
 ENDED_WELL = ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_odd_bodies_are_served(tmp_path: Path, stack: str) -> None:
     """Unknown fields are ignored, the last of equal keys counts, 1 MiB is not too much."""

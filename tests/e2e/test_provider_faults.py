@@ -102,6 +102,7 @@ def nobody() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_a_failing_provider_is_told_honestly(
     tmp_path: Path, stack: StackName, nobody: int, caplog: pytest.LogCaptureFixture

@@ -145,6 +145,7 @@ def deltas(line: bytes) -> str:
     return "".join(item.get("text", "") for item in items if isinstance(item, dict))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_nothing_planted_is_ever_written_down(tmp_path: Path, stack: StackName) -> None:
     """Captures, feedback, logs and problems: whole, by line, joined, and over chunks."""
