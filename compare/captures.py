@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from compare.comparison import Comparer
 from compare.damage import Damage
 from compare.exemplars import exemplar_of
-from compare.layers.timing import times_of
-from compare.pairs import Pair, Unpaired, pair_of
-from compare.reading import exchanges
+from compare.glances import whole
+from compare.pairs import ONE_RUN, Pair, Unpaired, basis_of, choose, pair_of
+from compare.reading import sightings
 from compare.rules import NO_RULES, Rules, Ruling
 from compare.segments import find_segments, read_lines
 from compare.tally import Tally
@@ -18,10 +20,12 @@ from compare.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from compare.glances import Texts
     from compare.layers.frames import Chunking
-    from compare.reading import Exchange
+    from compare.reading import Exchange, Sighting
     from compare.segments import Line
     from contract.flow import FlowSpec
+    from contract.records import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ def compare_captures(
 def compare_segment(lines: Iterable[Line | Damage], place: str, question: Question) -> Tally:
     """Compare the exchanges of one segment; depends on nothing but its arguments."""
     work = _Work(question)
-    for read in exchanges(lines, place):
+    for read in sightings(lines, place):
         if isinstance(read, Damage):
             work.tally.damaged(read)
         else:
@@ -68,34 +72,61 @@ class _Work:
             for name, spec in question.flows.items()
         }
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, sighting: Sighting) -> None:
+        """Take in one exchange."""
         tally = self.tally
-        flow = exchange[0].flow
+        first = sighting.runs[0].glance
         tally.exchanges += 1
-        tally.seen(exchange[0].began)
-        comparer = self._comparers.get(flow)
+        tally.seen(first.began)
+        comparer = self._comparers.get(first.flow)
         if comparer is None:
-            tally.not_comparable[f"unknown flow {flow!r}"] += 1
+            tally.not_comparable[f"unknown flow {first.flow!r}"] += 1
             return
         comparer.reader.begin()
-        self._times(exchange, comparer)
-        pair = pair_of(exchange)
-        if isinstance(pair, Unpaired):
-            tally.not_comparable[pair.reason] += 1
+        chosen = self._chosen(sighting, comparer)
+        if isinstance(chosen, Unpaired):
+            beside = sighting.beside_damage and chosen.reason == ONE_RUN
+            tally.not_comparable[f"{ONE_RUN}, beside damage" if beside else chosen.reason] += 1
+        elif isinstance(chosen, Pair):
+            self._pair(chosen, comparer)
         else:
-            self._pair(pair, comparer)
+            tally.equal += 1
 
-    def _times(self, exchange: Exchange, comparer: Comparer) -> None:
-        for run in exchange:
-            times = times_of(run, comparer.reader)
+    def _chosen(self, sighting: Sighting, comparer: Comparer) -> Pair | Unpaired | None:
+        """Choose the pair of an exchange; None when a glance shows that its runs are equal."""
+        try:
+            self._times(sighting, comparer)
+            chosen = choose(tuple(seen.glance for seen in sighting.runs))
+            if isinstance(chosen, Unpaired):
+                return chosen
+            if comparer.equal_at_a_glance(*chosen):
+                self.tally.paired(basis_of(*chosen))
+                return None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # a frame that is no text: reading the lines whole says which
+        return pair_of(self._whole(sighting))
+
+    def _whole(self, sighting: Sighting) -> Exchange:
+        texts: Texts = {}
+        runs: list[RunRecord] = []
+        for seen in sighting.runs:
+            run = whole(seen, texts)
+            if isinstance(run, Damage):
+                self.tally.damaged(run)
+            else:
+                runs.append(run)
+        return tuple(runs)
+
+    def _times(self, sighting: Sighting, comparer: Comparer) -> None:
+        for seen in sighting.runs:
+            run = seen.glance
+            times = comparer.skimmer.times(run.frames)
             if times is not None:
                 self.tally.timed(run, times)
 
     def _pair(self, pair: Pair, comparer: Comparer) -> None:
         tally = self.tally
-        tally.pairs += 1
-        if pair.basis:
-            tally.bases[pair.basis] += 1
+        tally.paired(pair.basis)
         ruled = comparer.ruled
         findings = comparer.compare(pair)
         if not findings:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compare.calls import Call, calls_of, same_calls
-from compare.causes import Case, settle
+from compare.causes import COMPLETED, Case, settle
 from compare.events import EventReader, Stream, read_stream
+from compare.glances import equal_runs
 from compare.layers.effects import MODEL, effect_findings
 from compare.layers.frames import Chunking, frame_findings, script_of
 from compare.layers.grammar import Sound, grammar_findings, violation_of
 from compare.layers.outcome import outcome_findings
 from compare.layers.text import text_findings
+from compare.skimming import Skimmer
 
 if TYPE_CHECKING:
     from compare.findings import Finding, GrammarBroken
+    from compare.glances import Glance
     from compare.pairs import Pair
     from compare.rules import Ruling
     from contract.dialect import Wire
@@ -30,12 +33,21 @@ class Comparer:
         self._chunking: Chunking = chunking
         self._sound = Sound(spec.grammar)
         self.reader = EventReader(spec)
+        self.skimmer = Skimmer(self.reader, self._sound)
         self.ruling = ruling
 
     @property
     def ruled(self) -> int:
         """How many pairs a rule has hit so far."""
         return 0 if self.ruling is None else self.ruling.pairs
+
+    def equal_at_a_glance(self, control: Glance, candidate: Glance) -> bool:
+        """Whether two runs surely have no findings; raises as `Skimmer.sound` does."""
+        return (
+            equal_runs(control, candidate)
+            and control.outcome == COMPLETED
+            and self.skimmer.sound(control.frames)
+        )
 
     def compare(self, pair: Pair) -> tuple[Finding, ...]:
         """Find every difference; causes have `after` None. Empty: equal."""

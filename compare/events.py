@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from compare.payloads import NO_OBJECT, Fault, Payloads, not_json
+from compare.templates import FRAME, KEPT_AT_MOST, Template, Thrift, learn
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
@@ -40,16 +42,56 @@ class Event(msgspec.Struct, frozen=True):
     fault: Fault | None = None
 
 
+@dataclass(slots=True)
+class Alike:
+    """Frames of one template: what their texts share with the one before is not read again.
+
+    `lead` and `trail` are how much stands before and behind an event's payload in its frame;
+    `body` is the last frame up to the end of its text, `text` what that was.
+    """
+
+    template: Template[str]
+    lead: int
+    trail: int
+    body: str
+    text: str
+
+    @staticmethod
+    def of(template: Template[str], frame: str) -> Alike | None:
+        """Begin with the frame a template was learnt from; None where its payload is no piece."""
+        lead = frame.find(template.event.data)
+        if lead < 0:
+            return None
+        trail = len(frame) - lead - len(template.event.data)
+        body = frame[: len(frame) - len(template.tail)]
+        return Alike(template, lead, trail, body, template.event.text or "")
+
+    def event(self, frame: str) -> Event | None:
+        """Read a frame of the template; None when its text needs a closer look."""
+        end = len(frame) - len(self.template.tail)
+        grows = end >= len(self.body) and frame.startswith(self.body)
+        start, text = (len(self.body), self.text) if grows else (len(self.template.head), "")
+        if not FRAME.safe(frame, start, end):
+            return None
+        more = frame[start:end]
+        self.body = frame[:end]
+        self.text = text + (_decode(f'"{more}"') if "\\" in more else more)
+        data = frame[self.lead : len(frame) - self.trail]
+        return msgspec.structs.replace(self.template.event, data=data, text=self.text)
+
+
 class EventReader:
     """Reads frames of one wire."""
 
     __slots__ = (
+        "_alikes",
         "_dialect",
         "_payloads",
         "_recent",
         "_remembered",
         "_repeatable",
         "_tag",
+        "_thrift",
         "terminal",
     )
 
@@ -65,6 +107,8 @@ class EventReader:
         # ACCEPT, END and their like: read once, met in every exchange.
         self._remembered: dict[str, Event] = {}
         self._recent: dict[str, Event] = {}
+        self._alikes: list[Alike] = []
+        self._thrift = Thrift()
 
     def begin(self) -> None:
         """Begin an exchange: what its runs have in common is read once."""
@@ -77,10 +121,31 @@ class EventReader:
         known = self._recent.get(frame) or self._remembered.get(frame)
         if known is not None:
             return known
-        event = self._event(*self._payload(frame))
+        event = self._alike(frame) or self._read(frame)
         short = len(frame) <= REMEMBERED_UP_TO and len(self._remembered) < REMEMBERED_AT_MOST
         (self._remembered if short else self._recent)[frame] = event
         return event
+
+    def _alike(self, frame: str) -> Event | None:
+        """Read a frame that is like one before but for its text."""
+        for alike in self._alikes:
+            if alike.template.holds(frame):
+                self._thrift.used += 1
+                return alike.event(frame)
+        return None
+
+    def _read(self, frame: str) -> Event:
+        event = self._event(*self._payload(frame))
+        if len(frame) > REMEMBERED_UP_TO and self._thrift.pays:
+            self._thrift.learnt += 1
+            template = learn(FRAME, frame, event, self._probed)
+            alike = template and Alike.of(template, frame)
+            if alike:
+                self._alikes = [alike, *self._alikes[: KEPT_AT_MOST - 1]]
+        return event
+
+    def _probed(self, frame: str) -> Event:
+        return self._event(*self._payload(frame))
 
     def _payload(self, frame: str) -> tuple[str, str]:
         """Split a frame into its SSE event name and its data."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from compare.reading import Exchange
-    from contract.records import EntryRecord, Role, RunRecord
+    from contract.records import EntryRecord, Outcome, Role, RunRecord
 
 CONTROL = "legacy"
 CANDIDATE = "graph"
+ONE_RUN = "one run only"
 REPLAY: Role = "replay"
 _AGE = {True: "it is now", False: "recorded"}
 
@@ -38,10 +39,7 @@ class Pair:
     @property
     def basis(self) -> str:
         """Say what is compared with what where a run is a replay; "" for two recorded ones."""
-        runs = self.control, self.candidate
-        if self.control.role != REPLAY != self.candidate.role:
-            return ""
-        return " → ".join(f"{run.stack} as {_AGE[run.role == REPLAY]}" for run in runs)
+        return basis_of(self.control, self.candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +49,55 @@ class Unpaired:
     reason: str
 
 
+class Kind(Protocol):
+    """What it takes to choose runs: a run's record has it, and so has a glance at one."""
+
+    @property
+    def role(self) -> Role:
+        """As in `RunRecord`, and so below."""
+        ...
+
+    @property
+    def stack(self) -> str:
+        """The stack that ran."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+        ...
+
+    @property
+    def redacted(self) -> bool:
+        """Whether values were taken out."""
+        ...
+
+
+R = TypeVar("R", bound=Kind)
+
+
 def pair_of(exchange: Exchange) -> Pair | Unpaired:
     """Choose the runs to compare."""
+    chosen = choose(exchange)
+    if isinstance(chosen, Unpaired):
+        return chosen
+    control, candidate = chosen
+    return Pair(control.exchange, control.flow, control, candidate, _tape(exchange))
+
+
+def basis_of(control: Kind, candidate: Kind) -> str:
+    """Say what is compared with what where a run is a replay; "" for two recorded ones."""
+    if control.role != REPLAY != candidate.role:
+        return ""
+    runs = control, candidate
+    return " → ".join(f"{run.stack} as {_AGE[run.role == REPLAY]}" for run in runs)
+
+
+def choose(exchange: tuple[R, ...]) -> tuple[R, R] | Unpaired:
+    """Choose control and candidate among the runs of one exchange, or say why there are none."""
     runs = _chosen(exchange)
     if len(runs) < 2:  # noqa: PLR2004 (a pair)
-        return Unpaired("one run only")
+        return Unpaired(ONE_RUN)
     sides = _sides(runs)
     if sides is None:
         return Unpaired("both runs of one stack")
@@ -64,10 +106,10 @@ def pair_of(exchange: Exchange) -> Pair | Unpaired:
         return Unpaired("cancelled")
     if _redacted_recording(control, candidate):
         return Unpaired("redacted: replay both stacks")
-    return Pair(control.exchange, control.flow, control, candidate, _tape(exchange))
+    return control, candidate
 
 
-def counterpart(exchange: Exchange, stack: str) -> RunRecord | None:
+def counterpart(exchange: tuple[R, ...], stack: str) -> R | None:
     """Give the recorded run a replay of a stack is compared with.
 
     The other stack's, else the same stack's as it was then; None when neither ran to its end.
@@ -77,7 +119,7 @@ def counterpart(exchange: Exchange, stack: str) -> RunRecord | None:
     return next(iter(others or recorded), None)
 
 
-def _chosen(exchange: Exchange) -> Exchange:
+def _chosen(exchange: tuple[R, ...]) -> tuple[R, ...]:
     """A replay goes with a replay or its counterpart, a failed run with its successor.
 
     Otherwise the first runs of both stacks.
@@ -94,7 +136,7 @@ def _chosen(exchange: Exchange) -> Exchange:
     return exchange
 
 
-def _sides(runs: Exchange) -> tuple[RunRecord, RunRecord] | None:
+def _sides(runs: tuple[R, ...]) -> tuple[R, R] | None:
     """Say which run is the control; of one stack, the one that is no replay."""
     control = next((run for run in runs if run.stack == CONTROL), None)
     candidate = next((run for run in runs if run.stack == CANDIDATE), None)
@@ -104,11 +146,11 @@ def _sides(runs: Exchange) -> tuple[RunRecord, RunRecord] | None:
     return (first, second) if second.role == REPLAY != first.role else None
 
 
-def _of_role(exchange: Exchange, role: Role) -> Exchange:
+def _of_role(exchange: tuple[R, ...], role: Role) -> tuple[R, ...]:
     return tuple(run for run in exchange if run.role == role)
 
 
-def _redacted_recording(control: RunRecord, candidate: RunRecord) -> bool:
+def _redacted_recording(control: Kind, candidate: Kind) -> bool:
     """A replay cannot repeat values that were taken out of the recording."""
     replayed = [run.role == REPLAY for run in (control, candidate)]
     return any(replayed) and not all(replayed) and (control.redacted or candidate.redacted)

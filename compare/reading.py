@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from compare.damage import Damage
+from compare.glances import Seen, glance_at
 from contract.records import VERSION, RunRecord, decode_run
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ Exchange = tuple[RunRecord, ...]
 """All the runs of one exchange, as they were written."""
 
 
+class Sighting(NamedTuple):
+    """One exchange as it was glanced at; `beside_damage` when a line of it may have been lost."""
+
+    runs: tuple[Seen, ...]
+    beside_damage: bool = False
+
+
 class _Versioned(msgspec.Struct):
     v: int | str | None = None
 
@@ -26,7 +34,7 @@ _versioned = msgspec.json.Decoder(_Versioned)
 
 
 def exchanges(lines: Iterable[Line | Damage], place: str) -> Iterator[Exchange | Damage]:
-    """Group lines into exchanges; damage is passed on where it stood."""
+    """Group lines into exchanges, read whole; damage is passed on where it stood."""
     runs: list[RunRecord] = []
     for line in lines:
         read = line if isinstance(line, Damage) else read_run(line, place)
@@ -41,26 +49,47 @@ def exchanges(lines: Iterable[Line | Damage], place: str) -> Iterator[Exchange |
         yield tuple(runs)
 
 
+def sightings(lines: Iterable[Line | Damage], place: str) -> Iterator[Sighting | Damage]:
+    """Group lines into exchanges, glanced at; damage is passed on where it stood."""
+    runs: list[Seen] = []
+    damaged = near = False
+    for line in lines:
+        read = line if isinstance(line, Damage) else _glanced(line, place)
+        if isinstance(read, Damage):
+            damaged = near = True
+            yield read
+            continue
+        if runs and runs[0].glance.exchange != read.glance.exchange:
+            yield Sighting(tuple(runs), damaged)
+            runs, damaged = [], near
+        runs.append(read)
+        near = False
+    if runs:
+        yield Sighting(tuple(runs), damaged)
+
+
+def _glanced(line: Line, place: str) -> Seen | Damage:
+    try:
+        return Seen(glance_at(line.data), line, place)
+    except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+        return _damaged(line, place, str(trouble))
+
+
 def read_run(line: Line, place: str) -> RunRecord | Damage:
     """Read one line as a run of this version, or say what it is instead."""
     try:
-        run = decode_run(line.data)
+        return decode_run(line.data)
     except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
         return _damaged(line, place, str(trouble))
-    if run.v != VERSION:
-        return _foreign(line, place, run.v)
-    return run
 
 
 def _damaged(line: Line, place: str, why: str) -> Damage:
+    if not line.ended:
+        return Damage("torn", place, f"{line.place} does not end")
     try:
         version = _versioned.decode(line.data).v
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Damage("broken", place, f"line {line.number}: {why}")
+        return Damage("broken", place, f"{line.place}: {why}")
     if version in {VERSION, None}:
-        return Damage("broken", place, f"line {line.number}: {why}")
-    return _foreign(line, place, version)
-
-
-def _foreign(line: Line, place: str, version: object) -> Damage:
-    return Damage("foreign", place, f"line {line.number}: version {version!r}, not {VERSION}")
+        return Damage("broken", place, f"{line.place}: {why}")
+    return Damage("foreign", place, f"{line.place}: version {version!r}, not {VERSION}")

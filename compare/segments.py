@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from itertools import chain
+from typing import IO, TYPE_CHECKING
 
 import fsspec
-import zstandard
 
+from compare.batches import Batch, decompressed
 from compare.damage import CapturesUnreadable, Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 PIECE = 1 << 18
-RETAINED_AT_MOST = 1 << 24
-_MAGIC = b"\x28\xb5\x2f\xfd"
+LINE_AT_MOST = 1 << 26
 _SUFFIXES = (".jsonl.zst", ".jsonl")
+PACKED = ".zst"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of captures: its address, its size in bytes as stored."""
+    """One file of captures, or a stretch of it: its address, its size in bytes as stored.
+
+    A stretch `begins` behind other batches and `ends` before others; None is the file's end.
+    """
 
     url: str
     size: int
+    begins: int = 0
+    ends: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a segment, without its newline; `number` counts from 1."""
+    """One line, without its newline; `number` counts from 1 in its batch, or in its file.
+
+    `begins` is where its batch does in the file, None where there are no batches; `ended` is false
+    of the last line of a file that lacks its newline.
+    """
 
     number: int
     data: bytes
+    begins: int | None = None
+    ended: bool = True
+
+    @property
+    def place(self) -> str:
+        """Where the line stands in its file, for people."""
+        batch = "" if self.begins is None else f"batch at byte {self.begins}, "
+        return f"{batch}line {self.number}"
 
 
 _FEEDBACK = "/feedback/date="
@@ -61,106 +80,86 @@ def read_lines(
     """Read one segment; what is torn is yielded as damage; raises `CapturesUnreadable`."""
     try:
         with fsspec.open(segment.url, "rb") as file:
-            pieces = _pieces(file, on_bytes)
-            if segment.url.endswith(".zst"):
-                yield from split_lines(decompressed(pieces, segment.url), segment.url)
+            pieces = _pieces(file, segment, on_bytes)
+            first = next(pieces, b"")
+            if not first:
+                yield Damage("torn", segment.url, "the file is empty")
+            whole = chain((first,), pieces)
+            if segment.url.endswith(PACKED):
+                batches = decompressed(whole, segment.url, segment.begins)
             else:
-                yield from split_lines(pieces, segment.url)
+                batches = (Batch(None, piece) for piece in whole)
+            yield from split_lines(batches, segment.url)
     except OSError as trouble:
         raise CapturesUnreadable(segment.url, str(trouble)) from trouble
 
 
-def _pieces(file: IO[bytes], on_bytes: Callable[[int], None] | None) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
+def _pieces(
+    file: IO[bytes], segment: Segment, on_bytes: Callable[[int], None] | None
+) -> Iterator[bytes]:
+    file.seek(segment.begins)
+    left = sys.maxsize if segment.ends is None else segment.ends - segment.begins
+    while piece := file.read(min(PIECE, left)):
+        left -= len(piece)
         yield piece
         if on_bytes is not None:
             on_bytes(len(piece))
 
 
-def split_lines(
-    pieces: Iterator[bytes | Damage] | Iterator[bytes], url: str
-) -> Iterator[Line | Damage]:
-    """Cut pieces into lines; damage between two pieces discards the line it interrupts."""
-    tail = b""
-    number = 0
-    for piece in pieces:
-        if isinstance(piece, Damage):
-            tail = b""
-            yield piece
-            continue
-        *lines, tail = (tail + piece).split(b"\n")
-        for line in lines:
-            number += 1
-            if line:
-                yield Line(number, line)
-    if tail.strip():
-        yield Damage("torn", url, f"line {number + 1} does not end")
+def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[Line | Damage]:
+    """Cut batches into lines; damage between two batches discards the line it interrupts.
 
-
-def decompressed(pieces: Iterator[bytes], url: str) -> Iterator[bytes | Damage]:
-    """Decompress concatenated zstd frames; after a damaged one go on at the next that begins."""
-    frames = _Frames(url)
-    for piece in pieces:
-        yield from frames.feed(piece)
-    yield from frames.flush()
-
-
-class _Frames:
-    """Walks over zstd frames; keeps a frame's bytes until it ends, to look for another inside.
-
-    A process that died in a batch leaves a frame without an end; the next process may have
-    appended good ones behind it, which the decompressor would take for part of the first.
+    A last line without a newline is given all the same, for it may be whole.
     """
+    open_line = _OpenLine(url)
+    number, begins = 1, None
+    for batch in batches:
+        if isinstance(batch, Damage):
+            open_line.drop()
+            yield batch
+            continue
+        if batch.begins != begins:
+            number, begins = 1, batch.begins
+        start, data = 0, batch.data
+        while (end := data.find(b"\n", start)) >= 0:
+            line = data[start:end] if open_line.empty else open_line.end(data[:end])
+            if line:
+                yield Line(number, line, begins)
+            number, start = number + 1, end + 1
+        yield from open_line.grow(data[start:], number)
+    last = open_line.end(b"")
+    if last.strip():
+        yield Line(number, last, begins, ended=False)
+
+
+class _OpenLine:
+    """What there is of a line whose end has not come; bounded, for a file may hold no line."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._context = zstandard.ZstdDecompressor()
-        self._frame: Any = None
-        self._kept = b""
-        self._begins = 0
+        self._parts: list[bytes] = []
+        self._size = 0
 
-    def feed(self, piece: bytes) -> Iterator[bytes | Damage]:
-        while piece:
-            if self._frame is None:
-                self._frame, self._kept = self._context.decompressobj(), b""
-            self._kept += piece
-            try:
-                out = self._frame.decompress(piece)
-            except zstandard.ZstdError as trouble:
-                piece = self._recover()
-                yield self._damage(str(trouble))
-                continue
-            if out:
-                yield out
-            piece = self._next()
+    @property
+    def empty(self) -> bool:
+        return not self._size
 
-    def _next(self) -> bytes:
-        if self._frame.eof:
-            rest: bytes = self._frame.unused_data
-            self._begins += len(self._kept) - len(rest)
-            self._frame = None
-            return rest
-        if len(self._kept) > RETAINED_AT_MOST:
-            self._begins += len(self._kept) - 4
-            self._kept = self._kept[-4:]
-        return b""
+    def drop(self) -> None:
+        self._parts, self._size = [], 0
 
-    def _recover(self) -> bytes:
-        """Give up the frame; return the bytes from where the next one may begin."""
-        self._frame = None
-        at = self._kept.find(_MAGIC, 1)
-        rest = self._kept[at:] if at >= 0 else b""
-        self._torn_at = self._begins
-        self._begins += len(self._kept) - len(rest)
-        return rest
+    def end(self, rest: bytes) -> bytes:
+        """Give the whole line, b"" of one that was too long."""
+        line = b"" if self._size > LINE_AT_MOST else b"".join((*self._parts, rest))
+        self.drop()
+        return line
 
-    def _damage(self, why: str) -> Damage:
-        return Damage("torn", self._url, f"batch at byte {self._torn_at}: {why}")
-
-    def flush(self) -> Iterator[bytes | Damage]:
-        """End the file: a frame without its end is torn, but may hide a whole one."""
-        while self._frame is not None:
-            rest = self._recover()
-            yield self._damage("it does not end")
-            if rest:
-                yield from self.feed(rest)
+    def grow(self, part: bytes, number: int) -> Iterator[Damage]:
+        """Take a part; yields damage when the line becomes too long to be one."""
+        if part and self._size <= LINE_AT_MOST:
+            self._parts.append(part)
+            self._size += len(part)
+            if self._size > LINE_AT_MOST:
+                self._parts = []
+                yield Damage(
+                    "broken", self._url, f"line {number} is over {LINE_AT_MOST} bytes long"
+                )

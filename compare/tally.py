@@ -11,6 +11,7 @@ from compare.clusters import Clusters
 from compare.damage import NAMED_AT_MOST, Damage
 
 if TYPE_CHECKING:
+    from compare.glances import Glance
     from compare.layers.timing import Times
     from contract.records import RunRecord
 
@@ -57,7 +58,13 @@ class Tally:
         self.first_seen = min(self.first_seen or began, began)
         self.last_seen = max(self.last_seen, began)
 
-    def timed(self, run: RunRecord, times: Times) -> None:
+    def paired(self, basis: str) -> None:
+        """Count a pair that is compared; `basis` as `Pair.basis`."""
+        self.pairs += 1
+        if basis:
+            self.bases[basis] += 1
+
+    def timed(self, run: RunRecord | Glance, times: Times) -> None:
         """Collect one run's times."""
         for metric, value in (("first", times.first), ("text", times.text), ("end", times.end)):
             if value is not None:

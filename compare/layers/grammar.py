@@ -77,6 +77,7 @@ class Sound:
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._orders: set[tuple[str, ...]] = set()
+        self.growing = grammar.growing
 
     def sound(self, events: Sequence[Event]) -> bool:
         """Whether a stream that ended has an order known to be good, and no text shrank.
@@ -85,13 +86,16 @@ class Sound:
         """
         if any(event.fault is not None for event in events):
             return False
-        names = tuple(event.name for event in events)
+        return self.order(tuple(event.name for event in events)) and self._grows(events)
+
+    def order(self, names: tuple[str, ...]) -> bool:
+        """Whether a stream that ended may have events of these names, in this order."""
         if names not in self._orders:
             if not self._allowed(names):
                 return False
             if len(self._orders) < ORDERS_AT_MOST:
                 self._orders.add(names)
-        return self._grows(events)
+        return True
 
     def _allowed(self, names: tuple[str, ...]) -> bool:
         check = GrammarCheck(self._grammar)
@@ -103,7 +107,7 @@ class Sound:
         return check.complete
 
     def _grows(self, events: Sequence[Event]) -> bool:
-        growing = self._grammar.growing
+        growing = self.growing
         texts: dict[str, str] = {}
         for event in events:
             track = growing.get(event.name)

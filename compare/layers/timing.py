@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
-
-if TYPE_CHECKING:
-    from compare.events import EventReader
-    from contract.records import RunRecord
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -21,17 +15,3 @@ class Times(msgspec.Struct, frozen=True):
     first: int
     text: int | None
     end: int
-
-
-def times_of(run: RunRecord, reader: EventReader) -> Times | None:
-    """Read a run's times; None when it sent nothing."""
-    frames = [frame for frame in run.frames if not frame[1].startswith(":")]
-    if not frames:
-        return None
-    text = next((at for at, frame in frames if _has_text(reader, frame)), None)
-    return Times(frames[0][0], text, frames[-1][0])
-
-
-def _has_text(reader: EventReader, frame: str) -> bool:
-    event = reader.read(frame)
-    return event is not None and bool(event.text)
