@@ -15,9 +15,11 @@ import aiohttp
 import msgspec
 import pytest
 
+from contract.chat import End
 from contract.records import decode_run
 from loadtests.children import child_environment
 from loadtests.simulator import running
+from router.stacks import Stack
 from tests.e2e.deployment import (
     KEY,
     PLANTED_KEY,
@@ -31,6 +33,7 @@ from tests.e2e.deployment import (
 )
 
 if TYPE_CHECKING:
+    from contract.flow import Event
     from router.rollout import Stack as StackName
 
 pytestmark = pytest.mark.sockets
@@ -145,6 +148,26 @@ async def test_what_is_cut_ends_in_failure_frames_and_frees_its_lock(
         await place.settled()
         assert place.books() == {"cancelled(stopping)": 1, "compared(equal)": 1}
         assert place.house.router.counts.takeovers == 0
+
+
+async def test_what_has_sent_nothing_yet_is_503(tmp_path: Path) -> None:
+    """Before the first frame there is still a status to say it with."""
+    begun = asyncio.Event()
+
+    async def waiting(_: object, __: object) -> AsyncIterator[Event]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield End()
+
+    names: tuple[StackName, ...] = ("legacy", "graph")
+    stacks = {name: Stack(name, {"chat": waiting}, "") for name in names}
+    async with deployed(tmp_path, Setup(stack="graph", stacks=stacks)) as place:
+        asking = asyncio.create_task(place.ask({"message_id": "m", "content": "Hello"}))
+        await begun.wait()
+        place.house.router.cut()
+        answer = await asking
+        assert (answer.status, answer.problem["title"]) == (503, "stopping")
+        assert place.house.router.counts.fallbacks == 0
 
 
 async def test_a_router_that_stops_takes_nothing_more(tmp_path: Path) -> None:
