@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from compare.calls import Call, calls_of, same_calls
 from compare.causes import COMPLETED, Case, settle
-from compare.events import EventReader, Stream, read_stream
+from compare.events import EventReader, Stream, read_stream, read_streams
 from compare.glances import equal_runs
 from compare.layers.effects import MODEL, effect_findings
 from compare.layers.frames import Chunking, frame_findings, script_of
-from compare.layers.grammar import Sound, grammar_findings, violation_of
+from compare.layers.grammar import Sound, Violation, grammar_findings, violation_of
 from compare.layers.outcome import outcome_findings
 from compare.layers.text import text_findings
 from compare.skimming import Skimmer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from compare.pairs import Pair
     from compare.rules import Ruling
     from contract.dialect import Wire
+    from contract.records import RunRecord
 
 
 class Comparer:
@@ -53,8 +54,7 @@ class Comparer:
         """Find every difference; causes have `after` None. Empty: equal."""
         if raw_equal(pair):
             return self._both_wrong(pair)
-        legacy = read_stream(self.reader, pair.control.frames)
-        graph = read_stream(self.reader, pair.candidate.frames)
+        legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
@@ -69,19 +69,23 @@ class Comparer:
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""
         read = [self.reader.read(frame) for _, frame in pair.control.frames]
-        ended = pair.control.outcome == "completed"
+        ended = pair.control.outcome == COMPLETED
         if ended and self._sound.sound([event for event in read if event is not None]):
             return ()
         stream = read_stream(self.reader, pair.control.frames)
         return tuple(self._grammar(pair, stream, stream))
 
     def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
-        grammar = self._spec.grammar
         return grammar_findings(
-            pair,
-            violation_of(grammar, pair.control, legacy),
-            violation_of(grammar, pair.candidate, graph),
+            pair, self._violation(pair.control, legacy), self._violation(pair.candidate, graph)
         )
+
+    def _violation(self, run: RunRecord, stream: Stream) -> Violation | None:
+        """Find where a run left its grammar; most did not, and that is told fast."""
+        ended = run.outcome == COMPLETED and run.error is None
+        if ended and self._sound.sound(stream.events):
+            return None
+        return violation_of(self._spec.grammar, run, stream)
 
     def _streams(self, case: Case) -> None:
         script = script_of(case.legacy, case.graph, cuts=self._cuts_count(case))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -195,6 +196,10 @@ class EventReader:
         return self._payloads.fault(name, data)
 
 
+Stamped = tuple[int, str]
+"""A frame and when it was sent, microseconds since the exchange began."""
+
+
 class Stream(msgspec.Struct, frozen=True):
     """What one run sent.
 
@@ -210,8 +215,23 @@ class Stream(msgspec.Struct, frozen=True):
     shrank: int | None = None
 
 
-def read_stream(reader: EventReader, frames: Iterable[tuple[int, str]]) -> Stream:
+def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> Stream:
     """Read a run's frames."""
+    return _stream(*_events(reader, frames), reader.terminal)
+
+
+def read_streams(
+    reader: EventReader, legacy: Iterable[Stamped], graph: Iterable[Stamped]
+) -> tuple[Stream, Stream]:
+    """Read the frames of two runs; of equal streams only the stamps are read twice."""
+    first = read_stream(reader, legacy)
+    at, events = _events(reader, graph)
+    if len(events) == len(first.events) and all(map(is_, events, first.events)):
+        return first, msgspec.structs.replace(first, at=tuple(at))
+    return first, _stream(at, events, reader.terminal)
+
+
+def _events(reader: EventReader, frames: Iterable[Stamped]) -> tuple[list[int], list[Event]]:
     at: list[int] = []
     events: list[Event] = []
     for moment, frame in frames:
@@ -219,7 +239,7 @@ def read_stream(reader: EventReader, frames: Iterable[tuple[int, str]]) -> Strea
         if event is not None:
             at.append(moment)
             events.append(event)
-    return _stream(at, events, reader.terminal)
+    return at, events
 
 
 def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]) -> Stream:
