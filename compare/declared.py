@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -31,33 +31,38 @@ class DeclarationRefused(CutoverError):
         self.why = why
 
 
-def read_declaration(path: Path, kind: type[S]) -> S:
-    """Read a TOML file; raises `DeclarationRefused`, also when the file cannot be read."""
+def read_text(path: Path) -> str:
+    """Read a file; raises `DeclarationRefused` when it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as trouble:
         raise DeclarationRefused(str(path), "", str(trouble)) from trouble
-    return declared(text, str(path), kind)
 
 
-def declared(text: str, file: str, kind: type[S]) -> S:
-    """Read TOML text; an unknown key is refused with the nearest known one."""
+def parsed(text: str, file: str) -> dict[str, Any]:
+    """Parse TOML; raises `DeclarationRefused`."""
     try:
-        return msgspec.convert(tomllib.loads(text), kind)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as trouble:
         raise DeclarationRefused(file, "", f"not TOML: {trouble}") from trouble
+
+
+def converted(table: object, kind: type[S], file: str, prefix: str = "") -> S:
+    """Turn a table into a struct; an unknown key is refused with the nearest known one."""
+    try:
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as trouble:
-        raise _refusal(file, str(trouble), kind) from trouble
+        raise _refusal(file, prefix, str(trouble), kind) from trouble
 
 
-def _refusal(file: str, said: str, kind: type[msgspec.Struct]) -> DeclarationRefused:
+def _refusal(file: str, prefix: str, said: str, kind: type[msgspec.Struct]) -> DeclarationRefused:
     found = _AT.match(said)
     why, path = (found["why"], found["path"] or "") if found else (said, "")
     unknown = _UNKNOWN.match(why)
     if unknown is None:
-        return DeclarationRefused(file, path.removeprefix("."), why)
+        return DeclarationRefused(file, f"{prefix}{path}".removeprefix("."), why)
     name = unknown["name"]
-    key = f"{path}.{name}".removeprefix(".")
+    key = f"{prefix}{path}.{name}".removeprefix(".")
     return DeclarationRefused(file, key, f"unknown key; {_hint(name, _struct_at(path, kind))}")
 
 

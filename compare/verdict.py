@@ -1,4 +1,4 @@
-"""The verdict on captures: equal, different or no data, each with its reasons."""
+"""The verdict on captures: equal, waived, different or no data, each with its reasons."""
 
 from __future__ import annotations
 
@@ -6,33 +6,78 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from compare.waivers import NO_WAIVERS, Waivers
+
 if TYPE_CHECKING:
+    from compare.clusters import Cluster
     from compare.tally import Tally
 
-Label = Literal["equal", "different", "no data"]
+Label = Literal["equal", "waived", "different", "no data"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """A label and why; no data is not a pass."""
+    """A label, the reasons, and the label as it is said; no data is not a pass.
+
+    `waived`: there are differences, and every one of them is waived.
+    """
 
     label: Label
     reasons: tuple[str, ...]
+    text: str = ""
+
+    @property
+    def said(self) -> str:
+        """The verdict in words."""
+        return self.text or self.label
 
 
-def verdict_on(tally: Tally) -> Verdict:
+def verdict_on(tally: Tally, waivers: Waivers = NO_WAIVERS) -> Verdict:
     """Decide; what could not be looked at is always among the reasons."""
+    rest = (*_bases(tally), *_passed_over(tally))
     if not tally.pairs:
-        return Verdict("no data", (_nothing(tally), *_passed_over(tally)))
-    if tally.different:
-        causes = len(tally.clusters.by_key)
-        reason = (
-            f"{tally.different} of {_counted(tally.pairs, 'pair')} "
-            f"{'differs' if tally.different == 1 else 'differ'}, "
-            f"from {_counted(causes, 'cause')}"
-        )
-        return Verdict("different", (reason, *_bases(tally), *_passed_over(tally)))
-    equal = "the one pair is" if tally.pairs == 1 else f"all {tally.pairs} pairs are"
-    return Verdict("equal", (f"{equal} equal", *_bases(tally), *_passed_over(tally)))
+        return Verdict("no data", (_nothing(tally), *rest), "no data")
+    if not tally.different:
+        return Verdict("equal", (_equal(tally), *rest), "equal")
+    waived = _waived(tally, waivers)
+    reasons = (_different(tally, len(waived)), *_lapsed(tally, waivers), *rest)
+    if len(waived) == len(tally.clusters.by_key) and not tally.clusters.overflow:
+        held = len({cluster.id for cluster in waived})
+        return Verdict("waived", reasons, f"parity modulo {_counted(held, 'waiver')}")
+    return Verdict("different", reasons, "different")
+
+
+def _waived(tally: Tally, waivers: Waivers) -> list[Cluster]:
+    clusters = tally.clusters.by_key.values()
+    return [c for c in clusters if waivers.in_force(waivers.of(c.id, c.flow))]
+
+
+def _different(tally: Tally, waived: int) -> str:
+    causes = len(tally.clusters.by_key)
+    many = f", {waived} of them waived" if waived < causes else ", waived"
+    return (
+        f"{tally.different:,} of {_counted(tally.pairs, 'pair')} "
+        f"{'differs' if tally.different == 1 else 'differ'}, "
+        f"from {_counted(causes, 'cause')}{many if waived else ''}"
+    )
+
+
+def _lapsed(tally: Tally, waivers: Waivers) -> list[str]:
+    """Name the waivers that no longer hide what was found."""
+    held = ((c.id, waivers.of(c.id, c.flow)) for c in tally.clusters.by_key.values())
+    lapsed = {name: waiver for name, waiver in held if waiver and not waivers.in_force(waiver)}
+    return [
+        f"the waiver of {name} ({waiver.owner}) expired on {waiver.until}"
+        for name, waiver in sorted(lapsed.items())
+    ]
+
+
+def _equal(tally: Tally) -> str:
+    pairs = "the one pair is" if tally.pairs == 1 else f"all {tally.pairs} pairs are"
+    ruled = tally.equal_by_rules
+    if not ruled:
+        return f"{pairs} equal"
+    by_rules = "by the rules" if ruled == tally.pairs else f"{ruled:,} of them by the rules"
+    return f"{pairs} equal, {by_rules}"
 
 
 def _nothing(tally: Tally) -> str:

@@ -9,6 +9,7 @@ from cutover.diff_command import diff
 from cutover.load_command import load
 from cutover.replay_command import replay_captures
 from cutover.serve_command import serve
+from cutover.waive_command import waive
 
 app = typer.Typer(
     name="cutover",
@@ -21,6 +22,7 @@ app.command()(demo)
 app.command()(serve)
 app.command("replay")(replay_captures)
 app.command()(diff)
+app.command()(waive)
 app.command()(load)
 
 

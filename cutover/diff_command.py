@@ -12,11 +12,20 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from compare import CapturesUnreadable, Question, compare_captures, find_segments
+from compare import Question, compare_captures, find_segments
 from compare.report import Report, report_of
 from compare.report.legible import percent, visible
-from cutover.diffing import Format, write_report
-from cutover.flows import SPECS
+from contract.errors import CutoverError
+from cutover.against_command import report_against
+from cutover.diffing import (
+    Asked,
+    Format,
+    NoPlaceForReport,
+    PlacesMisread,
+    rules_at,
+    waivers_at,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +33,15 @@ if TYPE_CHECKING:
     from compare.tally import Tally
     from compare.verdict import Label
 
-EXIT: Mapping[Label, int] = {"equal": 0, "different": 1, "no data": 3}
+EXIT: Mapping[Label, int] = {"equal": 0, "waived": 0, "different": 1, "no data": 3}
 UNREADABLE = 2
 CLUSTERS_PRINTED = 8
-_COLOURS: Mapping[Label, str] = {"equal": "green", "different": "red", "no data": "yellow"}
+_COLOURS: Mapping[Label, str] = {
+    "equal": "green",
+    "waived": "green",
+    "different": "red",
+    "no data": "yellow",
+}
 
 
 class ChunkingChoice(StrEnum):
@@ -37,31 +51,60 @@ class ChunkingChoice(StrEnum):
     exact = "exact"
 
 
-def diff(
-    captures: Annotated[str, typer.Argument(help="A folder, file or fsspec URL of captures.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")],
+def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            help="One place: a folder, file or fsspec URL of captures. "
+            "Two: an older and a newer report.json, or the folders that hold them.",
+            metavar="CAPTURES | OLDER NEWER",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where the report goes; captures need it.")
+    ] = None,
     chunking: Annotated[
         ChunkingChoice, typer.Option(help="Whether it counts where text is cut into frames.")
     ] = ChunkingChoice.ignore,
     formats: Annotated[
         list[Format] | None, typer.Option("--format", help="Repeat for several; default: all.")
     ] = None,
+    rules: Annotated[
+        Path | None, typer.Option(help="What does not count; default: diff.toml, if it is there.")
+    ] = None,
+    waivers: Annotated[
+        Path | None, typer.Option(help="What is accepted; default: waivers.toml, if it is there.")
+    ] = None,
 ) -> None:
-    """Compare legacy and graph on captured exchanges.
+    """Compare legacy and graph on captured exchanges, or one report with an older one.
 
-    Exit 0: equal, 1: different, 2: unreadable or misused, 3: nothing to compare.
+    Captures: exit 0: equal or all of it waived, 1: different, 2: unreadable or misused, 3: nothing
+    to compare. Reports: exit 1 when a cause that is not waived is new or has grown, else 0.
     """
     console = Console(stderr=True)
-    question = Question(SPECS, chunking.value)
     try:
-        tally = _compared(captures, question, console)
-        report = report_of(tally, captures, chunking.value)
-        written = write_report(report, out, formats or list(Format))
-    except (CapturesUnreadable, OSError) as trouble:
+        match places:
+            case [captures]:
+                asked = Asked(captures, chunking.value, rules_at(rules), waivers_at(waivers))
+                status = _captures(asked, out, formats or list(Format), console)
+            case [older, newer]:
+                status = report_against(Path(older), Path(newer), out, Console())
+            case _:
+                raise PlacesMisread(len(places))
+    except (CutoverError, OSError) as trouble:
         console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
         raise typer.Exit(UNREADABLE) from trouble
-    _summary(report, written, Console())
-    raise typer.Exit(EXIT[report.verdict.label])
+    raise typer.Exit(status)
+
+
+def _captures(asked: Asked, out: Path | None, formats: list[Format], console: Console) -> int:
+    """Compare captures; returns the exit status."""
+    if out is None:
+        raise NoPlaceForReport
+    tally = _compared(asked.captures, asked.question, console)
+    report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
+    _summary(report, write_report(report, out, formats), Console())
+    return EXIT[report.verdict.label]
 
 
 def _compared(captures: str, question: Question, console: Console) -> Tally:
@@ -82,7 +125,7 @@ def _compared(captures: str, question: Question, console: Console) -> Tally:
 
 def _summary(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
-    console.print(f"[bold {_COLOURS[verdict.label]}]{verdict.label}[/]")
+    console.print(f"[bold {_COLOURS[verdict.label]}]{verdict.said}[/]", highlight=False)
     for reason in verdict.reasons:
         console.print(f"  {escape(visible(reason))}", highlight=False)
     if report.clusters:
@@ -96,7 +139,8 @@ def _table(report: Report) -> Table:
     for name in ("share", "layer", "what", "where", "id"):
         table.add_column(name, overflow="fold", justify="right" if name == "share" else "left")
     for cluster in report.clusters[:CLUSTERS_PRINTED]:
-        cells = percent(cluster.share), cluster.layer, cluster.title, cluster.path, cluster.id
+        title = f"{cluster.title} (waived)" if cluster.waived else cluster.title
+        cells = percent(cluster.share), cluster.layer, title, cluster.path, cluster.id
         table.add_row(*(escape(visible(cell)) for cell in cells))
     if len(report.clusters) > CLUSTERS_PRINTED:
         table.add_row("", "", f"… {len(report.clusters) - CLUSTERS_PRINTED} more", "", "")

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compare import Question, compare_captures, find_segments
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report
+from compare.rules import NO_RULES, Rules, read_rules
+from compare.waivers import NO_WAIVERS, Waivers, read_waivers
+from contract.errors import CutoverError
 from cutover.flows import SPECS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+
+    from compare.layers.frames import Chunking
+
+RULES = Path("diff.toml")
+WAIVERS = Path("waivers.toml")
 
 
 class Format(StrEnum):
@@ -21,6 +31,55 @@ class Format(StrEnum):
     html = "html"
     md = "md"
     json = "json"
+
+
+class PlacesMisread(CutoverError):
+    """The places given are neither captures nor two reports."""
+
+    def __init__(self, places: int) -> None:
+        super().__init__(f"one place of captures or two reports are due, not {places} places")
+
+
+class NoPlaceForReport(CutoverError):
+    """Captures were to be compared, and it was not said where the report goes."""
+
+    def __init__(self) -> None:
+        super().__init__("say where the report goes: --out DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked about captures, read from the command line and its files."""
+
+    captures: str
+    chunking: Chunking = "ignore"
+    rules: Rules = NO_RULES
+    waivers: Waivers = NO_WAIVERS
+
+    @property
+    def question(self) -> Question:
+        """What is asked of every segment."""
+        return Question(SPECS, self.chunking, self.rules)
+
+
+def rules_at(path: Path | None) -> Rules:
+    """Read the rules named on the command line, or those that lie here; raises a refusal."""
+    if path is None and not RULES.exists():
+        return NO_RULES
+    return read_rules(path or RULES)
+
+
+def waivers_at(path: Path | None, today: date | None = None) -> Waivers:
+    """Read the waivers named on the command line, or those that lie here; raises a refusal."""
+    day = today or this_day()
+    if path is None and not WAIVERS.exists():
+        return Waivers(day)
+    return Waivers(day, read_waivers(path or WAIVERS))
+
+
+def this_day() -> date:
+    """Give today's date, UTC as everything in captures."""
+    return datetime.now(UTC).date()
 
 
 _WRITERS: Mapping[Format, Callable[[Report], bytes]] = {

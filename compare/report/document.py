@@ -12,16 +12,22 @@ from compare.findings import Layer
 from compare.layers.frames import Chunking
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.report.titles import TITLES
+from compare.rules import NO_RULES, Rule, Rules
+from compare.rules.wording import says, where
 from compare.verdict import Verdict, verdict_on
+from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers
 
 if TYPE_CHECKING:
     from compare.tally import Tally
 
-VERSION = 1
+VERSION = 2
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many of everything; `not_comparable` and `damaged` by reason."""
+    """How many of everything; `not_comparable` and `damaged` by reason.
+
+    Of the `equal` pairs, `equal_by_rules` are so only under the rules.
+    """
 
     exchanges: int
     pairs: int
@@ -29,12 +35,14 @@ class Counts(msgspec.Struct, frozen=True):
     different: int
     not_comparable: dict[str, int]
     damaged: dict[str, int]
+    equal_by_rules: int = 0
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
     """One cause: findings of one layer, path (without indices) and kind, in one flow.
 
-    `share` is that of the compared pairs; times are microseconds since the Unix epoch.
+    `share` is that of the compared pairs; times are microseconds since the Unix epoch. `waived`
+    is false of a waiver that has expired.
     """
 
     id: str
@@ -49,6 +57,31 @@ class ClusterReport(msgspec.Struct, frozen=True):
     first_seen: int
     last_seen: int
     exemplars: tuple[Exemplar, ...]
+    waiver: Waiver | None = None
+    waived: bool = False
+
+
+class RuleReport(msgspec.Struct, frozen=True):
+    """One rule; `hits` counts the pairs in which it took other things from one run than the other.
+
+    `key` is its place in the file, `says` what it does, `where` what it is restricted to.
+    """
+
+    key: str
+    says: str
+    where: str
+    hits: int
+    name: str = ""
+    reason: str = ""
+
+
+class WaiverReport(msgspec.Struct, frozen=True):
+    """One waiver of the file; `exchanges` counts those with a finding it is for."""
+
+    id: str
+    waiver: Waiver
+    standing: Standing
+    exchanges: int
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -71,17 +104,25 @@ class Report(msgspec.Struct, frozen=True):
     interval_method: str
     first_seen: int
     last_seen: int
+    rules: tuple[RuleReport, ...] = ()
+    waivers: tuple[WaiverReport, ...] = ()
 
 
-def report_of(tally: Tally, captures: str, chunking: Chunking) -> Report:
-    """Write a tally up; equal tallies give equal reports."""
+def report_of(
+    tally: Tally,
+    captures: str,
+    chunking: Chunking,
+    rules: Rules = NO_RULES,
+    waivers: Waivers = NO_WAIVERS,
+) -> Report:
+    """Write a tally up; equal arguments give equal reports."""
     return Report(
         v=VERSION,
         captures=captures,
         chunking=chunking,
-        verdict=verdict_on(tally),
+        verdict=verdict_on(tally, waivers),
         counts=_counts(tally),
-        clusters=tuple(_cluster(c, tally.pairs) for c in tally.clusters.ordered()),
+        clusters=tuple(_cluster(c, tally.pairs, waivers) for c in tally.clusters.ordered()),
         findings_left_out=tally.clusters.overflow,
         damage=tuple(tally.named),
         latency=latencies(tally.times),
@@ -89,7 +130,23 @@ def report_of(tally: Tally, captures: str, chunking: Chunking) -> Report:
         interval_method=INTERVAL,
         first_seen=tally.first_seen,
         last_seen=tally.last_seen,
+        rules=tuple(_rule(key, rule, tally.rule_hits[key]) for key, rule in rules.numbered()),
+        waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
     )
+
+
+def _rule(key: str, rule: Rule, hits: int) -> RuleReport:
+    return RuleReport(key, says(rule), where(rule), hits, rule.name, rule.reason)
+
+
+def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:
+    waiver = waivers.by_id[name]
+    exchanges = sum(
+        cluster.exchanges
+        for cluster in tally.clusters.by_key.values()
+        if cluster.id == name and waivers.of(name, cluster.flow)
+    )
+    return WaiverReport(name, waiver, waivers.standing(waiver, exchanges), exchanges)
 
 
 def _counts(tally: Tally) -> Counts:
@@ -100,10 +157,12 @@ def _counts(tally: Tally) -> Counts:
         tally.different,
         dict(sorted(tally.not_comparable.items())),
         dict(sorted(tally.damage.items())),
+        tally.equal_by_rules,
     )
 
 
-def _cluster(cluster: Cluster, pairs: int) -> ClusterReport:
+def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
+    waiver = waivers.of(cluster.id, cluster.flow)
     return ClusterReport(
         id=cluster.id,
         flow=cluster.flow,
@@ -117,6 +176,8 @@ def _cluster(cluster: Cluster, pairs: int) -> ClusterReport:
         first_seen=cluster.first_seen,
         last_seen=cluster.last_seen,
         exemplars=tuple(cluster.exemplars),
+        waiver=waiver,
+        waived=waivers.in_force(waiver),
     )
 
 

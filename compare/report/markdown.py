@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from compare.findings import Finding, signature_of
 from compare.report.legible import duration, percent, visible
 
 if TYPE_CHECKING:
-    from compare.report.document import ClusterReport, Report
+    from collections.abc import Mapping, Sequence
+
+    from compare.report.document import ClusterReport, Report, WaiverReport
     from compare.report.latency import Latency
+    from compare.verdict import Label
 
 CLUSTERS_SHOWN = 10
+LINES_SHOWN = 8
 QUOTED = 60
-_MARKS = {"equal": "✅", "different": "❌", "no data": "⚪"}
+CODE_AT_MOST = 120
+REASON_AT_MOST = 200
+_MARKS: Mapping[Label, str] = {"equal": "✅", "waived": "☑️", "different": "❌", "no data": "⚪"}
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 
 
 def markdown(report: Report) -> str:
-    """Write the report as Markdown."""
+    """Write the report as Markdown; bounded, however much differs."""
     verdict = report.verdict
     lines = [
-        f"### {_MARKS[verdict.label]} cutover diff: **{verdict.label}**",
+        f"### {_MARKS[verdict.label]} cutover diff: **{verdict.said}**",
         "",
-        *(f"- {_text(reason)}" for reason in verdict.reasons),
+        *_few([f"- {plain(reason)}" for reason in verdict.reasons]),
         "",
         *_clusters(report),
+        *_waivers(report),
+        *_rules(report),
         *_latency(report),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _few(lines: Sequence[str]) -> list[str]:
+    """Show the first lines and count the others."""
+    if len(lines) <= LINES_SHOWN:
+        return list(lines)
+    return [*lines[: LINES_SHOWN - 1], f"- … and {len(lines) - LINES_SHOWN + 1} more"]
+
+
 def _clusters(report: Report) -> list[str]:
     if not report.clusters:
         return []
-    shown = report.clusters[:CLUSTERS_SHOWN]
+    # What is not waived comes first: that is what a reader has to do something about.
+    shown = sorted(report.clusters, key=lambda cluster: cluster.waived)[:CLUSTERS_SHOWN]
     lines = [
         "| share | layer | what | where | legacy → graph | id |",
         "|--:|---|---|---|---|---|",
@@ -49,12 +67,39 @@ def _row(cluster: ClusterReport) -> str:
     cells = [
         f"{percent(cluster.share)} ({cluster.exchanges:,})",
         cluster.layer,
-        cluster.title,
-        _code(f"{cluster.flow} {cluster.path}"),
+        f"{cluster.title} *(waived)*" if cluster.waived else cluster.title,
+        code(f"{cluster.flow} {cluster.path}"),
         _example(cluster),
-        _code(cluster.id),
+        code(cluster.id),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _waivers(report: Report) -> list[str]:
+    if not report.waivers:
+        return []
+    return ["Waivers:", "", *_few([_waiver(held) for held in report.waivers]), ""]
+
+
+def _waiver(held: WaiverReport) -> str:
+    owner, reason = plain(held.waiver.owner), plain(held.waiver.reason)
+    exchanges = "1 exchange" if held.exchanges == 1 else f"{held.exchanges:,} exchanges"
+    return (
+        f"- {code(held.id)} **{held.standing}**, {exchanges}, until {held.waiver.until} "
+        f"({owner}): {reason}"
+    )
+
+
+def _rules(report: Report) -> list[str]:
+    if not report.rules:
+        return []
+    idle = [
+        f"- {code(rule.key)} hit nothing: {code(rule.says)}"
+        for rule in report.rules
+        if not rule.hits
+    ]
+    hits = sum(1 for rule in report.rules if rule.hits)
+    return [f"Rules: {hits} of {len(report.rules)} hit.", "", *_few(idle), ""]
 
 
 def _example(cluster: ClusterReport) -> str:
@@ -67,7 +112,7 @@ def _example(cluster: ClusterReport) -> str:
 
 def _value(finding: Finding, side: str) -> str:
     value = finding.legacy if side == "legacy" else finding.graph
-    return "–" if value is None else _code(_around(value, finding.legacy, finding.graph))
+    return "–" if value is None else code(_around(value, finding.legacy, finding.graph))
 
 
 def _around(value: str, legacy: str | None, graph: str | None) -> str:
@@ -79,14 +124,18 @@ def _around(value: str, legacy: str | None, graph: str | None) -> str:
     return f"{'…' if start else ''}{quoted}{'…' if start + QUOTED < len(value) else ''}"
 
 
-def _code(text: str) -> str:
-    """Quote foreign text so that nothing in it is markup, a mention or a new line."""
-    flat = visible(text.replace("\n", "⏎").replace("\r", "⏎").replace("\t", " "))
+def code(text: str) -> str:
+    """Quote foreign text so that nothing in it is markup, a mention or a new line; cut if long."""
+    cut = text if len(text) <= CODE_AT_MOST else f"{text[:CODE_AT_MOST]}…"
+    flat = visible(cut.replace("\n", "⏎").replace("\r", "⏎").replace("\t", " "))
     return f"`{flat.replace('`', 'ˋ').replace('|', '¦') or ' '}`"
 
 
-def _text(reason: str) -> str:
-    return visible(reason).replace("<", "&lt;").replace("@", "@\u2060")
+def plain(reason: str) -> str:
+    """Say foreign text as prose: no markup, no mention, one line, no longer than people read."""
+    flat = " ".join(visible(reason).split())
+    cut = flat if len(flat) <= REASON_AT_MOST else f"{flat[:REASON_AT_MOST]}…"
+    return _MARKUP.sub(r"\\\g<0>", cut).replace("@", "@\u2060")
 
 
 def _latency(report: Report) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from compare.declared import DeclarationRefused, declared
+from compare.declared import DeclarationRefused, converted, parsed, read_text
 from compare.rules.paths import steps_of
 
 if TYPE_CHECKING:
@@ -85,16 +85,12 @@ NO_RULES = Rules()
 
 def read_rules(path: Path) -> Rules:
     """Read a file of rules; raises `DeclarationRefused`."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as trouble:
-        raise DeclarationRefused(str(path), "", str(trouble)) from trouble
-    return rules_of(text, str(path))
+    return rules_of(read_text(path), str(path))
 
 
 def rules_of(text: str, file: str) -> Rules:
     """Read rules from TOML; raises `DeclarationRefused` naming file and key."""
-    rules = declared(text, file, Rules)
+    rules = converted(parsed(text, file), Rules, file)
     for key, rule in rules.numbered():
         for name, why in _faults(rule):
             raise DeclarationRefused(file, f"{key}.{name}", why)

@@ -1,0 +1,91 @@
+"""Waivers: differences a team accepts, with an owner, a reason and a last day."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from compare.declared import DeclarationRefused, converted, parsed, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Standing = Literal["in force", "unused", "expired"]
+"""`in force`: it hides something; `unused`: it could, but nothing was found; `expired`: no more."""
+
+ID_SHAPE = re.compile(r"[0-9a-f]{12}")
+
+
+class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One accepted cause; it holds up to and with the day `until`, in one flow or in all."""
+
+    owner: str
+    reason: str
+    until: date
+    flow: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waivers:
+    """The waivers of a file by finding id, as they stand on one day (UTC)."""
+
+    today: date
+    by_id: Mapping[str, Waiver] = field(default_factory=dict)
+
+    def of(self, finding: str, flow: str) -> Waiver | None:
+        """Give the waiver of a finding in a flow, expired or not."""
+        waiver = self.by_id.get(finding)
+        return waiver if waiver is not None and waiver.flow in {"", flow} else None
+
+    def in_force(self, waiver: Waiver | None) -> bool:
+        """Whether a waiver still hides what it was made for."""
+        return waiver is not None and waiver.until >= self.today
+
+    def standing(self, waiver: Waiver, exchanges: int) -> Standing:
+        """Say how a waiver stands that fits findings in so many exchanges."""
+        if not self.in_force(waiver):
+            return "expired"
+        return "in force" if exchanges else "unused"
+
+
+NO_WAIVERS = Waivers(date.max)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    waiver: dict[str, dict[str, Any]] = {}
+
+
+def read_waivers(path: Path) -> dict[str, Waiver]:
+    """Read a file of waivers; raises `DeclarationRefused`."""
+    return waivers_of(read_text(path), str(path))
+
+
+def waivers_of(text: str, file: str) -> dict[str, Waiver]:
+    """Read waivers from TOML; raises `DeclarationRefused` naming file and key."""
+    named = converted(parsed(text, file), _File, file).waiver
+    made: dict[str, Waiver] = {}
+    for name, table in named.items():
+        key = f"waiver.{name}"
+        waiver = converted(table, Waiver, file, key)
+        why = fault_of(name, waiver)
+        if why:
+            raise DeclarationRefused(file, key, why)
+        made[name] = waiver
+    return made
+
+
+def fault_of(finding: str, waiver: Waiver) -> str | None:
+    """Say what is wrong with a waiver, whatever the day; None when nothing is."""
+    if not ID_SHAPE.fullmatch(finding):
+        return (
+            f"{finding!r} is no finding id: those are 12 hexadecimal digits, as reports show them"
+        )
+    for name, value in (("owner", waiver.owner), ("reason", waiver.reason)):
+        if not value.strip():
+            return f"{name} is empty: say {'who answers for it' if name == 'owner' else 'why'}"
+    return None

@@ -1,0 +1,69 @@
+"""`cutover waive`: accept a difference, with an owner, a reason and a last day."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from compare.declared import read_text
+from compare.report.legible import visible
+from compare.waiver_file import with_waiver
+from compare.waivers import Waiver
+from contract.errors import CutoverError
+from cutover.diffing import WAIVERS, this_day
+
+REFUSED = 2
+
+
+class WaiverPast(CutoverError):
+    """The last day of a waiver is over before it is written."""
+
+    def __init__(self, until: date, today: date) -> None:
+        super().__init__(f"until {until} is past: today is {today}")
+
+
+def waive(  # noqa: PLR0913, PLR0917 (options of the command line)
+    finding: Annotated[str, typer.Argument(help="The finding's id, from a report.", metavar="ID")],
+    owner: Annotated[str, typer.Option(help="Who answers for it.")],
+    reason: Annotated[str, typer.Option(help="Why it is accepted.")],
+    until: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], help="The last day it holds, in UTC.")
+    ],
+    file: Annotated[Path, typer.Option(help="The file of waivers; made if need be.")] = WAIVERS,
+    flow: Annotated[str, typer.Option(help="Only in this flow; default: in all.")] = "",
+    replace: Annotated[  # noqa: FBT002 (a flag of the command line)
+        bool, typer.Option("--replace", help="Write over the waiver there is for this id.")
+    ] = False,
+) -> None:
+    """Accept a difference until a day; reports go on showing it, and who accepted it.
+
+    Exit 0: written, 2: refused; then nothing was written.
+    """
+    waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
+    try:
+        add_waiver(file, finding, waiver, this_day(), replace=replace)
+    except (CutoverError, OSError) as trouble:
+        said = escape(visible(str(trouble)))
+        Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
+        raise typer.Exit(REFUSED) from trouble
+    said = f"{finding} is waived until {waiver.until} in {file}"
+    Console().print(escape(said), highlight=False, soft_wrap=True)
+
+
+def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace: bool) -> None:
+    """Write a waiver into a file, whole or not at all.
+
+    Raises `WaiverPast`, `DeclarationRefused`.
+    """
+    if waiver.until < today:
+        raise WaiverPast(waiver.until, today)
+    before = read_text(file) if file.exists() else ""
+    after = with_waiver(before, str(file), finding, waiver, replace=replace)
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.write_text(after, encoding="utf-8", newline="")
+    fresh.replace(file)
