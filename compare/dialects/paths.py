@@ -1,0 +1,101 @@
+"""Paths into JSON: `choices[*].delta.content`, looked at or taken out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Path = tuple[str, ...]
+"""Keys, and indices of lists as digits; `ANY` stands for every one of them."""
+
+ANY: Final = "*"
+_BRACKETS = re.compile(r"\[(\d*|\*)\]")
+
+
+def path_of(text: str) -> Path:
+    """Cut `a.b`, `a[0].b`, `a[*].b` (also `a[].b`) and `a.*.b` (every key) into steps."""
+    dotted = _BRACKETS.sub(lambda found: f".{found[1] or ANY}", text)
+    return tuple(step for step in dotted.split(".") if step)
+
+
+def paths_of(places: str | Sequence[str]) -> tuple[Path, ...]:
+    """Cut one path or several."""
+    return tuple(path_of(text) for text in ([places] if isinstance(places, str) else places))
+
+
+def look(value: Any, path: Path) -> Iterator[Any]:  # noqa: ANN401 (JSON)
+    """Yield what stands at a path, in order."""
+    if not path:
+        yield value
+        return
+    for key in _keys(value, path[0]):
+        yield from look(value[key], path[1:])
+
+
+def _anything(_: object) -> bool:
+    return True
+
+
+def take(
+    value: Any,  # noqa: ANN401 (JSON)
+    path: Path,
+    fits: Callable[[Any], bool] = _anything,
+) -> list[Any]:
+    """Take what stands at a path out of a value, and every holder that empties; in order."""
+    if not path:
+        return []
+    taken: list[Any] = []
+    emptied: list[Any] = []
+    for key in _keys(value, path[0]):
+        child = value[key]
+        if len(path) == 1:
+            if fits(child):
+                taken.append(child)
+                emptied.append(key)
+            continue
+        found = take(child, path[1:], fits)
+        taken += found
+        if found and not child:
+            emptied.append(key)
+    # From behind: the indices of a list move up when one is taken out.
+    for key in reversed(emptied):
+        del value[key]
+    return taken
+
+
+def _keys(value: object, step: str) -> Iterable[Any]:
+    if isinstance(value, dict):
+        if step == ANY:
+            return tuple(value)
+        return (step,) if step in value else ()
+    if isinstance(value, list):
+        if step == ANY:
+            return range(len(value))
+        return (int(step),) if step.isdecimal() and int(step) < len(value) else ()
+    return ()
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Give a value without its nulls."""
+    if isinstance(value, dict):
+        return {key: without_nulls(child) for key, child in value.items() if child is not None}
+    if isinstance(value, list):
+        return [without_nulls(child) for child in value if child is not None]
+    return value
+
+
+def without_empties(value: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Give a value without empty objects and lists, and without those that empties."""
+    if isinstance(value, dict):
+        kept = {key: without_empties(child) for key, child in value.items()}
+        return {key: child for key, child in kept.items() if not _is_empty(child)}
+    if isinstance(value, list):
+        return [child for child in map(without_empties, value) if not _is_empty(child)]
+    return value
+
+
+def _is_empty(value: object) -> bool:
+    return isinstance(value, dict | list) and not value

@@ -1,0 +1,167 @@
+"""Plain streams: recorded bodies of any dialect, compared side by side.
+
+There is no tape: all that is compared is what stood on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compare.comparison import Comparer
+from compare.counting import count_pair
+from compare.damage import Damage
+from compare.dialects import TimesAstray
+from compare.layers.timing import Times
+from compare.pairs import Pair
+from compare.recordings import pairs_of
+from compare.rules import NO_RULES, Rules, Ruling
+from compare.tally import Tally
+from contract.records import VERSION, RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compare.dialects import NormalStream, Spoken
+    from compare.events import EventReader
+    from compare.layers.frames import Chunking
+    from compare.recordings import Recording, Recordings
+
+NAMES_REMEMBERED = 256
+_SIDES = ("legacy", "graph")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainQuestion:
+    """What is asked of plain streams: their dialect, and what counts as a difference."""
+
+    spoken: Spoken
+    chunking: Chunking = "ignore"
+    rules: Rules = NO_RULES
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One side's recording, and its normal form."""
+
+    recording: Recording
+    stream: NormalStream
+
+
+def compare_recordings(
+    legacy: Recordings,
+    graph: Recordings,
+    question: PlainQuestion,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Tally:
+    """Compare what two places hold, pair by pair; what has no partner is counted.
+
+    `on_bytes` is told of every body read. Raises `CapturesUnreadable`.
+    """
+    work = _Work(question, on_bytes)
+    for damage in (*legacy.damage, *graph.damage):
+        work.tally.damaged(damage)
+    for old, new in pairs_of(legacy, graph):
+        work.tally.exchanges += 1
+        if old is None or new is None:
+            lacking = "legacy" if old is None else "graph"
+            work.tally.not_comparable[f"nothing of that id on the side of {lacking}"] += 1
+        else:
+            work.pair(old, legacy.read(old), graph.read(new))
+    return work.done()
+
+
+class _Work:
+    """Comparing under way: a tally, and one comparer for every set of names met."""
+
+    def __init__(self, question: PlainQuestion, on_bytes: Callable[[int], None] | None) -> None:
+        self.tally = Tally()
+        self._question = question
+        self._spoken = question.spoken
+        self._on_bytes = on_bytes
+        self._comparers: dict[frozenset[str], Comparer] = {}
+
+    def _comparer(self, names: frozenset[str]) -> Comparer:
+        known = self._comparers.get(names)
+        if known is not None:
+            return known
+        if len(self._comparers) >= NAMES_REMEMBERED:
+            self._forget()
+        wire, rules = self._spoken.wire(names), self._question.rules
+        ruling = None if rules == NO_RULES else Ruling(rules, self._spoken.name, wire)
+        made = self._comparers[names] = Comparer(wire, self._question.chunking, ruling)
+        return made
+
+    def _forget(self) -> None:
+        """Let the comparers go; how often their rules hit is kept."""
+        for comparer in self._comparers.values():
+            if comparer.ruling is not None:
+                self.tally.rule_hits += comparer.ruling.hits
+        self._comparers.clear()
+
+    def done(self) -> Tally:
+        """Give the tally, with how often each rule hit."""
+        self._forget()
+        return self.tally
+
+    def pair(self, name: str, legacy: Recording | Damage, graph: Recording | Damage) -> None:
+        sides = [self._read(side) for side in (legacy, graph)]
+        read = [side for side in sides if isinstance(side, _Read)]
+        for side in sides:
+            if isinstance(side, Damage):
+                self.tally.damaged(side)
+        if len(read) < len(sides):
+            self.tally.not_comparable["damaged"] += 1
+            return
+        old, new = read
+        control, candidate = (
+            _run(self._spoken.name, name, stack, side)
+            for stack, side in zip(_SIDES, read, strict=True)
+        )
+        pair = Pair(name, self._spoken.name, control, candidate, ())
+        comparer = self._comparer(old.stream.names | new.stream.names)
+        comparer.reader.begin()
+        self.tally.seen(pair.began)
+        for run, side in zip((control, candidate), read, strict=True):
+            self._timed(run, side, comparer.reader)
+        count_pair(self.tally, pair, comparer)
+
+    def _read(self, side: Recording | Damage) -> _Read | Damage:
+        if isinstance(side, Damage):
+            return side
+        if self._on_bytes is not None:
+            self._on_bytes(len(side.body))
+        try:
+            return _Read(side, self._spoken.normaliser.stream(side.body, side.times))
+        except TimesAstray as trouble:
+            return Damage("broken", side.place, str(trouble))
+
+    def _timed(self, run: RunRecord, side: _Read, reader: EventReader) -> None:
+        frames = run.frames
+        if not side.recording.times or not frames:
+            return
+        text = next((at for at, frame in frames if _says(reader, frame)), None)
+        self.tally.timed(run, Times(frames[0][0], text, frames[-1][0]))
+
+
+def _says(reader: EventReader, frame: str) -> bool:
+    event = reader.read(frame)
+    return event is not None and bool(event.text)
+
+
+def _run(flow: str, name: str, stack: str, read: _Read) -> RunRecord:
+    """Write a recorded stream down as a run; what a router would know of it is made up."""
+    return RunRecord(
+        v=VERSION,
+        exchange=name,
+        flow=flow,
+        role="serving",
+        stack=stack,
+        assigned=stack,
+        served=stack,
+        began=read.recording.began,
+        frames=read.stream.frames,
+        outcome=read.stream.outcome,
+        error=read.stream.error,
+        sent=read.stream.sent,
+    )

@@ -1,0 +1,211 @@
+"""The built-in dialects: one story told on each wire, and told otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compare.dialects.normal import NAME, REASONING, TEXT
+from tests.compare.dialects.bodies import (
+    ARGUMENTS,
+    DIALECTS,
+    PIECES,
+    THOUGHTS,
+    TOLD,
+    Story,
+    causes,
+    compared,
+    dialect,
+    line,
+    sse,
+)
+
+STORY = Story()
+WITH_CALLS = [name for name in DIALECTS if name != "chat"]
+
+
+def told(name: str, story: Story = STORY) -> bytes:
+    """Tell a story on a wire."""
+    return TOLD[name](story)
+
+
+def events(name: str, body: bytes) -> list[dict[str, object]]:
+    """Give the events of a body in normal form."""
+    stream = dialect(name).normaliser.stream(body)
+    return [msgspec.json.decode(frame) for _, frame in stream.frames]
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_story_is_equal_to_itself_told_again(tmp_path: Path, name: str) -> None:
+    """Other ids, other times: no finding."""
+    tally = compared(tmp_path, dialect(name), told(name), told(name, replace(STORY, number=7)))
+    assert (tally.pairs, tally.equal, causes(tally)) == (1, 1, [])
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_texts_and_calls_are_found_where_the_dialect_says(name: str) -> None:
+    """Whatever the wire, the same words and the same call."""
+    read = events(name, told(name))
+    assert "".join(str(event.get(TEXT, "")) for event in read) == "".join(PIECES)
+    assert "".join(str(event.get(REASONING, "")) for event in read) == "".join(THOUGHTS)
+    [call] = [event for event in read if event[NAME] == "tool_call"]
+    assert (call["name"], call["arguments"]) == ("get_weather", msgspec.json.decode(ARGUMENTS))
+    assert dialect(name).normaliser.stream(told(name)).outcome == "completed"
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_another_word_is_found_once_on_the_layer_of_text(tmp_path: Path, name: str) -> None:
+    """As many pieces, as long."""
+    other = replace(STORY, pieces=(PIECES[0], "北京雨，", *PIECES[2:]))
+    tally = compared(tmp_path, dialect(name), told(name), told(name, other))
+    assert causes(tally) == [("text", "text_changed", "final")]
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_another_thought_is_found_once(tmp_path: Path, name: str) -> None:
+    """Reasoning has a text of its own."""
+    other = replace(STORY, thoughts=("Look ", "inside."))
+    tally = compared(tmp_path, dialect(name), told(name), told(name, other))
+    assert causes(tally) == [("text", "reasoning_changed", "reasoning")]
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_another_argument_is_found_once_with_its_path(tmp_path: Path, name: str) -> None:
+    """The pieces of arguments are one value."""
+    other = replace(STORY, arguments=('{"city":"上', '海","days":2}'))
+    if name == "ndjson":
+        other = replace(other, arguments=("".join(other.arguments),))
+    tally = compared(tmp_path, dialect(name), told(name), told(name, other))
+    [(layer, kind, path)] = causes(tally)
+    assert (layer, kind) == ("frames", "frame_changed")
+    assert path.endswith(".tool_call.arguments.city")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_stream_without_its_end_is_an_outcome(tmp_path: Path, name: str) -> None:
+    """Cut before the terminal event; what lacks follows from it."""
+    body = told(name)
+    mark = b"\n" if name == "ndjson" else b"\n\n"
+    cut = mark.join(body.split(mark)[:-2]) + mark
+    if name == "anthropic-messages":
+        assert b"message_stop" not in cut
+    [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), body, cut))
+    assert (layer, kind, path) == ("outcome", "outcome_changed", "completed→truncated")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_an_end_twice_is_a_breach_of_the_grammar(tmp_path: Path, name: str) -> None:
+    """Nothing may follow the terminal event, declared grammar or not."""
+    body = told(name)
+    mark = b"\n" if name == "ndjson" else b"\n\n"
+    twice = body + body.split(mark)[-2] + mark
+    [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), body, twice))
+    assert (layer, kind) == ("grammar", "grammar_broken")
+    assert path.startswith("graph.frames[")
+    both = causes(compared(tmp_path, dialect(name), twice, twice))
+    assert [cause[2].split(".")[0] for cause in both] == ["both"]
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("how", ["cut", "cut in a character", "no UTF-8"])
+def test_an_illegible_piece_is_one_breach_of_the_grammar(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    """Its text is missing after it."""
+    body = told(name)
+    at = body.index("带一".encode())
+    end = body.index(b"\n", at)
+    spoil = {
+        "cut": body[: at + 3] + body[end:],
+        "cut in a character": body[: at + 2] + body[end:],
+        "no UTF-8": body[: at + 1] + body[at + 2 :],
+    }
+    [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), body, spoil[how]))
+    assert (layer, kind) == ("grammar", "grammar_broken")
+    assert path.startswith("graph.")
+
+
+FAILURES = {
+    "openai": (sse({"error": {"message": "no", "code": "overloaded"}}), "overloaded"),
+    "anthropic-messages": (
+        sse({"type": "error", "error": {"type": "overloaded_error", "message": "no"}}, "error"),
+        "overloaded_error",
+    ),
+    "ndjson": (line({"error": "model gone"}), ""),
+    "chat": (b'data: {"step":"FAILED","code":"model_error"}\n\n', "model_error"),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_an_error_in_the_stream_is_an_outcome_with_its_code(tmp_path: Path, name: str) -> None:
+    """Each wire says it in its own way."""
+    failure, code = FAILURES[name]
+    body = told(name)
+    broken = body[: body.index("带一".encode())].rpartition(b"\n")[0].rstrip(b"\n")
+    broken += (b"\n" if name == "ndjson" else b"\n\n") + failure
+    stream = dialect(name).normaliser.stream(broken)
+    assert stream.outcome == "failed"
+    assert stream.error is not None
+    assert stream.error.code == code
+    found = causes(compared(tmp_path, dialect(name), body, broken))
+    assert found == [("outcome", "outcome_changed", "completed→failed")]
+
+
+def test_calls_of_several_indices_grow_side_by_side() -> None:
+    """Interleaved pieces; some providers repeat the id, a new id is a new call."""
+
+    def piece(index: int, **function: str) -> bytes:
+        call = {"index": index, "id": f"t{index}", "function": function}
+        return sse({"choices": [{"delta": {"tool_calls": [call]}}]})
+
+    body = b"".join(
+        [
+            piece(0, name="a", arguments=""),
+            piece(1, name="b", arguments='{"x"'),
+            piece(0, arguments='{"y":1'),
+            piece(1, arguments=":2}"),
+            piece(0, arguments="}"),
+            sse({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "new"}]}}]}),
+        ]
+    )
+    read = [(event.get("name"), event.get("arguments")) for event in events("openai", body)]
+    assert read == [("a", {"y": 1}), ("b", {"x": 2}), (None, None)]
+
+
+def test_arguments_that_are_no_json_are_compared_as_text() -> None:
+    """A model can write anything."""
+    call = {"index": 0, "function": {"name": "a", "arguments": '{"x":'}}
+    [event] = events("openai", sse({"choices": [{"delta": {"tool_calls": [call]}}]}))
+    assert event["arguments"] == '{"x":'
+
+
+def test_text_and_ending_may_share_a_chunk(tmp_path: Path) -> None:
+    """Some providers send the last word, the finish reason and the usage in one."""
+
+    def chunk(finish: str | None = None, **more: object) -> bytes:
+        return sse(
+            {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": finish}]} | more
+        )
+
+    usage = {"usage": {"total_tokens": 3}}
+    together = chunk("stop", **usage)
+    apart = chunk() + sse({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + sse(usage)
+    assert compared(tmp_path, dialect("openai"), together, apart).equal == 1
+
+
+def test_a_comment_that_says_who_goes_on_lets_text_begin_anew(tmp_path: Path) -> None:
+    """A declared takeover; undeclared, the text took back what it had shown."""
+    body = told("chat")
+    frames = body.split(b"\n\n")
+    anew = b'data: {"step":"SEND","content":"x"}'
+    frames[2:2] = [anew]
+    silent = b"\n\n".join(frames)
+    frames[3:3] = [b": served-by legacy abc"]
+    declared = b"\n\n".join(frames)
+    assert [kind for _, kind, _ in causes(compared(tmp_path, dialect("chat"), silent, silent))] == [
+        "grammar_broken"
+    ]
+    assert causes(compared(tmp_path, dialect("chat"), declared, declared)) == []

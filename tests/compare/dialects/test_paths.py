@@ -1,0 +1,79 @@
+"""Paths into JSON: looked at and taken out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compare.dialects.paths import look, path_of, take, without_empties, without_nulls
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("a.b", ("a", "b")),
+        ("a[0].b", ("a", "0", "b")),
+        ("a.0.b", ("a", "0", "b")),
+        ("a[*].b", ("a", "*", "b")),
+        ("a[].b", ("a", "*", "b")),
+        ("*.b", ("*", "b")),
+        ("", ()),
+    ],
+)
+def test_paths_are_written_as_reports_write_them(text: str, path: tuple[str, ...]) -> None:
+    """Dots, brackets, stars."""
+    assert path_of(text) == path
+
+
+def tree() -> dict[str, Any]:
+    """Give something to walk through."""
+    return {"a": [{"b": 1, "c": 2}, {"b": 3}], "d": {"b": 4}, "0": 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("a[*].b", [1, 3]),
+        ("a[1].b", [3]),
+        ("a[2].b", []),
+        ("a.b", []),
+        ("*.b", [4]),
+        ("d.b.c", []),
+        ("0", [5]),
+        ("d[0]", []),
+    ],
+)
+def test_what_stands_at_a_path_is_found_in_order(path: str, found: list[int]) -> None:
+    """Where nothing stands, nothing is found."""
+    assert list(look(tree(), path_of(path))) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ("a[*].b", {"a": [{"c": 2}], "d": {"b": 4}, "0": 5}),
+        ("d.b", {"a": [{"b": 1, "c": 2}, {"b": 3}], "0": 5}),
+        ("a[*]", {"d": {"b": 4}, "0": 5}),
+        ("a[*].x", tree()),
+        ("", tree()),
+    ],
+)
+def test_taking_out_leaves_no_emptied_holder(path: str, left: dict[str, Any]) -> None:
+    """Those that were empty before stay."""
+    value = tree()
+    take(value, path_of(path))
+    assert value == left
+
+
+def test_only_what_fits_is_taken() -> None:
+    """The rest stays where it is."""
+    value: dict[str, Any] = {"a": ["x", 1, {}, "y"]}
+    assert take(value, path_of("a[*]"), lambda item: isinstance(item, str)) == ["x", "y"]
+    assert value == {"a": [1, {}]}
+
+
+def test_nulls_and_empties_are_left_out() -> None:
+    """Falsehood, nought and empty text are something."""
+    value = {"a": None, "b": [None, {"c": None}], "d": {"e": []}, "f": [0, False, ""]}
+    assert without_empties(without_nulls(value)) == {"f": [0, False, ""]}
