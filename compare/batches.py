@@ -8,6 +8,7 @@ checksum.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from mmap import mmap
 from typing import TYPE_CHECKING
 
 import zstandard
@@ -30,6 +31,9 @@ _SKIPPED_FIRST = 5
 _SKIPPED_HEADER = 8
 
 
+Buffer = bytes | bytearray | mmap
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Decompressed bytes; `begins` is where their batch does in the file, None without batches."""
@@ -38,7 +42,7 @@ class Batch:
     data: bytes
 
 
-def frame_end(data: bytes | bytearray, start: int = 0) -> int | None:
+def frame_end(data: Buffer, start: int = 0) -> int | None:
     """Give the index behind the frame at `start`, None when it goes on behind the data.
 
     Raises `zstandard.ZstdError` when there is no frame.
@@ -61,7 +65,7 @@ def frame_end(data: bytes | bytearray, start: int = 0) -> int | None:
     return _within(data, at + (_CHECKSUM if checked else 0))
 
 
-def _within(data: bytes | bytearray, end: int) -> int | None:
+def _within(data: Buffer, end: int) -> int | None:
     return end if end <= len(data) else None
 
 

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from compare.blobs import Blobs
 from compare.comparison import Comparer
-from compare.damage import Damage
+from compare.damage import CapturesUnreadable, Damage
 from compare.exemplars import exemplar_of
 from compare.glances import whole
 from compare.pairs import ONE_RUN, Pair, Unpaired, basis_of, choose, pair_of
+from compare.processes import can_share, processes_for, share
 from compare.reading import sightings
 from compare.rules import NO_RULES, Rules, Ruling
 from compare.segments import find_segments, read_lines
+from compare.stretches import stretches
 from compare.tally import Tally
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from compare.glances import Texts
     from compare.layers.frames import Chunking
     from compare.reading import Exchange, Sighting
-    from compare.segments import Line
+    from compare.segments import Line, Segment
     from contract.flow import FlowSpec
     from contract.records import RunRecord
 
@@ -38,22 +41,49 @@ class Question:
 
 
 def compare_captures(
-    place: str, question: Question, on_bytes: Callable[[int], None] | None = None
+    place: str,
+    question: Question,
+    on_bytes: Callable[[int], None] | None = None,
+    processes: int | None = 1,
 ) -> Tally:
-    """Compare all captures at a path or URL, one segment after the other, with flat memory.
+    """Compare all captures at a path or URL with flat memory, in one process or several.
 
-    `on_bytes` is told of every piece read. Raises `CapturesUnreadable`.
+    `on_bytes` is told of what is read; `processes` None takes as many as are worth it. Whatever
+    their number, the result is the same. Raises `CapturesUnreadable`, `WorkerLost`.
     """
+    segments = find_segments(place)
+    parts = [part for segment in segments for part in stretches(segment)]
+    wanted = min(processes_for(segments) if processes is None else processes, len(parts))
     total = Tally()
-    for segment in find_segments(place):
-        lines = read_lines(segment, on_bytes)
-        total.merge(compare_segment(lines, segment.url, question))
+    if wanted > 1 and can_share(question):
+        for part, tally in share(compare_part, parts, question, wanted):
+            total.merge(tally)
+            if on_bytes is not None:
+                on_bytes(part.size)
+    else:
+        for part in parts:
+            total.merge(compare_part(part, question, on_bytes))
     return total
 
 
+def compare_part(
+    part: Segment, question: Question, on_bytes: Callable[[int], None] | None = None
+) -> Tally:
+    """Compare one segment or stretch of one; one that cannot be read is damage."""
+    try:
+        return compare_segment(read_lines(part, on_bytes), part.url, question)
+    except CapturesUnreadable as trouble:
+        tally = Tally()
+        tally.damaged(Damage("unreadable", part.url, trouble.why))
+        return tally
+
+
 def compare_segment(lines: Iterable[Line | Damage], place: str, question: Question) -> Tally:
-    """Compare the exchanges of one segment; depends on nothing but its arguments."""
-    work = _Work(question)
+    """Compare the exchanges of one segment.
+
+    Depends on nothing but its arguments, and the long texts stored beside the segment at `place`.
+    """
+    work = _Work(question, Blobs(place))
     for read in sightings(lines, place):
         if isinstance(read, Damage):
             work.tally.damaged(read)
@@ -65,8 +95,9 @@ def compare_segment(lines: Iterable[Line | Damage], place: str, question: Questi
 class _Work:
     """Comparing under way: a tally, and one comparer per flow."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: Question, blobs: Blobs) -> None:
         self.tally = Tally()
+        self._blobs = blobs
         self._comparers = {
             name: Comparer(spec, question.chunking, _ruling(question, spec))
             for name, spec in question.flows.items()
@@ -114,7 +145,7 @@ class _Work:
             if isinstance(run, Damage):
                 self.tally.damaged(run)
             else:
-                runs.append(run)
+                runs.append(self._blobs.restored(run))
         return tuple(runs)
 
     def _times(self, sighting: Sighting, comparer: Comparer) -> None:
@@ -142,7 +173,9 @@ class _Work:
         )
 
     def done(self) -> Tally:
-        """Give the tally, with how often each rule hit."""
+        """Give the tally, with how often each rule hit and what could not be put back."""
+        for damage in self._blobs.damage:
+            self.tally.damaged(damage)
         for comparer in self._comparers.values():
             if comparer.ruling is not None:
                 self.tally.rule_hits += comparer.ruling.hits

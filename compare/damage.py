@@ -8,7 +8,7 @@ import msgspec
 
 from contract.errors import CutoverError
 
-DamageKind = Literal["torn", "broken", "foreign"]
+DamageKind = Literal["torn", "broken", "foreign", "missing", "unreadable"]
 DAMAGE_KINDS: tuple[DamageKind, ...] = get_args(DamageKind)
 NAMED_AT_MOST = 20
 
@@ -17,7 +17,8 @@ class Damage(msgspec.Struct, frozen=True):
     """One thing passed over.
 
     `torn`: a batch that does not end or does not decompress; `broken`: a line that is no run;
-    `foreign`: a run of another version of the format.
+    `foreign`: a run of another version of the format; `missing`: a long text that was stored apart
+    and is not there; `unreadable`: a file that cannot be read at all.
     """
 
     kind: DamageKind
