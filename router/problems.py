@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import msgspec
 
 from contract.errors import CutoverError
@@ -21,7 +23,8 @@ class Problem(CutoverError):
 
     def body(self) -> bytes:
         """Encode what goes over the wire."""
-        return msgspec.json.encode(ProblemBody(self.code, self.status, self.detail or None))
+        title = HTTPStatus(self.status).phrase
+        return msgspec.json.encode(ProblemBody(title, self.status, self.code, self.detail or None))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Give the headers that belong to it."""
@@ -32,9 +35,9 @@ class Problem(CutoverError):
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):
-    """What stands in the body: `title` is the stable code."""
+    """What stands in the body; `code` is the stable word for programs."""
 
     title: str
     status: int
+    code: str
     detail: str | None = None
-    type: str = "about:blank"

@@ -124,7 +124,7 @@ async def test_what_cannot_be_read_is_400(place: Deployment) -> None:
     """Whatever is no JSON in UTF-8 is refused, with one stable word."""
     for name, (sent, code) in UNREADABLE.items():
         answer = await place.ask(sent)
-        assert (answer.status, answer.problem["title"]) == (400, code), name
+        assert (answer.status, answer.problem["code"]) == (400, code), name
         assert "Error" not in told(answer.problem), name
         assert "position" not in told(answer.problem), name
 
@@ -134,7 +134,7 @@ async def test_what_is_not_due_is_422_and_says_where(place: Deployment) -> None:
     for name, sent in WRONG.items():
         answer = await place.ask(sent)
         assert answer.status == 422, name
-        assert answer.problem["title"] in {"invalid_request", "max_tokens_too_large"}, name
+        assert answer.problem["code"] in {"invalid_request", "max_tokens_too_large"}, name
         assert len(answer.body) < 500, name
 
 
@@ -149,7 +149,7 @@ async def test_too_large_is_413_however_it_is_sent(place: Deployment) -> None:
         async with place.session.post(f"{place.url}/chat/sse", data=sent) as response:
             assert response.status == 413
             assert response.content_type == "application/problem+json"
-            assert (await response.json(content_type=None))["title"] == "body_too_large"
+            assert (await response.json(content_type=None))["code"] == "body_too_large"
 
 
 async def test_a_body_that_breaks_off_is_dropped(place: Deployment) -> None:
@@ -167,7 +167,7 @@ async def test_a_body_that_breaks_off_is_dropped(place: Deployment) -> None:
 async def test_an_unknown_message_is_404(place: Deployment) -> None:
     """Without content the message must be in the store."""
     answer = await place.ask({"message_id": "nobody-has-said-this"})
-    assert (answer.status, answer.problem["title"]) == (404, "unknown_message")
+    assert (answer.status, answer.problem["code"]) == (404, "unknown_message")
 
 
 async def test_a_locked_message_is_409(place: Deployment) -> None:
@@ -175,13 +175,13 @@ async def test_a_locked_message_is_409(place: Deployment) -> None:
     other = place.house.router.parts.live(ChatRequest(message_id="m")).locks
     assert await other.acquire("test", "msg_lock:m", 60)
     answer = await place.ask(body())
-    assert (answer.status, answer.problem["title"]) == (409, "message_locked")
+    assert (answer.status, answer.problem["code"]) == (409, "message_locked")
 
 
 async def test_an_unknown_model_is_422(place: Deployment) -> None:
     """Nothing is asked of a model nobody has registered."""
     answer = await place.ask(body(model_config={"model_id": "gpt-nowhere"}))
-    assert (answer.status, answer.problem["title"]) == (422, "unknown_model")
+    assert (answer.status, answer.problem["code"]) == (422, "unknown_model")
 
 
 @pytest.mark.parametrize(
@@ -202,5 +202,5 @@ async def test_wrong_paths_and_methods_are_problems_too(
     async with place.session.request(method, place.url + path) as response:
         assert response.status == status
         assert response.content_type == "application/problem+json"
-        assert (await response.json(content_type=None))["title"] == code
+        assert (await response.json(content_type=None))["code"] == code
         assert status != 405 or response.headers["allow"]

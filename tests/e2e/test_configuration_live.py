@@ -122,7 +122,7 @@ async def test_a_changed_model_answers_the_next_request(
         place.edit(new)
         await place.ask(ask)
         answer = await place.ask(ask | {"model_config": {"model_id": "slow"}})
-        assert (answer.status, answer.problem["title"]) == (422, "unknown_model")
+        assert (answer.status, answer.problem["code"]) == (422, "unknown_model")
         first, second, _ = await place.lines()
         assert [run.models[0].model for run in (first, second)] == ["sim-chat", "sim-other"]
         assert (first.cost, bool(second.cost)) == (None, True)

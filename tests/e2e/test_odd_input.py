@@ -53,7 +53,7 @@ async def test_an_id_with_another_text_is_a_conflict(tmp_path: Path) -> None:
         again = await place.ask({"message_id": "m", "content": "Hello"})
         stored = await place.ask({"message_id": "m"})
         assert (first.status, again.status, stored.status) == (200, 200, 200)
-        assert (other.status, other.problem["title"]) == (409, "message_conflict")
+        assert (other.status, other.problem["code"]) == (409, "message_conflict")
         assert first.events == again.events == stored.events
 
 

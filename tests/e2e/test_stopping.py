@@ -166,7 +166,7 @@ async def test_what_has_sent_nothing_yet_is_503(tmp_path: Path) -> None:
         await begun.wait()
         place.house.router.cut()
         answer = await asking
-        assert (answer.status, answer.problem["title"]) == (503, "stopping")
+        assert (answer.status, answer.problem["code"]) == (503, "stopping")
         assert place.house.router.counts.fallbacks == 0
 
 
@@ -175,7 +175,7 @@ async def test_a_router_that_stops_takes_nothing_more(tmp_path: Path) -> None:
     async with deployed(tmp_path) as place:
         place.house.router.draining = True
         answer = await place.ask({"message_id": "m", "content": "Hello"})
-        assert (answer.status, answer.problem["title"]) == (503, "stopping")
+        assert (answer.status, answer.problem["code"]) == (503, "stopping")
         assert answer.headers["retry-after"] == "1"
         async with place.session.get(f"{place.url}/readyz") as response:
             assert response.status == 503

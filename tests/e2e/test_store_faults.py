@@ -32,7 +32,7 @@ async def test_an_unreachable_store_is_503(
     async with deployed(tmp_path, Setup(stack=stack, conversations=nobody)) as place:
         for body in (HELLO, {"message_id": "m"}):
             answer = await place.ask(body)
-            assert (answer.status, answer.problem["title"]) == (503, "store_unavailable")
+            assert (answer.status, answer.problem["code"]) == (503, "store_unavailable")
         assert await outcomes(place) == [("failed", "store_unavailable")] * 2
         assert place.provider.ledger.counts()["total"] == 0
         told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
@@ -46,7 +46,7 @@ async def test_a_broken_store_is_503_and_frees_the_lock(tmp_path: Path, stack: S
         with closing(sqlite3.connect(tmp_path / "store.sqlite")) as store:
             store.execute("ALTER TABLE turns RENAME TO elsewhere")
             answer = await place.ask(HELLO)
-            assert (answer.status, answer.problem["title"]) == (503, "store_failed")
+            assert (answer.status, answer.problem["code"]) == (503, "store_failed")
             assert "turns" not in answer.body.decode()
             store.execute("ALTER TABLE elsewhere RENAME TO turns")
         await place.settled()

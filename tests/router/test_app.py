@@ -81,7 +81,7 @@ async def test_bad_feedback_is_refused(
 ) -> None:
     """As a problem, and nothing is kept."""
     said, problem = await send(place, body)
-    assert (said, problem["title"]) == (status, code)
+    assert (said, problem["code"]) == (status, code)
     assert await kept(place) == []
 
 
@@ -147,7 +147,7 @@ async def test_the_document_describes_bodies_and_problems(place: Deployment) -> 
     for path in ("/chat/sse", "/feedback"):
         answer = document["paths"][path]["post"]["responses"]["422"]
         problem = schema(answer, "application/problem+json")
-        assert set(problem["properties"]) == {"title", "status", "detail", "type"}
+        assert set(problem["properties"]) == {"title", "status", "code", "detail"}
 
 
 def schema(described: Any, media_type: str) -> Any:  # noqa: ANN401 - any JSON

@@ -85,7 +85,7 @@ async def test_crashes_before_the_first_frame_are_one_500(tmp_path: Path, stack:
         text = place.watched.path.read_text("utf-8")
         place.edit(text.replace("langgraph_percent", FALLBACK))
         answer = await place.ask(HELLO)
-        assert (answer.status, answer.problem["title"]) == (500, "internal")
+        assert (answer.status, answer.problem["code"]) == (500, "internal")
         assert SECRET not in answer.body.decode()
         assert {run.outcome for run in await place.lines()} == {"failed"}
         assert len(await place.lines()) == 2
@@ -146,7 +146,7 @@ async def test_an_error_nobody_foresaw_is_a_problem_too(tmp_path: Path) -> None:
             await create_app(place.house.router, broken)(scope, receive, send)
     assert sent[0]["status"] == 500
     assert (b"content-type", b"application/problem+json") in sent[0]["headers"]
-    assert msgspec.json.decode(sent[1]["body"])["title"] == "internal"
+    assert msgspec.json.decode(sent[1]["body"])["code"] == "internal"
     assert SECRET.encode() not in sent[1]["body"]
 
 
