@@ -19,7 +19,8 @@ from effects.ports import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.addresses import address
 from router.capture import CaptureWriter
-from router.dispatch import Parts, Router
+from router.dispatch import Router
+from router.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
@@ -21,18 +19,14 @@ from router.recording import Header, serving_records, shadow_record
 from router.rollout import assign, shadowed
 from router.serving import Plan, Serving
 from router.shadow import Job, Shadows
+from router.ticket import Counts, Ticket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import msgspec
-    from _typeshed import DataclassInstance
 
     from contract.flow import FlowSpec
-    from contract.ports import Effects
-    from contract.records import RunRecord
     from router.flow_settings import FlowSettings
-    from router.recording import Price
+    from router.parts import Parts
     from router.rollout import Assignment
     from router.rollout import Stack as StackName
     from router.settings import Settings
@@ -44,65 +38,6 @@ _STOPPING = Ending("failed", "world", ErrorRecord("stopping"))
 
 _REMEMBERED = 100_000
 """How many past exchanges feedback can still be joined to in the serving process."""
-
-
-class Captures(Protocol):
-    """Where finished exchanges go; taking one never waits."""
-
-    @property
-    def counts(self) -> DataclassInstance:
-        """Count what was written and what was not."""
-        ...
-
-    def put(self, records: Sequence[RunRecord]) -> object:
-        """Take the lines of one exchange."""
-        ...
-
-    def feedback(self, record: FeedbackRecord) -> object:
-        """Take what a user thought."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a router is made of; the composition root builds them.
-
-    `live` makes the live ports for one request's body; `settings` gives those in force now.
-    """
-
-    specs: Mapping[str, FlowSpec]
-    stacks: Mapping[StackName, Stack]
-    live: Callable[[msgspec.Struct], Effects]
-    captures: Captures
-    settings: Callable[[], Settings]
-    qa_key: bytes = b""
-    price: Price = lambda _model, _usage: None
-    monotonic: Callable[[], float] = time.perf_counter
-    wall: Callable[[], float] = time.time
-
-
-@dataclass(slots=True)
-class Ticket:
-    """One request in the router's hands, from its arrival until its records are written."""
-
-    exchange: str
-    spec: FlowSpec
-    serving: Serving
-    config: str
-    began: int
-    job: Job | None = None
-    runs: list[RunRecord] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Counts:
-    """What the router has done since it started."""
-
-    requests: int = 0
-    fallbacks: int = 0
-    takeovers: int = 0
-    qa_ignored: int = 0
-    client_left: int = 0
 
 
 class Router:

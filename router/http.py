@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from contract.flow import FlowSpec
-    from router.dispatch import Router, Ticket
+    from router.dispatch import Router
+    from router.ticket import Ticket
 
 log = logging.getLogger(__name__)
 

@@ -20,14 +20,16 @@ from contract.sse import is_comment
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.dispatch import Parts, Router, Ticket
+from router.dispatch import Router
 from router.flow_settings import FlowSettings
 from router.ledger import Line
+from router.parts import Parts
 from router.rollout import Stack as StackName
 from router.sections import Limits, Rollout, Shadow
 from router.serving import Unserved
 from router.settings import Settings
 from router.stacks import Stack
+from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
 from tests.world import World
 

@@ -12,9 +12,9 @@ import pytest
 from contract.chat import CHAT, ChatRequest
 from contract.flow import Event
 from effects.model import Hang
-from router.dispatch import Ticket
 from router.qa_header import sign
 from router.rollout import Stack, bucket
+from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces
 from tests.router.faulty import after, crash, deaf, hang

@@ -1,0 +1,56 @@
+"""What a router is made of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import msgspec
+    from _typeshed import DataclassInstance
+
+    from contract.flow import FlowSpec
+    from contract.ports import Effects
+    from contract.records import FeedbackRecord, RunRecord
+    from router.recording import Price
+    from router.rollout import Stack as StackName
+    from router.settings import Settings
+    from router.stacks import Stack
+
+
+class Captures(Protocol):
+    """Where finished exchanges go; taking one never waits."""
+
+    @property
+    def counts(self) -> DataclassInstance:
+        """Count what was written and what was not."""
+        ...
+
+    def put(self, records: Sequence[RunRecord]) -> object:
+        """Take the lines of one exchange."""
+        ...
+
+    def feedback(self, record: FeedbackRecord) -> object:
+        """Take what a user thought."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a router is made of; the composition root builds them.
+
+    `live` makes the live ports for one request's body; `settings` gives those in force now.
+    """
+
+    specs: Mapping[str, FlowSpec]
+    stacks: Mapping[StackName, Stack]
+    live: Callable[[msgspec.Struct], Effects]
+    captures: Captures
+    settings: Callable[[], Settings]
+    qa_key: bytes = b""
+    price: Price = lambda _model, _usage: None
+    monotonic: Callable[[], float] = time.perf_counter
+    wall: Callable[[], float] = time.time

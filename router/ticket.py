@@ -1,0 +1,36 @@
+"""A request in the router's hands, and what the router has done with all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contract.flow import FlowSpec
+    from contract.records import RunRecord
+    from router.serving import Serving
+    from router.shadow import Job
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One request in the router's hands, from its arrival until its records are written."""
+
+    exchange: str
+    spec: FlowSpec
+    serving: Serving
+    config: str
+    began: int
+    job: Job | None = None
+    runs: list[RunRecord] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the router has done since it started."""
+
+    requests: int = 0
+    fallbacks: int = 0
+    takeovers: int = 0
+    qa_ignored: int = 0
+    client_left: int = 0
