@@ -20,6 +20,7 @@ from compare.findings import (
     ParameterChanged,
     PromptChanged,
     ReasoningChanged,
+    SiteChanged,
     TextChanged,
     TextFinding,
     TextLate,
@@ -90,7 +91,8 @@ def _why_ended(case: Case) -> str | None:
                 return broken
         if code == _UNANSWERED:
             missed = [f for f in case.effects if isinstance(f, CallExtra | ToolAdded) and f.missed]
-            return _first(missed)
+            # No tape answers a call that was made under another site, either.
+            return _first(missed) or _first([f for f in case.effects if isinstance(f, SiteChanged)])
     return None
 
 
@@ -200,12 +202,18 @@ def _broke_off(case: Case) -> bool:
 
 def _why_effect(case: Case, finding: EffectFinding) -> str | None:
     """A run that ended early asks less; a changed reply is stored as it was changed."""
-    ended = case.outcome and case.outcome[0].after is None
+    ended = case.outcome and (case.outcome[0].after is None or _unanswered(case))
     if ended and isinstance(finding, _LACKING) and _lacks(case, finding):
-        return _first(case.outcome)
+        return case.outcome[0].after or _first(case.outcome)
     if isinstance(finding, WriteChanged) and _is_reply(case, finding):
         return _first([f for f in case.text if isinstance(f, TextChanged)])
     return None
+
+
+def _unanswered(case: Case) -> bool:
+    """Whether a run ended at a call that no tape answers: what it lacks follows from that."""
+    errors = case.pair.control.error, case.pair.candidate.error
+    return any(error is not None and error.code == _UNANSWERED for error in errors)
 
 
 _LACKING = CallSkipped | CallExtra | ToolDropped | ToolAdded

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cutover.flows import SPECS
-from cutover.logs import DiscreetFormatter
 from cutover.replay.outputs import Outputs
 from cutover.replay.replaying import Replayer
 from cutover.replay.work import Job, Result, work
-from router.patterns import compiled
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -31,6 +29,7 @@ BEAT = 1.0
 _ORPHAN = 60.0
 """Seconds beyond the limit after which a blocked worker whose parent is gone ends itself."""
 LOG = "replay.log"
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +126,6 @@ class _Worker:
 
 
 def _log_to(log: IO[str]) -> None:
-    """Log what stacks complain of, without secrets; and where they stood when they were killed."""
+    """Log what stacks complain of, and where they stood when they were killed."""
     faulthandler.enable(log)
-    handler = logging.StreamHandler(log)
-    handler.setFormatter(DiscreetFormatter(compiled({})))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, stream=log, format=FORMAT)

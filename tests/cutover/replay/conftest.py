@@ -1,0 +1,45 @@
+"""Captured exchanges of every kind, made once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from contract.records import RunRecord
+from cutover.flows import SPECS
+from router.capture import CaptureWriter
+from router.sections import Captures, Redact
+from tests.e2e.planted import served
+from tests.flows.cases import case
+
+MANY = 300
+OPEN = Redact(paths=(), patterns={})
+"""Nothing is taken out of these exchanges: nobody's data is in them but names."""
+
+
+def store(batches: list[list[RunRecord]], folder: Path, redact: Redact = OPEN) -> Path:
+    """Write exchanges down as the router does; gives the folder."""
+    asyncio.run(_store(batches, folder, redact))
+    return folder
+
+
+async def _store(batches: list[list[RunRecord]], folder: Path, redact: Redact) -> None:
+    captures = Captures(path=str(folder), queue=10_000, redact=redact)
+    writer = CaptureWriter(captures, SPECS, salt="replay", key=b"replay")
+    for batch in batches:
+        writer.put(batch)
+    assert await writer.aclose(60.0) == 0
+
+
+@pytest.fixture(scope="session")
+def exchanges() -> list[list[RunRecord]]:
+    """Give a few hundred exchanges: legacy serves, graph runs in the shadow."""
+    return served(map(case, range(MANY)))
+
+
+@pytest.fixture(scope="session")
+def alone(exchanges: list[list[RunRecord]]) -> list[list[RunRecord]]:
+    """Give the same exchanges as they are without a shadow."""
+    return [[run for run in batch if run.role == "serving"] for batch in exchanges]

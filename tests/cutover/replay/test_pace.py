@@ -1,0 +1,90 @@
+"""Pace: the same frames, at once or at the recorded moments."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.records import RunRecord
+from cutover.flows import SPECS
+from cutover.replay.pace import Feeder, Pace, TapeClock
+from cutover.replay.playing import How, play
+from cutover.replay.recording import Recording, recording_of
+from effects.tape import Tape
+from tests.flows.cases import case
+from tests.flows.playing import STACKS, record
+from tests.router.captured import a_run
+from tests.world import World
+
+
+def recording(batch: list[RunRecord]) -> Recording:
+    """Make an exchange ready."""
+    ready = recording_of(tuple(batch), SPECS, lambda digest: digest.encode())
+    assert isinstance(ready, Recording)
+    return ready
+
+
+@pytest.mark.slow
+@pytest.mark.virtual
+@pytest.mark.parametrize("stack", list(STACKS))
+async def test_both_paces_give_the_recorded_frames(
+    exchanges: list[list[RunRecord]], stack: str
+) -> None:
+    """On either stack, to the byte; the calls are the same ones in the same order."""
+    for batch in exchanges[:120]:
+        ready = recording(batch)
+        for pace in ("full", "recorded"):
+            played = await play(ready, STACKS[stack], How(pace), ready.serving)
+            was, now = ready.serving, played.record
+            assert [text for _, text in now.frames] == [text for _, text in was.frames]
+            assert (now.outcome, now.error) == (was.outcome, was.error)
+            assert [it.entry for it in now.plays] == [it.entry for it in was.plays]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("pace", ["full", "recorded"])
+async def test_frames_bear_the_moments_of_the_tape(
+    exchanges: list[list[RunRecord]], pace: Pace
+) -> None:
+    """At full pace by the tape's clock, at the recorded one because it is kept."""
+    ready = recording(exchanges[12])
+    played = await play(ready, STACKS["legacy"], How(pace), ready.serving)
+    was = [at for at, _ in ready.serving.frames]
+    now = [at for at, _ in played.record.frames]
+    assert was[-1] > 0
+    assert all(abs(a - b) <= 5 for a, b in zip(was, now, strict=True))
+
+
+@pytest.mark.virtual
+async def test_a_feeder_gives_back_the_tape_it_was_given() -> None:
+    """Same entries, same order, same items, same ends; and it takes as long as it took."""
+    first, _ = await record(STACKS["legacy"], case(12))
+    source = Tape.load(first.tape)
+    feeder = Feeder(source)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    exchange = World().exchange(feeder.tape)
+    await feeder.feed(exchange)
+    assert feeder.tape.record() == source.record()
+    assert not feeder.tape.recording
+    assert loop.time() - began == pytest.approx(source.last_stamp / 1_000_000, abs=0.001)
+
+
+@given(st.lists(st.integers(0, 2**52)))
+def test_a_tape_clock_never_goes_back_and_loses_no_microsecond(moments: list[int]) -> None:
+    """Its seconds, as an exchange reads them, are its microseconds."""
+    clock = TapeClock()
+    newest = 0
+    for at in moments:
+        clock.heard(at)
+        newest = max(newest, at)
+        if newest < 2**42:  # fifty days; beyond, a float has no microseconds left
+            assert int((clock.seconds() - TapeClock().seconds()) * 1_000_000 + 0.01) == newest
+
+
+def test_a_run_without_tape_or_request_is_skipped() -> None:
+    """A tape that had outgrown its bounds is not written down."""
+    assert not isinstance(recording_of((a_run("x"),), SPECS, lambda _: b""), Recording)

@@ -1,0 +1,229 @@
+"""Replaying one exchange: what is run, what it is compared with, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from compare import Comparer, Pair, pair_of
+from contract.chat import CHAT
+from contract.records import RunRecord
+from cutover.flows import SPECS
+from cutover.replay.playing import How
+from cutover.replay.recording import Skipped
+from cutover.replay.replaying import Losses, Replayed, Replayer
+from cutover.replay.sides import Side, Sides, sides_of
+from cutover.stacks import StackNotLoaded
+from router.blobs import without_blobs
+from tests.cutover.replay.stacks import MARK
+from tests.e2e.planted import served, with_tools
+
+HERE = "tests.cutover.replay.stacks"
+PLAIN = 12
+
+pytestmark = pytest.mark.virtual
+
+
+def none(_: str) -> bytes:
+    """Hold no blob."""
+    raise AssertionError
+
+
+async def replayed(
+    batch: list[RunRecord], stack: str, lost: Losses | None = None
+) -> Replayed | Skipped:
+    """Replay an exchange on a stack."""
+    replayer = Replayer(sides_of(stack), How(), SPECS)
+    return await replayer.replay(tuple(batch), none, lost or {}, lambda *_: None)
+
+
+def causes(done: Replayed | Skipped) -> list[tuple[str, str]]:
+    """Compare what was kept once more; gives layer and path of every cause."""
+    assert isinstance(done, Replayed)
+    pair = pair_of(done.runs)
+    assert isinstance(pair, Pair)
+    found = Comparer(CHAT).compare(pair)
+    return [(one.layer, one.path) for one in found if one.after is None]
+
+
+@pytest.fixture(scope="module")
+def marked() -> list[RunRecord]:
+    """Give one exchange on which broken stacks break."""
+    one = with_tools()
+    body = msgspec.structs.replace(one.body, message_id=f"{MARK}-1")
+    (batch,) = served([replace(one, body=body)])
+    return [run for run in batch if run.role == "serving"]
+
+
+async def test_a_replay_stands_against_the_other_stack(exchanges: list[list[RunRecord]]) -> None:
+    """The serving line, which has the tape, then the two that are compared."""
+    done = await replayed(exchanges[PLAIN], "legacy")
+    assert isinstance(done, Replayed)
+    assert [(run.role, run.stack) for run in done.runs] == [
+        ("serving", "legacy"),
+        ("shadow", "graph"),
+        ("replay", "legacy"),
+    ]
+    assert (done.equal, done.basis) == (True, "legacy as it is now → graph as recorded")
+
+
+async def test_a_replay_stands_against_its_own_past(alone: list[list[RunRecord]]) -> None:
+    """With nothing else to compare it with."""
+    done = await replayed(alone[PLAIN], "legacy")
+    assert isinstance(done, Replayed)
+    assert [(run.role, run.stack) for run in done.runs] == [
+        ("serving", "legacy"),
+        ("replay", "legacy"),
+    ]
+    assert (done.equal, done.basis) == (True, "legacy as recorded → legacy as it is now")
+
+
+async def test_of_a_redacted_recording_both_stacks_are_replayed(
+    exchanges: list[list[RunRecord]],
+) -> None:
+    """And nothing is compared with what was recorded."""
+    batch = [msgspec.structs.replace(run, redacted=True) for run in exchanges[PLAIN]]
+    done = await replayed(batch, f"{HERE}:WRONG_FINAL_TEXT")
+    assert isinstance(done, Replayed)
+    assert [(run.role, run.stack) for run in done.runs] == [
+        ("serving", "legacy"),
+        ("replay", "legacy"),
+        ("replay", "graph"),
+    ]
+    assert done.basis == "legacy as it is now → graph as it is now"
+    assert causes(done) == [("text", "final")]
+    assert all(run.redacted for run in done.runs)
+
+
+async def test_a_new_call_is_a_finding(alone: list[list[RunRecord]]) -> None:
+    """A stack that asks for what no tape holds is not a crash of the replay."""
+    for stack, path in (("NEW_CALL", "memory.recall@new[0]"), ("NEW_SITE", "ids.new@reply→new")):
+        done = await replayed(alone[PLAIN], f"{HERE}:{stack}")
+        assert isinstance(done, Replayed)
+        assert causes(done) == [("effects", path)]
+        assert done.outcome == "failed"
+
+
+async def test_a_crash_is_a_finding_of_the_outcome(marked: list[RunRecord]) -> None:
+    """One cause."""
+    done = await replayed(marked, f"{HERE}:CRASHING")
+    assert causes(done) == [("outcome", "completed→failed")]
+
+
+async def test_a_stack_that_hangs_is_given_up(marked: list[RunRecord]) -> None:
+    """After its time; the next exchange has its turn."""
+    done = await replayed(marked, f"{HERE}:HANGING")
+    assert causes(done) == [("outcome", "completed→timeout")]
+    assert isinstance(done, Replayed)
+    assert not done.lingers
+
+
+async def test_a_stack_that_does_not_let_go_is_told_of(marked: list[RunRecord]) -> None:
+    """Its process must be replaced."""
+    before = asyncio.all_tasks()
+    done = await replayed(marked, f"{HERE}:RELUCTANT")
+    assert isinstance(done, Replayed)
+    assert done.lingers
+    await asyncio.wait(asyncio.all_tasks() - before)
+
+
+async def test_a_run_that_was_lost_is_not_tried_again(marked: list[RunRecord]) -> None:
+    """It took its process with it; that is a finding of the outcome."""
+    key = marked[0].exchange, "graph"
+    blocked = await replayed(marked, f"{HERE}:BLOCKING", {key: "blocked"})
+    assert causes(blocked) == [("outcome", "completed→timeout")]
+    died = await replayed(marked, f"{HERE}:EXITING", {key: "died"})
+    assert causes(died) == [("outcome", "completed→failed")]
+
+
+async def test_what_cannot_be_replayed_says_why(exchanges: list[list[RunRecord]]) -> None:
+    """Counted by reason, never guessed at."""
+    serving, shadow = exchanges[PLAIN]
+    but = msgspec.structs.replace
+    assert serving.request is not None
+    assert serving.tape is not None
+    other = but(serving.request, body=msgspec.Raw(b'{"message_id":7}'))
+    foreign = (but(serving.tape[0], op="teleport"), *serving.tape[1:])
+    for runs, reason in (
+        ([shadow], "it has no serving run"),
+        ([but(serving, flow="chit")], "unknown flow 'chit'"),
+        ([but(serving, tape=None)], "no tape"),
+        ([but(serving, request=None)], "no tape"),
+        ([but(serving, outcome="cancelled")], "cancelled"),
+        ([serving, but(shadow, role="fallback", outcome="cancelled")], "cancelled"),
+        ([but(serving, request=other)], "its request is none of today's"),
+        ([but(serving, tape=foreign)], "its tape is none of today's"),
+    ):
+        assert await replayed(runs, "legacy") == Skipped(reason)
+    assert await replayed([serving], f"{HERE}:EMPTY") == Skipped("stack 'graph' has no flow 'chat'")
+
+
+async def test_a_tape_that_ends_before_the_run_is_no_verdict(
+    alone: list[list[RunRecord]],
+) -> None:
+    """What comes after the cut is not known."""
+    (serving,) = alone[PLAIN]
+    assert serving.tape is not None
+    cut = [
+        msgspec.structs.replace(entry, end="cut") if entry.port == "model" else entry
+        for entry in serving.tape
+    ]
+    done = await replayed([msgspec.structs.replace(serving, tape=tuple(cut))], "legacy")
+    assert done == Skipped("not comparable: cancelled")
+
+
+async def test_blobs_are_put_back(alone: list[list[RunRecord]]) -> None:
+    """The lines that are written hold the texts; a blob that is missing is a reason."""
+    (serving,) = alone[PLAIN]
+    assert serving.request is not None
+    long = "图" * 30_000
+    held: dict[str, bytes] = {}
+
+    def hold(content: bytes) -> str:
+        held["f" * 64] = content
+        return "f" * 64
+
+    body = msgspec.json.decode(serving.request.body)
+    body["content"] = long
+    request = msgspec.structs.replace(serving.request, body=msgspec.Raw(msgspec.json.encode(body)))
+    away = without_blobs(msgspec.structs.replace(serving, request=request), hold)
+    replayer = Replayer(sides_of("legacy"), How(), SPECS)
+    done = await replayer.replay((away,), held.__getitem__, {}, lambda *_: None)
+    assert isinstance(done, Replayed)
+    assert done.runs[0].request == request
+
+
+async def test_what_the_replay_itself_gets_wrong_is_counted(
+    alone: list[list[RunRecord]],
+) -> None:
+    """The next exchange has its turn."""
+
+    def broken(_: str, __: str) -> None:
+        raise ZeroDivisionError
+
+    replayer = Replayer(sides_of("legacy"), How(), SPECS)
+    done = await replayer.replay(tuple(alone[PLAIN]), none, {}, broken)
+    assert done == Skipped("the replay itself failed: ZeroDivisionError")
+
+
+async def test_one_stack_is_enough_where_nothing_is_redacted(
+    alone: list[list[RunRecord]],
+) -> None:
+    """After the migration there is no legacy to load; redacted recordings say so."""
+    replayer = Replayer(Sides(Side("graph", "graph_impl:FLOWS"), Side("legacy", "")), How(), SPECS)
+    done = await replayer.replay(tuple(alone[PLAIN]), none, {}, lambda *_: None)
+    assert isinstance(done, Replayed)
+    redacted = (msgspec.structs.replace(alone[PLAIN][0], redacted=True),)
+    assert await replayer.replay(redacted, none, {}, lambda *_: None) == Skipped(
+        "redacted, and there is no stack 'legacy' to run beside"
+    )
+
+
+async def test_a_stack_that_cannot_be_loaded_says_why() -> None:
+    """Whatever it is."""
+    for where in (f"{HERE}:NO_MAPPING", f"{HERE}:NOWHERE", "tests.no.such:FLOWS"):
+        with pytest.raises(StackNotLoaded):
+            Replayer(sides_of(where), How(), SPECS)
