@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from compare.payloads import NO_OBJECT, Fault, Payloads, not_json
-from compare.templates import FRAME, KEPT_AT_MOST, Template, Thrift, learn
+from compare.templates import FRAME, KEPT_AT_MOST, Template, Thrift, bound_texts, learn
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class EventReader:
         "_repeatable",
         "_tag",
         "_thrift",
+        "bound",
         "terminal",
     )
 
@@ -108,6 +109,7 @@ class EventReader:
         # ACCEPT, END and their like: read once, met in every exchange.
         self._remembered: dict[str, Event] = {}
         self._recent: dict[str, Event] = {}
+        self.bound = bound_texts(spec)
         self._alikes: list[Alike] = []
         self._thrift = Thrift()
 
@@ -137,7 +139,8 @@ class EventReader:
 
     def _read(self, frame: str) -> Event:
         event = self._event(*self._payload(frame))
-        if len(frame) > REMEMBERED_UP_TO and self._thrift.pays:
+        free = event.name not in self.bound
+        if free and len(frame) > REMEMBERED_UP_TO and self._thrift.pays:
             self._thrift.learnt += 1
             template = learn(FRAME, frame, event, self._probed)
             alike = template and Alike.of(template, frame)

@@ -146,7 +146,8 @@ class Skimmer:
         track = self._sound.growing.get(event.name)
         if event.text is None:
             return event.name, False, None, None
-        template = learn(LINE, frame, event, self._event) if self._thrift.pays else None
+        learns = self._thrift.pays and event.name not in self._reader.bound
+        template = learn(LINE, frame, event, self._event) if learns else None
         if template is None:
             return event.name, bool(event.text), track, None if event.text else b""
         if len(frame) > REMEMBERED_UP_TO:

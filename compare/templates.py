@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, AnyStr, Generic
+from typing import TYPE_CHECKING, AnyStr, Generic, get_args
 
 import msgspec
+from msgspec import inspect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compare.events import Event
+    from contract.dialect import Wire
 
 TRIED_AT_MOST = 4
 KEPT_AT_MOST = 6
@@ -84,7 +86,10 @@ class Thrift:
 def learn(
     form: Form[AnyStr], frame: AnyStr, event: Event, read: Callable[[AnyStr], Event | None]
 ) -> Template[AnyStr] | None:
-    """Find the template of a frame that was read as an event with a text, if it has one."""
+    """Find the template of a frame that was read as an event with a text, if it has one.
+
+    Not for events of `bound_texts`: that one text is allowed there does not say that another is.
+    """
     if not event.text or event.fault is not None:
         return None
     text, probe = form.written(event.text), form.written(PROBE)
@@ -98,6 +103,30 @@ def learn(
             return Template(head, tail, event)
         at = frame.find(text, at + 1)
     return None
+
+
+def bound_texts(wire: Wire) -> frozenset[str]:
+    """Name the events whose texts their structs do not let be anything: these have no template."""
+    structs = get_args(wire.events) or ((wire.events,) if wire.events is not None else ())
+    bound: set[str] = set()
+    for struct in structs:
+        name = str(struct.__struct_config__.tag)
+        text = wire.dialect.text.get(name)
+        if text is not None and not _free(inspect.type_info(struct), text.path):
+            bound.add(name)
+    return frozenset(bound)
+
+
+def _free(kind: inspect.Type, path: tuple[str, ...]) -> bool:
+    """Whether any text may stand at a path into values of a kind."""
+    if isinstance(kind, inspect.UnionType):
+        return any(_free(member, path) for member in kind.types)
+    if not path:
+        return kind == inspect.StrType()
+    if not isinstance(kind, inspect.StructType):
+        return False
+    found = (field.type for field in kind.fields if field.encode_name == path[0])
+    return any(_free(member, path[1:]) for member in found)
 
 
 def _same(seen: Event, event: Event) -> bool:

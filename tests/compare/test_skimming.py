@@ -1,0 +1,156 @@
+"""What is told from bytes is what reading would have told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare.comparison import Comparer
+from compare.events import EventReader, read_stream
+from compare.glances import Seen, glance_at, whole
+from compare.layers.grammar import violation_of
+from compare.pairs import Pair, pair_of
+from compare.segments import Line
+from compare.templates import bound_texts
+from contract.chat import CHAT, Accept, ChatEvent, End, Failed, Feedback, Send, StartReply, Success
+from contract.dialect import Dialect, PlainWire, TextField
+from contract.grammar import Grammar, many
+from contract.records import RunRecord, decode_run, encode_run
+from tests.compare.exchanges import Script, exchange
+
+LONG = "A sentence long enough not to be remembered as it stands, whatever may follow it in time. "
+HARD = st.sampled_from(['"', "\\", "\n", "\t", "\x00", "\x7f", "é", "，", "😀", "</", "u0041", ""])
+PIECES = st.lists(st.one_of(HARD, st.text(max_size=8)), max_size=12)
+CHATS = st.lists(
+    st.one_of(
+        st.just(Accept()),
+        st.just(StartReply()),
+        st.builds(Send, st.text(max_size=5)),
+        st.builds(lambda text: Send("", tool_call_feedback=Feedback(text, "done")), st.text()),
+        st.builds(Success, st.text(max_size=5)),
+        st.builds(Failed, st.text(max_size=5)),
+        st.just(End()),
+    ),
+    max_size=8,
+)
+
+
+def events(pieces: list[str], *, shrinks: bool = False) -> list[ChatEvent]:
+    """Give a sound stream whose text grows by pieces, or takes the last one back."""
+    texts = [LONG + "".join(pieces[:k]) for k in range(len(pieces) + 1)]
+    last = texts[0][:-1] if shrinks else texts[-1]
+    return [Accept(), StartReply(), *(Send(text) for text in texts), Success(last), End()]
+
+
+def runs(sent: list[ChatEvent]) -> tuple[RunRecord, RunRecord]:
+    """Give an exchange both of whose runs sent these events."""
+    script = Script(spoil=lambda _: sent)
+    return exchange(script, script)
+
+
+def skimmed(comparer: Comparer, exchanged: tuple[RunRecord, RunRecord]) -> bool:
+    """Whether skimming finds an exchange as it is written sound."""
+    glance = glance_at(encode_run(exchanged[0]))
+    return comparer.skimmer.sound(glance.frames)
+
+
+@given(PIECES)
+def test_streams_that_grow_are_sound_whatever_they_say(pieces: list[str]) -> None:
+    """Quotes, escapes, control characters and all; told from bytes and by reading."""
+    comparer = Comparer(CHAT)
+    assert skimmed(comparer, runs(events(pieces)))
+    assert skimmed(comparer, runs(events(pieces))), "what was learnt holds"
+
+
+@given(PIECES)
+def test_a_text_that_takes_back_is_never_sound(pieces: list[str]) -> None:
+    """However much was learnt from streams before."""
+    comparer = Comparer(CHAT)
+    skimmed(comparer, runs(events(pieces)))
+    assert not skimmed(comparer, runs(events(pieces, shrinks=True)))
+
+
+@given(st.lists(CHATS, max_size=4))
+def test_what_is_sound_at_a_glance_has_no_violation(streams: list[list[ChatEvent]]) -> None:
+    """Skimming may not know; it may not be wrong."""
+    comparer = Comparer(CHAT)
+    for sent in streams:
+        control, _ = exchanged = runs(sent)
+        stream = read_stream(EventReader(CHAT), control.frames)
+        violation = violation_of(CHAT.grammar, control, stream)
+        assert skimmed(comparer, exchanged) == (violation is None)
+
+
+@given(PIECES, st.text(max_size=20))
+def test_frames_like_the_one_before_are_read_as_if_alone(pieces: list[str], odd: str) -> None:
+    """A reader that has learnt reads what a new one reads, spoilt frames too."""
+    learnt = EventReader(CHAT)
+    frames = [frame for _, frame in runs(events(pieces))[0].frames]
+    frames += [frame[:-6] + odd + frame[-6:] for frame in frames] + [f + odd for f in frames]
+    for frame in frames:
+        learnt.begin()
+        assert learnt.read(frame) == EventReader(CHAT).read(frame)
+
+
+def test_times_are_those_of_the_first_event_the_first_text_and_the_end() -> None:
+    """Comments are no events."""
+    control, _ = exchange()
+    commented = msgspec.structs.replace(
+        control, frames=((1, ": hello\n\n"), *control.frames, (9_999_999, ": bye\n\n"))
+    )
+    times = Comparer(CHAT).skimmer.times(glance_at(encode_run(commented)).frames)
+    assert times is not None
+    assert times.first == control.frames[0][0]
+    assert times.text == control.frames[2][0]
+    assert times.end == control.frames[-1][0]
+
+
+def test_a_run_read_in_two_steps_is_the_run() -> None:
+    """A glance, then the rest."""
+    for run in exchange(graph=Script(system="冷")):
+        line = encode_run(run).rstrip()
+        read = whole(Seen(glance_at(line), Line(1, line), "memory"), {})
+        assert isinstance(read, RunRecord)
+        assert encode_run(read) == encode_run(decode_run(line))
+
+
+def test_equal_at_a_glance_is_equal() -> None:
+    """And what differs never is."""
+    same, cold = exchange(), exchange(graph=Script(system="冷"))
+    comparer = Comparer(CHAT)
+    for runs_, equal in ((same, True), (cold, False)):
+        control, candidate = (glance_at(encode_run(run)) for run in runs_)
+        assert comparer.equal_at_a_glance(control, candidate) is equal
+        pair = pair_of(runs_)
+        assert isinstance(pair, Pair)
+        assert (comparer.compare(pair) == ()) is equal
+
+
+class Short(msgspec.Struct, tag="SHORT", tag_field="step"):
+    """An event whose text may not be long."""
+
+    text: Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class Free(msgspec.Struct, tag="FREE", tag_field="step"):
+    """An event whose text may be anything."""
+
+    text: str | None = None
+
+
+def test_a_text_with_conditions_is_always_read() -> None:
+    """That one text is allowed does not say that a longer one is."""
+    field = TextField(("text",), "cumulative")
+    wire = PlainWire(
+        Dialect(name=("step",), text={"SHORT": field, "FREE": field}),
+        Grammar((many("SHORT", "FREE"),)),
+        Short | Free,
+    )
+    assert bound_texts(wire) == {"SHORT"}
+    reader = EventReader(wire)
+    frame = 'data: {"step":"SHORT","text":"%s"}\n\n'
+    read = [reader.read(frame % ("x" * size)) for size in (90, 95, 101)]
+    assert [event is not None and event.fault is not None for event in read] == [False, False, True]
