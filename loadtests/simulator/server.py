@@ -51,7 +51,15 @@ async def running(
 
 async def _listen(simulator: Simulator, state: ServerState, port: int) -> asyncio.Server:
     config = Config(
-        simulator, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None
+        simulator,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        # Providers keep idle connections for a minute or more; five seconds, the default, breaks
+        # calls that are about to use one.
+        timeout_keep_alive=75,
     )
     config.load()
     loop = asyncio.get_running_loop()
