@@ -116,7 +116,7 @@ class Drive:
 
     async def gone(self, seconds: float) -> bool:
         """Wait until the task has ended, at most so long; gives whether it has."""
-        if self._task is None:
+        if self._task is None or self._task.done():
             return True
         done, _ = await asyncio.wait({self._task}, timeout=seconds)
         return bool(done)
