@@ -83,10 +83,10 @@ async def cost_of(session: aiohttp.ClientSession, server: Server, requests: int)
     before = server.cpu()
     await keep_asking(session, server, requests, IN_FLIGHT)
     await asyncio.sleep(SETTLE_S)
-    return 1_000 * (await _quiet(server) - before) / requests
+    return 1_000 * (await quiet(server) - before) / requests
 
 
-async def _quiet(server: Server) -> float:
+async def quiet(server: Server) -> float:
     """Wait until a server has nothing left to do; gives its processor seconds."""
     last = server.cpu()
     while True:
@@ -111,9 +111,9 @@ def rows(rounds: Mapping[str, Sequence[float]], *, same: bool, requests: int) ->
     costs = Costs({name: list(values) for name, values in rounds.items()})
     count = len(costs.rounds["plain"])
     how = (
-        f"{CHUNKS}-chunk answers at zero delay, {IN_FLIGHT} in flight, processor time of the server "
-        f"process by the kernel's clock; {count} rounds of {requests} requests, order drawn; "
-        "captures on in the router, none in the baseline"
+        f"{CHUNKS}-chunk answers at zero delay, {IN_FLIGHT} in flight, processor time of the "
+        f"server process by the kernel's clock; {count} rounds of {requests} requests, order "
+        "drawn; captures on in the router, none in the baseline"
     )
     found = [
         told(f"chat.{name}.cpu_per_request", median(values), "ms", f"median round; {how}")

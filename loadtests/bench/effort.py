@@ -19,8 +19,8 @@ class Effort:
 
     rounds: int = 9
     requests: int = 400
-    pairs: int = 12
-    seconds: float = 5.0
+    pairs: int = 15
+    seconds: float = 4.0
     watch: Watch = _nobody
 
     def advance(self, name: str, share: float) -> None:

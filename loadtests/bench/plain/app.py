@@ -73,9 +73,7 @@ async def _turn(body: ChatBody, turns: Turns) -> Turn:
         if found is None:
             raise HTTPException(404, "no message with this message_id is stored")
         return found
-    turn = Turn(
-        body.message_id, "user", body.content, body.chat_id, body.user_id, body.user_name
-    )
+    turn = Turn(body.message_id, "user", body.content, body.chat_id, body.user_id, body.user_name)
     if not await turns.put(turn):
         raise HTTPException(409, "this message_id belongs to a different message")
     return turn

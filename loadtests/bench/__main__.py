@@ -1,0 +1,93 @@
+"""`python -m loadtests.bench`: measure every layer, print a table, write `build/bench.json`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from loadtests import truth
+from loadtests.bench import capacity, disconnect, first_frame, shadow_cost
+from loadtests.bench.effort import FULL, QUICK, Effort
+from loadtests.bench.row import Row
+from loadtests.bench.table import table
+from loadtests.children import child_environment, module_command
+
+OUT = Path("build") / "bench.json"
+# Adapters are the composition root's to open: this one measures in a process of its own.
+MODEL_PORT = "cutover.model_port_bench"
+
+Bench = Callable[[Effort], Awaitable[Sequence[Row]]]
+
+
+async def _truth(_: Effort) -> list[Row]:
+    return msgspec.convert(await asyncio.to_thread(truth.measure), list[Row])
+
+
+async def _model_port(effort: Effort) -> list[Row]:
+    command = module_command(MODEL_PORT, str(effort.requests), str(effort.rounds // 3))
+    said = await asyncio.to_thread(
+        subprocess.run, command, stdout=subprocess.PIPE, check=True, env=child_environment()
+    )
+    return msgspec.json.decode(said.stdout, type=list[Row])
+
+
+BENCHES: dict[str, Bench] = {
+    "capacity": capacity.measure,
+    "first_frame": first_frame.measure,
+    "shadow": shadow_cost.measure,
+    "disconnect": disconnect.measure,
+    "load_truth": _truth,
+    "model_port": _model_port,
+}
+
+
+def main() -> None:
+    """Run the benches that were asked for, all of them by default."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHES)}; default all")
+    parser.add_argument("--quick", action="store_true", help="few rounds: for development")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the rows go as JSON")
+    given = parser.parse_args()
+    unknown = [name for name in given.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no bench {unknown[0]!r}; there are {', '.join(BENCHES)}")
+    console = Console()
+    effort = QUICK if given.quick else FULL
+    rows = asyncio.run(
+        run({name: BENCHES[name] for name in given.names or BENCHES}, effort, console)
+    )
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
+    console.print(table(rows))
+    console.print(f"rows in {given.out}")
+
+
+async def run(benches: dict[str, Bench], effort: Effort, console: Console) -> list[Row]:
+    """Run benches one after the other, never side by side: they would measure each other."""
+    rows: list[Row] = []
+    columns = (TextColumn("{task.description:12}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        for name, bench in benches.items():
+            shown = progress.add_task(name, total=1.0)
+            rows += await bench(replace(effort, watch=_watch(progress, shown)))
+            progress.update(shown, completed=1.0)
+    return rows
+
+
+def _watch(progress: Progress, shown: TaskID) -> Callable[[str, float], None]:
+    def watch(_: str, share: float) -> None:
+        progress.update(shown, completed=share)
+
+    return watch
+
+
+if __name__ == "__main__":
+    main()

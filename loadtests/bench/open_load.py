@@ -1,0 +1,62 @@
+"""Open-loop load of one server for a few seconds, and the moments its answers began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from contract.chat import CHAT
+from contract.errors import CutoverError
+from loadtests.arrivals import Poisson
+from loadtests.bench.asking import TOPICS, bodies
+from loadtests.bench.process import Server
+from loadtests.messages import Messages
+from loadtests.metrics import METRICS
+from loadtests.open_loop import OpenLoop, OpenLoopPlan
+from loadtests.rows import Row
+from loadtests.targets import Target
+
+MILLISECONDS = 1_000
+
+
+class LoadBroken(CutoverError):
+    """Streams of a measured load did not complete: the figures would be worthless."""
+
+    def __init__(self, server: str, endings: Sequence[str]) -> None:
+        super().__init__(f"{server!r} had streams that ended {sorted(set(endings))!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Arrivals: `rate` requests a second for so many seconds, drawn with a seed."""
+
+    rate: float
+    seconds: float
+    seed: int
+
+
+async def load(server: Server, trace: Trace) -> list[Row]:
+    """Send a trace and wait for the last answer; raises `LoadBroken` where one is not whole."""
+    rows: list[Row] = []
+    plan = OpenLoopPlan(
+        flow=CHAT.name,
+        run=0,
+        target=Target(stack=server.name, url=server.url),
+        messages="",
+        rows="",
+        arrivals=Poisson(trace.rate, trace.seed),
+        seconds=trace.seconds,
+    )
+    await OpenLoop(plan, CHAT, rows.append).drive(
+        Messages(CHAT, list(islice(bodies(), len(TOPICS))))
+    )
+    broken = [row.ending for row in rows if row.ending != "complete"]
+    if broken:
+        raise LoadBroken(server.name, broken)
+    return rows
+
+
+def moments(rows: Sequence[Row], metric: str) -> list[float]:
+    """Give a metric of all rows in milliseconds from the moment each was sent."""
+    return [seconds * MILLISECONDS for seconds in METRICS[metric].sample(rows, "sent")]

@@ -1,0 +1,28 @@
+"""The rows of a bench as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from loadtests.bench.row import Row
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Lay rows out: figure, value, target, whether it is met, and how it was measured."""
+    laid = Table(title="bench", show_lines=False)
+    for heading in ("figure", "value", "target", "ok", "how"):
+        laid.add_column(heading, overflow="fold", justify="left")
+    for row in rows:
+        value = f"{row.value:g} {row.unit}"
+        target = "" if row.target is None else f"{row.target:g}"
+        laid.add_row(row.name, value, target, verdict(row), row.how)
+    return laid
+
+
+def verdict(row: Row) -> str:
+    """Say whether a row's target is met; nothing where it has none."""
+    if row.ok is None:
+        return ""
+    return "[green]yes[/]" if row.ok else "[red]NO[/]"
