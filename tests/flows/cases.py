@@ -1,210 +1,29 @@
-"""Chat requests and worlds drawn from a seed: every switch and every accident of the flow."""
+"""Chat requests and worlds drawn from a seed: the self-test's own."""
 
-from __future__ import annotations
-
-from random import Random
-
-from contract.chat import ChatOptions, ChatRequest, ModelSettings, PromptValue
-from contract.conversations import Turn
-from contract.faults import Fault, FaultCode
-from contract.model import Chunk, ModelInfo, ToolCallDelta, Usage
-from contract.tools import ToolResult
-from effects.model import Fail, Step, Wait
-from tests.flows.playing import Answer, Case
-
-TEXTS = (
-    "Hello",
-    " there.",
-    "赤尾",
-    "在这里，",
-    "🍅",
-    "👩‍👩‍👧",
-    "{x}",
-    "{{7*7}}",
-    '{"a":1}',
-    "\n",
-    " ",
-    "<&>",
-    "\\",
-    '"',
-    "data: x\n\n",
-    "e\u0301",
-    "\u2028",
-    "",
+from cutover.selftest.cases import (
+    CALLED,
+    FAULTS,
+    INFO,
+    INTERVALS,
+    NAMES,
+    PARAMS,
+    PAUSES,
+    SLOW,
+    TEXTS,
+    TOOLS,
+    case,
 )
-NAMES = (None, "Maya", "林晓", "a]: b", "{n}", "O'B")
-PAUSES = (0.0, 0.0, 0.001, 0.1, 0.25, 0.499999, 0.5, 0.7, 3.0, 45.0)
-INTERVALS = (0.5, 0.5, 0.0, 0.1, 2.0)
-PARAMS: tuple[dict[str, PromptValue] | None, ...] = (
-    None,
-    None,
-    {},
-    {"self": "me", "cls": 1, "context": "x"},
-    {"current_date": None, "current_time": 1.50},
-    {"current_date": "{current_time}", "current_time": "{{ current_date }}{% raw %}"},
-    {"current_date": 10**30, "current_time": -0.0, "other": "<b>"},
-    {"current_date": 1e22, "current_time": "五点🕔\r\n"},
-    {"name": "x", "template": "y", "args": 0, "kwargs": None},
-)
-FAULTS: tuple[FaultCode, ...] = (
-    "model_rate_limited",
-    "model_unavailable",
-    "model_truncated",
-    "model_timeout_idle",
-    "model_content_policy",
-    "adapter_failed",
-)
-TOOLS: dict[str, str | ToolResult] = {
-    "calc": "42",
-    "dice": "4",
-    "slow": "at last",
-    "boom": ToolResult(error="tool_failed"),
-    "late": ToolResult(error="tool_timeout"),
-    "picky": ToolResult(error="bad_arguments"),
-    "quiet": "",
-    "stuck": "never said",
-    "unicode": "“{x}”\n🍷",
-}
-SLOW = {"slow": 0.8, "late": 10.0, "dice": 0.2, "stuck": 31.0}
-CALLED = (*TOOLS, *TOOLS, "no_such_tool", "calc", "calc", "")
-INFO = ModelInfo(model_id="gpt-4.1", model="m-1", max_output_tokens=4_096)
 
-
-def case(seed: int) -> Case:
-    """Draw a case."""
-    draw = Random(seed)
-    message_id = f"m-{seed}"
-    chat_id = draw.choice((None, "c-1", "c-1", "c-1"))
-    question = Turn(
-        message_id=message_id,
-        role="user",
-        content=_text(draw, 1, 4) or "?",
-        chat_id=chat_id,
-        user_name=draw.choice(NAMES),
-        user_id=draw.choice((None, "u-1")),
-    )
-    stored = draw.random() < 0.3
-    turns = _history(draw)
-    if (stored and draw.random() < 0.9) or (not stored and draw.random() < 0.1):
-        turns += (question,)
-    if not stored and draw.random() < 0.03:
-        turns += (Turn(message_id=message_id, role="user", content="another"),)
-    return Case(
-        body=_body(draw, question, stored=stored),
-        options=_options(draw),
-        answers=_answers(draw),
-        turns=turns,
-        tools=TOOLS if draw.random() < 0.9 else {},
-        slow=SLOW,
-        models=(INFO,),
-        tools_fail=_rarely(draw, Fault("tool_list_failed", retryable=True)),
-        store_fails=_store_fails(draw),
-        locked=draw.random() < 0.02,
-    )
-
-
-def _rarely(draw: Random, fault: Fault) -> Fault | None:
-    return fault if draw.random() < 0.03 else None
-
-
-def _store_fails(draw: Random) -> dict[str, Fault]:
-    site = draw.choice(("message", "history", "reply"))
-    return {site: Fault("store_failed")} if draw.random() < 0.06 else {}
-
-
-def _body(draw: Random, question: Turn, *, stored: bool) -> ChatRequest:
-    asked = ModelSettings(
-        model_id=draw.choice((None,) * 20 + ("gpt-4.1",) * 5 + ("nobody-knows",)),
-        temperature=draw.choice((None, 0.0, 0.7, 1)),
-        max_tokens=draw.choice((None,) * 20 + (1, 4_096, 4_097)),
-        enable_tools=draw.choice((None, None, True, False)),
-        max_tool_iterations=draw.choice((None, None, 0, 1, 2, 50)),
-    )
-    return ChatRequest(
-        message_id=question.message_id,
-        content=None if stored else question.content,
-        user_name=question.user_name,
-        chat_id=question.chat_id,
-        user_id=question.user_id,
-        model_config=draw.choice((None, asked, asked)),
-        prompt_params=draw.choice(PARAMS),
-    )
-
-
-def _options(draw: Random) -> ChatOptions:
-    return ChatOptions(
-        wire=draw.choice(("strict", "extended")),
-        yield_interval=draw.choice(INTERVALS),
-        timezone=draw.choice(("UTC", "Asia/Shanghai", "America/St_Johns")),
-        enable_tools=draw.random() < 0.95,
-        max_tool_iterations=draw.choice((10, 10, 0, 1, 2)),
-        history_limit=draw.choice((20, 20, 0, 1)),
-        history_tokens=draw.choice((8_000, 8_000, 12, 0)),
-        texts=draw.choice(({}, {}, {"length": "…", "content_filter": ""})),
-    )
-
-
-def _history(draw: Random) -> tuple[Turn, ...]:
-    return tuple(
-        Turn(
-            message_id=f"h-{number}",
-            role=draw.choice(("user", "assistant")),
-            content=_text(draw, 0, 3),
-            chat_id=draw.choice(("c-1", "c-1", "c-2")),
-            user_name=draw.choice(NAMES),
-            reply_to=draw.choice((None, f"h-{number - 1}")),
-        )
-        for number in range(draw.choice((0, 0, 1, 4, 30)))
-    )
-
-
-def _answers(draw: Random) -> tuple[Answer, ...]:
-    rounds = draw.choice((0, 0, 1, 1, 2, 3, 4))
-    called = [_answer(draw, number, calls=draw.choice((1, 1, 2, 3))) for number in range(rounds)]
-    return (*called, _answer(draw, rounds, calls=0))
-
-
-def _answer(draw: Random, number: int, *, calls: int) -> Answer:
-    steps: list[Step] = []
-    for _ in range(draw.choice((0, 0, 0, 2))):
-        steps += [_pause(draw), Chunk(reasoning=_text(draw, 0, 2))]
-    for _ in range(draw.choice((0, 1, 5) if calls else (0, 1, 4, 9))):
-        thought = draw.choice(("", "", "", "hm"))
-        steps += [_pause(draw), Chunk(text=draw.choice(TEXTS), reasoning=thought)]
-    steps += _called(draw, number, calls)
-    usual = "tool_calls" if calls else "stop"
-    finish = draw.choice((usual,) * 6 + ("length", "content_filter"))
-    if calls and finish == "length":
-        steps = steps[: max(1, len(steps) - 2)]
-    steps += [Chunk(finish=finish, model="m-1"), _pause(draw)]
-    steps.append(Chunk(usage=Usage(draw.randrange(99), 2, 101)))
-    if draw.random() < 0.07:
-        at = draw.randrange(len(steps) + 1)
-        fault = Fault(draw.choice(FAULTS), retryable=draw.random() < 0.5, data={"status": 503})
-        steps = [*steps[:at], Fail(fault)]
-    return tuple(step for step in steps if step != Wait(0.0))
-
-
-def _called(draw: Random, number: int, calls: int) -> list[Step]:
-    steps: list[Step] = []
-    for index in range(calls):
-        call_id = draw.choice((f"call-{number}-{index}",) * 3 + ("same", "", f"call_{number}_1"))
-        written = draw.choice(("{}", '{"expression":"6*7"}', '{"broken": ', "", "📦"))
-        half = len(written) // 2
-        name = draw.choice(CALLED)
-        steps += [
-            Chunk(tool_calls=(ToolCallDelta(index, call_id, name, written[:half]),)),
-            _pause(draw),
-            Chunk(tool_calls=(ToolCallDelta(index, "", "", written[half:]),)),
-        ]
-    if calls > 1 and draw.random() < 0.3:
-        draw.shuffle(steps)
-    return steps
-
-
-def _text(draw: Random, least: int, most: int) -> str:
-    return "".join(draw.choice(TEXTS) for _ in range(draw.randint(least, most)))
-
-
-def _pause(draw: Random) -> Wait:
-    return Wait(draw.choice(PAUSES))
+__all__ = [
+    "CALLED",
+    "FAULTS",
+    "INFO",
+    "INTERVALS",
+    "NAMES",
+    "PARAMS",
+    "PAUSES",
+    "SLOW",
+    "TEXTS",
+    "TOOLS",
+    "case",
+]

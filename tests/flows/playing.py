@@ -3,120 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from contract.chat import CHAT, ChatOptions, ChatRequest, Feedback, Send
-from contract.conversations import Turn
-from contract.errors import EffectFailed
-from contract.faults import Fault
-from contract.flow import Request
-from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo
+from contract.chat import CHAT, Feedback, Send
+from contract.model import ModelCall
 from contract.records import EntryRecord, Role
-from contract.tools import ToolResult
-from effects.conversations import MemoryConversations
+from cutover.selftest.case import FOREVER, Answer, Case, by_round
+from cutover.selftest.world import World
 from effects.exchange import Exchange
-from effects.model import Script, Step
 from effects.run import Policy, Run
 from effects.tape import Tape
-from effects.tools import ScriptedTools
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.driving import Drive, Order
 from router.stacks import Stack
 from rules.chat import lock_key
-from tests.world import World
-
-Answer = tuple[Step, ...]
 
 STACKS: Mapping[str, Stack] = {
     "legacy": Stack("legacy", LEGACY, "l1"),
     "graph": Stack("graph", GRAPH, "g1"),
 }
 DIRECTIONS = [("legacy", "graph"), ("graph", "legacy")]
-FOREVER = 86_400.0
-WRITES = ("dice", "stuck")
-"""Tools that are not read-only: what takes longer than a write may is given up."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """A request and the world it meets; `answers` are the model's, by the round of tools."""
-
-    body: ChatRequest
-    options: ChatOptions = field(default_factory=ChatOptions)
-    answers: tuple[Answer, ...] = ()
-    turns: tuple[Turn, ...] = ()
-    tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
-    slow: Mapping[str, float] = field(default_factory=dict)
-    models: tuple[ModelInfo, ...] | None = None
-    tools_fail: Fault | None = None
-    store_fails: Mapping[str, Fault] = field(default_factory=dict)
-    locked: bool = False
-
-    @property
-    def request(self) -> Request[ChatRequest, ChatOptions]:
-        """What the flow is asked."""
-        return Request(self.body, self.options)
-
-    def world(self) -> World:
-        """Build the world anew."""
-        tools = ScriptedTools(
-            dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
-        )
-        world = World(by_round(self.answers), tools=tools, turns=self.turns, models=self.models)
-        if self.store_fails:
-            world = World(
-                world.model,
-                tools=tools,
-                conversations=FailingConversations(world.conversations, self.store_fails),
-            )
-        return world
-
-
-class FailingConversations:
-    """A store that fails at the sites named in `faults`."""
-
-    def __init__(self, store: MemoryConversations, faults: Mapping[str, Fault]) -> None:
-        self._store = store
-        self._faults = faults
-
-    async def find(self, site: str, message_id: str) -> Turn | None:
-        """Look a turn up."""
-        self._fail(site)
-        return await self._store.find(site, message_id)
-
-    async def put(self, site: str, turn: Turn) -> bool:
-        """Store a turn."""
-        self._fail(site)
-        return await self._store.put(site, turn)
-
-    async def history(
-        self, site: str, chat_id: str, *, before: str, limit: int
-    ) -> tuple[Turn, ...]:
-        """Read earlier turns."""
-        self._fail(site)
-        return await self._store.history(site, chat_id, before=before, limit=limit)
-
-    def _fail(self, site: str) -> None:
-        if site in self._faults:
-            raise EffectFailed(self._faults[site])
-
-
-def by_round(answers: tuple[Answer, ...]) -> Script:
-    """Make a script that gives an answer for each round of tools, the last one again and again."""
-
-    def script(call: ModelCall) -> Answer:
-        rounds = sum(
-            isinstance(message, AssistantMessage) and bool(message.tool_calls)
-            for message in call.messages
-        )
-        return answers[min(rounds, len(answers) - 1)] if answers else (Chunk(finish="stop"),)
-
-    return script
+__all__ = [
+    "DIRECTIONS",
+    "FOREVER",
+    "STACKS",
+    "Answer",
+    "Case",
+    "Played",
+    "begin",
+    "by_round",
+    "play",
+    "record",
+    "replay",
+    "same_on_both",
+]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The self-test: whether the comparison finds what it must, and nothing else."""

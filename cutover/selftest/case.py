@@ -1,0 +1,101 @@
+"""A request of the chat flow and the scripted world it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contract.chat import ChatOptions, ChatRequest
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from contract.flow import Request
+from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo
+from contract.tools import ToolResult
+from cutover.selftest.world import World
+from effects.conversations import MemoryConversations
+from effects.model import Script, Step
+from effects.tools import ScriptedTools
+
+Answer = tuple[Step, ...]
+
+FOREVER = 86_400.0
+WRITES = ("dice", "stuck")
+"""Tools that are not read-only: what takes longer than a write may is given up."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request and the world it meets; `answers` are the model's, by the round of tools."""
+
+    body: ChatRequest
+    options: ChatOptions = field(default_factory=ChatOptions)
+    answers: tuple[Answer, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
+    slow: Mapping[str, float] = field(default_factory=dict)
+    models: tuple[ModelInfo, ...] | None = None
+    tools_fail: Fault | None = None
+    store_fails: Mapping[str, Fault] = field(default_factory=dict)
+    locked: bool = False
+
+    @property
+    def request(self) -> Request[ChatRequest, ChatOptions]:
+        """What the flow is asked."""
+        return Request(self.body, self.options)
+
+    def world(self) -> World:
+        """Build the world anew."""
+        tools = ScriptedTools(
+            dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
+        )
+        world = World(by_round(self.answers), tools=tools, turns=self.turns, models=self.models)
+        if self.store_fails:
+            world = World(
+                world.model,
+                tools=tools,
+                conversations=FailingConversations(world.conversations, self.store_fails),
+            )
+        return world
+
+
+class FailingConversations:
+    """A store that fails at the sites named in `faults`."""
+
+    def __init__(self, store: MemoryConversations, faults: Mapping[str, Fault]) -> None:
+        self._store = store
+        self._faults = faults
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up."""
+        self._fail(site)
+        return await self._store.find(site, message_id)
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn."""
+        self._fail(site)
+        return await self._store.put(site, turn)
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read earlier turns."""
+        self._fail(site)
+        return await self._store.history(site, chat_id, before=before, limit=limit)
+
+    def _fail(self, site: str) -> None:
+        if site in self._faults:
+            raise EffectFailed(self._faults[site])
+
+
+def by_round(answers: tuple[Answer, ...]) -> Script:
+    """Make a script that gives an answer for each round of tools, the last one again and again."""
+
+    def script(call: ModelCall) -> Answer:
+        rounds = sum(
+            isinstance(message, AssistantMessage) and bool(message.tool_calls)
+            for message in call.messages
+        )
+        return answers[min(rounds, len(answers) - 1)] if answers else (Chunk(finish="stop"),)
+
+    return script

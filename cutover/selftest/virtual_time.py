@@ -1,0 +1,101 @@
+"""An event loop whose clock jumps to the next timer instead of waiting for it."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import TypeVar, TypeVarTuple
+
+Result = TypeVar("Result")
+Args = TypeVarTuple("Args")
+
+Ready = list[tuple[selectors.SelectorKey, int]]
+
+GUARD_SECONDS = 5.0
+
+
+class NothingLeftToWaitFor(RuntimeError):
+    """No timer is set, and nothing arrived from a socket or a thread: the test hangs."""
+
+    def __init__(self, guard_seconds: float) -> None:
+        super().__init__(
+            f"no timer is set, and no socket or thread woke the loop for {guard_seconds!r} real "
+            "seconds: something awaits what nobody will send"
+        )
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """A selector that moves `now` (seconds, virtual) forward where another one would sleep."""
+
+    def __init__(self, guard_seconds: float = GUARD_SECONDS) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._guard_seconds = guard_seconds
+        self._threads_at_work = 0
+
+    def select(self, timeout: float | None = None) -> Ready:
+        """Return what is ready now; with nothing ready, pass over `timeout` virtual seconds."""
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if timeout is None or self._threads_at_work:
+            return self._wait()
+        self.now += timeout
+        return []
+
+    @contextmanager
+    def thread_at_work(self) -> Iterator[None]:
+        """Hold the clock: a thread's work takes real time and no virtual time."""
+        self.thread_started()
+        try:
+            yield
+        finally:
+            self.thread_ended()
+
+    def thread_started(self) -> None:
+        """Hold the clock until `thread_ended`."""
+        self._threads_at_work += 1
+
+    def thread_ended(self, _: object = None) -> None:
+        """Let the clock go on (callable as a future's callback)."""
+        self._threads_at_work -= 1
+
+    def _wait(self) -> Ready:
+        ready = super().select(self._guard_seconds)
+        if not ready:
+            raise NothingLeftToWaitFor(self._guard_seconds)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A selector loop on virtual time; it starts at 0 and no test on it ever waits.
+
+    Work given to an executor holds the clock until it is done. Threads the loop did not start
+    do not: a library with threads of its own belongs into a test on a real loop.
+    """
+
+    def __init__(self, guard_seconds: float = GUARD_SECONDS) -> None:
+        self._jumping = JumpingSelector(guard_seconds)
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._jumping.now
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[*Args], Result],
+        *args: *Args,
+    ) -> asyncio.Future[Result]:
+        """Run `func` in a thread and hold the clock until it has ended."""
+        future = super().run_in_executor(executor, func, *args)
+        self._jumping.thread_started()
+        future.add_done_callback(self._jumping.thread_ended)
+        return future
+
+    async def shutdown_default_executor(self, *_: float | None) -> None:
+        """Join the threads; the guard is the limit, since a virtual one would be over at once."""
+        with self._jumping.thread_at_work():
+            await super().shutdown_default_executor()

@@ -1,0 +1,133 @@
+"""A world made of the public fakes: what a stack reaches, and a count of how often it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
+
+from contract.operations import OPERATIONS
+from contract.ports import Effects
+from effects.clock import ManualClock
+from effects.conversations.memory import MemoryConversations
+from effects.exchange import Deadlines, Exchange
+from effects.human import ScriptedHuman
+from effects.ids import CountingIds
+from effects.locks import ProcessLocks
+from effects.memory import InMemoryMemory
+from effects.model.fake import ScriptedModel, says
+from effects.ports import NodeTimes
+from effects.run import Run
+from effects.tape import Tape
+from effects.tools.scripted import ScriptedTools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from contract.conversations import Turn
+    from contract.model import ModelInfo
+    from effects.model.fake import Script, Step
+    from effects.run import Policy
+
+
+class Counted:
+    """Any port, with every call noted as (`port.operation`, site) before it is made."""
+
+    def __init__(self, name: str, port: object, made: list[tuple[str, str]]) -> None:
+        self._name = name
+        self._port = port
+        self._made = made
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - stands in for any port
+        method = getattr(self._port, name)
+        if (self._name, name) not in OPERATIONS:
+            return method
+
+        def counted(site: str, *args: object, **named: object) -> object:
+            self._made.append((f"{self._name}.{name}", site))
+            return method(site, *args, **named)
+
+        return counted
+
+
+class World:
+    """The world outside: fakes a test can script, look at, and count.
+
+    `effects` are the live ports, `made` every live call as (label, site) in the order they were
+    made. Each part can be replaced by a port of the test's own (`parts`, by the port's name).
+
+        world = World(model=says("Hello", " there", every=0.1), tools=ScriptedTools({"dice": "4"}))
+        exchange = world.exchange()
+        run = Run(exchange, "legacy")               # then: flow(request, run.effects())
+        assert world.count("model.stream") == 1
+    """
+
+    def __init__(
+        self,
+        model: Script | Sequence[Step] | ScriptedModel | None = None,
+        *,
+        tools: ScriptedTools | None = None,
+        turns: Iterable[Turn] = (),
+        models: Iterable[ModelInfo] | None = None,
+        **parts: object,
+    ) -> None:
+        if not isinstance(model, ScriptedModel):
+            model = ScriptedModel(says("Hello") if model is None else model, models)
+        self.model = model
+        self.tools = tools or ScriptedTools({})
+        self.conversations = MemoryConversations(turns)
+        self.memory = InMemoryMemory()
+        self.human = ScriptedHuman()
+        self.locks = ProcessLocks()
+        self.clock = ManualClock()
+        self.ids = CountingIds()
+        self.made: list[tuple[str, str]] = []
+        self._parts = parts
+        self.effects = self.live()
+
+    def live(self, **parts: object) -> Effects:
+        """Bundle the ports for one more exchange: same stores, an owner of locks of its own.
+
+        `parts` replace ports for this exchange alone.
+        """
+        ports: dict[str, object] = {
+            "model": self.model,
+            "tools": self.tools,
+            "memory": self.memory,
+            "conversations": self.conversations,
+            "locks": self.locks.for_exchange(),
+            "clock": self.clock,
+            "ids": self.ids,
+            "human": self.human,
+            **self._parts,
+            **parts,
+        }
+        counted = {name: Counted(name, port, self.made) for name, port in ports.items()}
+        return Effects(**cast("dict[str, Any]", counted), trace=NodeTimes())
+
+    def exchange(
+        self,
+        tape: Tape | None = None,
+        *,
+        live: Effects | None = None,
+        write: float = 30.0,
+        after: int = 0,
+    ) -> Exchange:
+        """Open an exchange on the running loop's clock; `write` is its writes' deadline."""
+        return Exchange(
+            self.effects if live is None else live,
+            tape,
+            deadlines=Deadlines(write),
+            monotonic=asyncio.get_running_loop().time,
+            after=after,
+        )
+
+    def run(
+        self, exchange: Exchange | None = None, policy: Policy = "live", name: str = "run"
+    ) -> Run:
+        """Start a run, in a new exchange unless one is given."""
+        return Run(exchange or self.exchange(), name, policy)
+
+    def count(self, label: str) -> int:
+        """How often an operation was performed for real, `model.stream` say."""
+        return Counter(label for label, _ in self.made)[label]
