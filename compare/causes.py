@@ -13,6 +13,7 @@ from compare.findings import (
     EffectFinding,
     Finding,
     FrameAdded,
+    FrameChanged,
     FrameDropped,
     FrameFinding,
     GrammarBroken,
@@ -39,6 +40,7 @@ COMPLETED = "completed"
 # Codes a run's error can have: a frame behind the terminal one counts as a stream without an end.
 _ENDED_BY_GRAMMAR = frozenset({"grammar", "truncated"})
 _UNANSWERED = "tape_miss"
+_ARGUMENTS = ".tool_call.arguments"
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ def _why_ended(case: Case) -> str | None:
 def _why_frame(case: Case, finding: FrameFinding) -> str | None:
     """The grammar forbids the frame, its run ended early, or its tool call is gone."""
     for broken in case.grammar:
-        if _forbidden(finding, broken):
+        if _forbidden(finding, broken) or _lost_a_piece(case, finding, broken):
             return signature_of(broken)
     if case.outcome and _reaches_end(case, finding):
         return _first(case.outcome)
@@ -116,6 +118,18 @@ def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
         return True
     on_graph = broken.side == "graph" and not isinstance(finding, FrameDropped)
     return on_graph and _within(broken.at, finding.at_graph, finding.count)
+
+
+def _lost_a_piece(case: Case, finding: FrameFinding, broken: GrammarBroken) -> bool:
+    """Whether arguments put together from many frames may lack what stood in an illegible one."""
+    if not isinstance(finding, FrameChanged) or _ARGUMENTS not in finding.path:
+        return False
+    stream, at = case.graph, finding.at_graph
+    if broken.side == "legacy":
+        stream, at = case.legacy, finding.at_legacy
+    if not at < broken.at < len(stream.events):
+        return False
+    return stream.events[broken.at].fault is not None
 
 
 def _within(at: int, start: int, count: int) -> bool:

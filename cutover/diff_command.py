@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from compare import Question, compare_captures, find_segments
 from compare.report import Report, report_of
 from compare.report.legible import percent, visible
 from contract.errors import CutoverError
@@ -26,6 +25,7 @@ from cutover.diffing import (
     waivers_at,
     write_report,
 )
+from cutover.plain_diffing import AskedPlain, asked_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,8 +56,9 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
         list[str],
         typer.Argument(
             help="One place: a folder, file or fsspec URL of captures. "
-            "Two: an older and a newer report.json, or the folders that hold them.",
-            metavar="CAPTURES | OLDER NEWER",
+            "Two: an older and a newer report.json, or the folders that hold them; "
+            "with --dialect, recorded streams of legacy and of graph.",
+            metavar="CAPTURES | OLDER NEWER | LEGACY GRAPH",
         ),
     ],
     out: Annotated[
@@ -75,15 +76,24 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     waivers: Annotated[
         Path | None, typer.Option(help="What is accepted; default: waivers.toml, if it is there.")
     ] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(help="Compare plain recorded streams, on this wire: a name or a TOML file."),
+    ] = None,
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
-    Captures: exit 0: equal or all of it waived, 1: different, 2: unreadable or misused, 3: nothing
-    to compare. Reports: exit 1 when a cause that is not waived is new or has grown, else 0.
+    Captures and streams: exit 0: equal or all of it waived, 1: different, 2: unreadable or
+    misused, 3: nothing to compare. Reports: exit 1 when a cause that is not waived is new or has
+    grown, else 0.
     """
     console = Console(stderr=True)
     try:
         match places:
+            case _ if dialect is not None:
+                accepted = rules_at(rules), waivers_at(waivers)
+                plain = asked_plain(places, dialect, chunking.value, *accepted)
+                status = _captures(plain, out, formats or list(Format), console)
             case [captures]:
                 asked = Asked(captures, chunking.value, rules_at(rules), waivers_at(waivers))
                 status = _captures(asked, out, formats or list(Format), console)
@@ -97,19 +107,21 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     raise typer.Exit(status)
 
 
-def _captures(asked: Asked, out: Path | None, formats: list[Format], console: Console) -> int:
+def _captures(
+    asked: Asked | AskedPlain, out: Path | None, formats: list[Format], console: Console
+) -> int:
     """Compare captures; returns the exit status."""
     if out is None:
         raise NoPlaceForReport
-    tally = _compared(asked.captures, asked.question, console)
+    tally = _compared(asked, console)
     report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
     _summary(report, write_report(report, out, formats), Console())
     return EXIT[report.verdict.label]
 
 
-def _compared(captures: str, question: Question, console: Console) -> Tally:
+def _compared(asked: Asked | AskedPlain, console: Console) -> Tally:
     """Compare behind a bar that counts bytes read; only a terminal shows it."""
-    size = sum(segment.size for segment in find_segments(captures))
+    size = asked.size
     columns = (
         TextColumn("comparing"),
         BarColumn(),
@@ -120,7 +132,7 @@ def _compared(captures: str, question: Question, console: Console) -> Tally:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task("comparing", total=size)
-        return compare_captures(captures, question, lambda count: bar.advance(task, count))
+        return asked.tally(lambda count: bar.advance(task, count))
 
 
 def _summary(report: Report, written: list[Path], console: Console) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from compare.layers.frames import Chunking
+    from compare.tally import Tally
 
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
@@ -60,6 +61,15 @@ class Asked:
     def question(self) -> Question:
         """What is asked of every segment."""
         return Question(SPECS, self.chunking, self.rules)
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are to read; raises `CapturesUnreadable`."""
+        return sum(segment.size for segment in find_segments(self.captures))
+
+    def tally(self, on_bytes: Callable[[int], None]) -> Tally:
+        """Compare; raises `CapturesUnreadable`."""
+        return compare_captures(self.captures, self.question, on_bytes)
 
 
 def rules_at(path: Path | None) -> Rules:

@@ -75,5 +75,10 @@ def test_only_what_fits_is_taken() -> None:
 
 def test_nulls_and_empties_are_left_out() -> None:
     """Falsehood, nought and empty text are something."""
-    value = {"a": None, "b": [None, {"c": None}], "d": {"e": []}, "f": [0, False, ""]}
+    value: dict[str, Any] = {
+        "a": None,
+        "b": [None, {"c": None}],
+        "d": {"e": []},
+        "f": [0, False, ""],
+    }
     assert without_empties(without_nulls(value)) == {"f": [0, False, ""]}
