@@ -69,13 +69,16 @@ def _within(data: Buffer, end: int) -> int | None:
     return end if end <= len(data) else None
 
 
-def decompressed(pieces: Iterable[bytes], url: str, begins: int = 0) -> Iterator[Batch | Damage]:
+def decompressed(
+    pieces: Iterable[bytes], url: str, begins: int = 0, *, retained: int = RETAINED_AT_MOST
+) -> Iterator[Batch | Damage]:
     """Decompress concatenated zstd frames; after a damaged one go on at the next that begins.
 
-    `begins` is where the first piece stands in the file. Of a frame that is cut off the lines that
+    `begins` is where the first piece stands in the file; frames beyond `retained` bytes are not
+    kept but decompressed as they come. Of a frame that is cut off the lines that
     are there are given; of one whose bytes are wrong none are, for nothing vouches for them.
     """
-    frames = _Frames(url, begins)
+    frames = _Frames(url, begins, retained)
     for piece in pieces:
         yield from frames.feed(piece)
     yield from frames.flush()
@@ -88,8 +91,9 @@ class _Frames:
     look like part of the first.
     """
 
-    def __init__(self, url: str, begins: int) -> None:
+    def __init__(self, url: str, begins: int, retained: int) -> None:
         self._url = url
+        self._retained = retained
         self._begins = begins
         self._kept = bytearray()
         self._lost = False
@@ -120,7 +124,7 @@ class _Frames:
                 yield from self._frame(end)
             elif ended:
                 yield from self._torn("it does not end")
-            elif len(self._kept) > RETAINED_AT_MOST:
+            elif len(self._kept) > self._retained:
                 self._stream = _Stream(self._context, self._begins)
             else:
                 return

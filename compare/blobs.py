@@ -25,16 +25,17 @@ _FLOW = "/flow="
 
 
 class Blobs:
-    """The blobs beside a segment; the ones used last are kept, up to `KEPT_AT_MOST` bytes.
+    """The blobs beside a segment; the ones used last are kept, up to `at_most` characters.
 
     What cannot be put back stays a reference, and is named once in `damage`.
     """
 
-    def __init__(self, segment: str) -> None:
+    def __init__(self, segment: str, at_most: int = KEPT_AT_MOST) -> None:
+        self._at_most = at_most
         folder = segment.rpartition(_FLOW)[0] or segment.rpartition("/")[0]
         self._folder = f"{folder}/blobs"
         self._segment = segment
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self.kept: OrderedDict[str, str] = OrderedDict()
         self._lost: set[str] = set()
         self.damage: list[Damage] = []
 
@@ -67,12 +68,12 @@ class Blobs:
         return value
 
     def _text(self, digest: str, reference: dict[str, Any]) -> str | dict[str, Any]:
-        if digest not in self._kept and not self._fetched(digest):
+        if digest not in self.kept and not self._fetched(digest):
             return reference
-        self._kept.move_to_end(digest)
-        text = self._kept[digest]
-        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > KEPT_AT_MOST:
-            self._kept.popitem(last=False)
+        self.kept.move_to_end(digest)
+        text = self.kept[digest]
+        while len(self.kept) > 1 and sum(map(len, self.kept.values())) > self._at_most:
+            self.kept.popitem(last=False)
         return text
 
     def _fetched(self, digest: str) -> bool:
@@ -88,7 +89,7 @@ class Blobs:
             return self._lose(digest, f"cannot be read: {trouble}")
         if blake2b(content, digest_size=_DIGEST_BYTES).hexdigest() != digest:
             return self._lose(digest, "does not hold what its name says")
-        self._kept[digest] = content.decode("utf-8", "replace")
+        self.kept[digest] = content.decode("utf-8", "replace")
         return True
 
     def _lose(self, digest: str, why: str) -> bool:

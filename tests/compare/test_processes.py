@@ -1,0 +1,108 @@
+"""The work shared among processes, and long segments cut for it: what comes out is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from compare.captures import Question, compare_captures
+from compare.processes import WORTH_SHARING, can_share, processes_for
+from compare.report import report_of
+from compare.report.document import encode_report
+from compare.segments import Segment, find_segments, read_lines
+from compare.stretches import stretches
+from compare.tally import Tally
+from contract.chat import CHAT
+from contract.flow import FlowSpec
+from tests.compare.exchanges import Script, batch, exchange, lines, store
+
+ASKED = Question({"chat": CHAT})
+COLD = Script(system="冷")
+NEVER = Script(final="Never.")
+NOISE = Script(system="".join(str(n * n * 7919) for n in range(20_000)))
+
+
+def captures(folder: Path) -> str:
+    """Store segments of all kinds: equal, different, damaged."""
+    runs = [exchange(graph=(COLD, NEVER, None)[n % 3], number=n) for n in range(24)]
+    for k in range(6):
+        whole = batch(*runs[4 * k : 4 * k + 3]), batch(runs[4 * k + 3])
+        store(folder, *whole, batch(runs[0])[: 90 * (k % 2)], name=f"{k}.jsonl.zst")
+    return str(folder)
+
+
+def document(tally: Tally) -> bytes:
+    """Give the whole report."""
+    return encode_report(report_of(tally, "captures", "ignore"))
+
+
+@pytest.mark.slow
+def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
+    """To the byte of the report, exemplars and damage included; progress is told in full."""
+    place = captures(tmp_path)
+    told: list[int] = []
+    alone = compare_captures(place, ASKED)
+    shared = compare_captures(place, ASKED, told.append, processes=2)
+    assert document(shared) == document(alone)
+    assert (alone.pairs, alone.different, dict(alone.damage)) == (24, 16, {"torn": 3})
+    assert sum(told) == sum(segment.size for segment in find_segments(place))
+
+
+def test_a_long_segment_is_cut_between_exchanges(tmp_path: Path) -> None:
+    """Every line is in one stretch, and stretches cover the file."""
+    parts = [batch(exchange(NOISE, number=n)) for n in range(12)]
+    [segment] = find_segments(str(store(tmp_path, *parts)))
+    cut = stretches(segment, stretch=3 * len(lines(exchange(NOISE))))
+    assert len(cut) == 4
+    assert [part.begins for part in cut[1:]] == [part.ends for part in cut[:-1]]
+    assert sum(part.size for part in cut) == segment.size
+    apart = [line for part in cut for line in read_lines(part)]
+    assert apart == list(read_lines(segment))
+
+
+def test_an_exchange_over_two_batches_is_not_cut(tmp_path: Path) -> None:
+    """Nor is a line: batches of others may end anywhere."""
+    runs = exchange(NOISE)
+    line = lines(runs[:1])
+    halves = (batch(runs[:1]), batch(runs[1:])), (_packed(line[:50_000]), _packed(line[50_000:]))
+    for k, parts in enumerate(halves):
+        store(tmp_path, *parts, name=f"{k}.jsonl.zst")
+    for segment in find_segments(str(tmp_path)):
+        assert stretches(segment, stretch=1) == [segment]
+
+
+def _packed(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+def test_what_is_damaged_is_left_to_one_reader(tmp_path: Path) -> None:
+    """Behind a torn batch nothing is cut, so that it is named once."""
+    parts = [batch(exchange(NOISE, number=n)) for n in range(6)]
+    [segment] = find_segments(str(store(tmp_path, *parts[:3], parts[3][:-30], *parts[4:])))
+    cut = stretches(segment, stretch=1)
+    assert [part.begins for part in cut] == [0, len(parts[0]), len(parts[0] + parts[1])]
+    result = Tally()
+    result.merge(compare_captures(str(tmp_path), ASKED))
+    assert (result.equal, dict(result.damage)) == (5, {"torn": 1})
+
+
+def test_little_work_is_done_by_one_process() -> None:
+    """Starting others would take longer."""
+    assert processes_for([Segment("a.jsonl.zst", WORTH_SHARING - 1)]) == 1
+    assert processes_for([Segment("a.jsonl.zst", WORTH_SHARING)]) >= 1
+
+
+def test_a_question_that_cannot_be_sent_is_answered_here(tmp_path: Path) -> None:
+    """Flows made on the spot cannot reach another process; their captures are compared anyway."""
+    local = Question({"chat": CHAT, "odd": _unsendable()})
+    assert can_share(ASKED)
+    assert not can_share(local)
+    place = captures(tmp_path)
+    assert compare_captures(place, local, processes=2).pairs == 24
+
+
+def _unsendable() -> FlowSpec:
+    return replace(CHAT, failure=lambda _options, _code, _last: ())
