@@ -252,19 +252,19 @@ def signature_of(finding: Finding) -> str:
     return blake2b("\x1f".join(parts).encode(), digest_size=6).hexdigest()
 
 
-def shortened(value: str) -> str:
+def shortened(value: str, most: int = VALUE_AT_MOST) -> str:
     """Keep a value within what a finding may hold."""
-    if len(value) <= VALUE_AT_MOST:
+    if len(value) <= most:
         return value
-    return f"{value[:VALUE_AT_MOST]}… ({len(value) - VALUE_AT_MOST} more characters)"
+    return f"{value[:most]}… ({len(value) - most} more characters)"
 
 
-def excerpts(legacy: str, graph: str) -> tuple[str, str]:
+def excerpts(legacy: str, graph: str, most: int = VALUE_AT_MOST) -> tuple[str, str]:
     """Shorten two differing texts around their first difference."""
-    if max(len(legacy), len(graph)) <= VALUE_AT_MOST:
+    if max(len(legacy), len(graph)) <= most:
         return legacy, graph
     pairs = zip(legacy, graph, strict=False)
     first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(legacy), len(graph)))
-    start = max(0, first - VALUE_AT_MOST // 4)
+    start = max(0, first - most // 4)
     lead = "…" if start else ""
-    return lead + shortened(legacy[start:]), lead + shortened(graph[start:])
+    return lead + shortened(legacy[start:], most), lead + shortened(graph[start:], most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from compare.alignment import align
@@ -27,7 +28,7 @@ class Piece(NamedTuple):
 def word_diff(legacy: str, graph: str) -> list[Piece]:
     """Compare two texts word by word; long stretches both have are shortened in the middle."""
     old, new = _WORD.findall(legacy), _WORD.findall(graph)
-    pieces = list(_pieces(old, new))
+    pieces = _legible(list(_pieces(old, new)))
     last = len(pieces) - 1
     return [
         Piece(piece.op, _middle_out(piece.text, first=k == 0, last=k == last))
@@ -47,6 +48,39 @@ def _pieces(old: list[str], new: list[str]) -> Iterator[Piece]:
             yield Piece("gone", left)
         if right:
             yield Piece("new", right)
+
+
+def _legible(pieces: list[Piece]) -> list[Piece]:
+    """Join changes around what both have by accident: a few letters between two long changes.
+
+    What both have is given up where it is no longer than the change on either side of it, as in
+    N. Fraser's semantic clean-up of diff-match-patch.
+    """
+    changes = _changes(pieces)
+    joined: list[tuple[str, str, str]] = changes[:1]
+    for same, gone, new in changes[1:]:
+        _, before_gone, before_new = joined[-1]
+        before, after = max(len(before_gone), len(before_new)), max(len(gone), len(new))
+        if len(same) <= min(before, after):
+            kept = joined.pop()[0]
+            joined.append((kept, before_gone + same + gone, before_new + same + new))
+        else:
+            joined.append((same, gone, new))
+    ops: tuple[Op, Op, Op] = ("same", "gone", "new")
+    told = zip(ops * len(joined), chain.from_iterable(joined), strict=True)
+    return [Piece(op, text) for op, text in told if text]
+
+
+def _changes(pieces: list[Piece]) -> list[tuple[str, str, str]]:
+    """Cut pieces into changes: what both have before it, what is gone, what is new."""
+    changes: list[tuple[str, str, str]] = []
+    held: dict[Op, str] = {"same": "", "gone": "", "new": ""}
+    for piece in pieces:
+        if piece.op == "same" and (held["same"] or held["gone"] or held["new"]):
+            changes.append((held["same"], held["gone"], held["new"]))
+            held = {"same": "", "gone": "", "new": ""}
+        held[piece.op] += piece.text
+    return [*changes, (held["same"], held["gone"], held["new"])]
 
 
 def _middle_out(text: str, *, first: bool, last: bool) -> str:

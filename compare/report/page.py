@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from compare.clusters import Exemplar, Mark, Row
-from compare.findings import LAYERS, Finding, kind_of, signature_of
+from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
 from compare.report.legible import duration, moment, percent, visible
 from compare.report.timeline import bars_of, marks_of, timeline_of
 from compare.report.titles import TITLES
-from compare.words import word_diff
+from compare.words import Piece, word_diff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from compare.report.document import ClusterReport, Report
     from compare.report.latency import Latency
 
-STREAMS_SHOWN = 40
+WHOLE = 40
+"""So many causes are shown with all exemplars; of the rest one, near where its streams part."""
+NEAR = 6
+VALUE_BEYOND = 2_000
+FOLLOWING_SHOWN = 8
 FOLDED_FROM = 6
 METRIC_TITLES = {
     "first": ("Time to first event", "TTFE: from the request to the first event of any kind"),
@@ -38,6 +42,22 @@ class Stretch(NamedTuple):
     parts: bool
 
 
+class View(NamedTuple):
+    """One exemplar as a cause shows it.
+
+    `others` are the ids of further causes in that exchange; `left_out` counts rows that are not
+    shown, `more` findings.
+    """
+
+    exemplar: Exemplar
+    own: tuple[Finding, ...]
+    following: tuple[Finding, ...]
+    more: int
+    others: tuple[str, ...]
+    rows: tuple[Row, ...]
+    left_out: int
+
+
 class Figure(NamedTuple):
     """All series of one flow and metric, on one axis."""
 
@@ -48,7 +68,17 @@ class Figure(NamedTuple):
 
 def page(report: Report) -> str:
     """Render the report; every value is escaped, nothing is loaded from anywhere."""
-    return _environment().get_template("page.html.j2").render(report=report, layers=LAYERS)
+    shown = {cluster.id: cluster.title for cluster in report.clusters}
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            report=report,
+            layers=LAYERS,
+            present=[layer for layer in LAYERS if any(c.layer == layer for c in report.clusters)],
+            titles=shown,
+        )
+    )
 
 
 def _environment() -> Environment:
@@ -60,16 +90,21 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"duration": duration, "moment": moment, "percent": percent}
+    environment.filters |= {
+        "duration": duration,
+        "moment": moment,
+        "percent": percent,
+        "shortened": _value,
+    }
     environment.globals |= {
-        "STREAMS_SHOWN": STREAMS_SHOWN,
+        "WHOLE": WHOLE,
         "METRIC_TITLES": METRIC_TITLES,
         "TITLES": TITLES,
         "kind_of": kind_of,
-        "own_findings": own_findings,
+        "views": views,
         "stretches": stretches,
         "timeline_of": timeline_of,
-        "word_diff": word_diff,
+        "words": words,
         "figures": figures,
         "bars_of": bars_of,
         "marks_of": marks_of,
@@ -82,12 +117,45 @@ def _shown(value: object) -> object:
     return visible(value) if type(value) is str else value
 
 
-def own_findings(cluster: ClusterReport, exemplar: Exemplar) -> list[Finding]:
-    """List an exemplar's findings, those of the cluster first, then what follows and the rest."""
-    return sorted(
-        exemplar.findings,
-        key=lambda f: (f.after is not None or signature_of(f) != cluster.id, f.after != cluster.id),
+def views(cluster: ClusterReport, *, whole: bool) -> list[View]:
+    """Prepare a cause's exemplars; beyond the first causes one is enough."""
+    exemplars = cluster.exemplars if whole else cluster.exemplars[:1]
+    return [_view(cluster, exemplar, whole=whole) for exemplar in exemplars]
+
+
+def _view(cluster: ClusterReport, exemplar: Exemplar, *, whole: bool) -> View:
+    causes = [(signature_of(f), f) for f in exemplar.findings if f.after is None]
+    own = tuple(finding for name, finding in causes if name == cluster.id)
+    others = dict.fromkeys(name for name, _ in causes if name != cluster.id)
+    following = tuple(f for f in exemplar.findings if f.after == cluster.id)
+    rows = exemplar.rows if whole else _near(exemplar.rows)
+    return View(
+        exemplar,
+        own[:FOLLOWING_SHOWN],
+        following[:FOLLOWING_SHOWN],
+        max(0, len(own) - FOLLOWING_SHOWN) + max(0, len(following) - FOLLOWING_SHOWN),
+        tuple(others)[:FOLLOWING_SHOWN],
+        rows,
+        exemplar.left_out + len(exemplar.rows) - len(rows),
     )
+
+
+def _near(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Keep the rows around the first divergence."""
+    first = next((k for k, row in enumerate(rows) if row.mark != "same"), 0)
+    return rows[max(0, first - NEAR) : first + NEAR]
+
+
+def _value(value: str, whole: bool) -> str:  # noqa: FBT001 (a filter's argument in a template)
+    return value if whole else shortened(value, VALUE_BEYOND)
+
+
+def words(finding: Finding, *, whole: bool) -> list[Piece]:
+    """Compare what stood on both sides word by word."""
+    legacy, graph = finding.legacy or "", finding.graph or ""
+    if not whole:
+        legacy, graph = excerpts(legacy, graph, VALUE_BEYOND)
+    return word_diff(legacy, graph)
 
 
 def stretches(rows: Sequence[Row]) -> Iterator[Stretch]:
