@@ -1,0 +1,197 @@
+"""A whole replay in processes: split, interrupted, blocked, killed; nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from multiprocessing import active_children
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compare import CapturesUnreadable
+from contract.chat import ChatRequest
+from contract.model import Chunk
+from contract.records import RunRecord
+from cutover.replay import Counts, How, Progress, Wanted, Wishes, replay, sides_of
+from cutover.replay import parts as cutting
+from cutover.replay.journal import NAME
+from cutover.replay.session import SUMMARY, InsideItself
+from cutover.replay.worker import LOG
+from tests.cutover.replay.conftest import MANY, store
+from tests.cutover.replay.stacks import MARK
+from tests.e2e.planted import served
+from tests.flows.cases import case
+from tests.flows.playing import Case
+from tests.router.captured import runs
+
+HERE = "tests.cutover.replay.stacks"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def captures(alone: list[list[RunRecord]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the captures of legacy alone: its replay is compared with its own past."""
+    return store(alone, tmp_path_factory.mktemp("captures"))
+
+
+@pytest.fixture(scope="module")
+def whole(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give an uninterrupted replay of them in one process."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    counts = replay(wishes(captures, out))
+    assert (counts.exchanges, counts.equal) == (MANY, MANY)
+    return out
+
+
+def wishes(captures: Path, out: Path, stack: str = "legacy", **how: object) -> Wishes:
+    """Ask for a replay."""
+    more = {name: how.pop(name) for name in ("wanted", "processes") if name in how}
+    return Wishes(str(captures), out, sides_of(stack), How(**how), **more)  # type: ignore[arg-type]
+
+
+def said(out: Path) -> list[RunRecord]:
+    """Read every line that was written, but for how long the nodes took."""
+    found = [msgspec.structs.replace(run, nodes={}) for run in runs(out)]
+    return sorted(found, key=lambda run: (run.exchange, run.role, run.stack))
+
+
+def test_a_stack_is_equal_to_its_own_past(whole: Path) -> None:
+    """Not one finding in some hundred exchanges of every kind; each is there once."""
+    found = said(whole)
+    assert len(found) == 2 * MANY
+    assert len({run.exchange for run in found}) == MANY
+    counts = msgspec.json.decode((whole / SUMMARY).read_bytes(), type=Counts)
+    assert counts.compared == {"legacy as recorded → legacy as it is now": MANY}
+    assert counts.outcomes.keys() >= {"completed", "failed", "refused"}
+
+
+def test_several_processes_say_the_same(captures: Path, whole: Path, tmp_path: Path) -> None:
+    """To the byte: frames bear the moments of the tape."""
+    counts = replay(wishes(captures, tmp_path / "out", processes=2))
+    assert counts.equal == MANY
+    assert said(tmp_path / "out") == said(whole)
+    assert active_children() == []
+
+
+def test_an_interrupted_replay_goes_on(captures: Path, whole: Path, tmp_path: Path) -> None:
+    """What was done is not done again; the whole is the same as if nothing had happened."""
+    out = tmp_path / "out"
+
+    def interrupt(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replay(wishes(captures, out), interrupt)
+    assert active_children() == []
+    (done,) = (out / "segments").glob("*.zst")
+    (out / "segments" / f"{done.name}.77").write_bytes(b"half")
+    before = done.stat().st_mtime_ns
+    heard: list[float] = []
+    counts = replay(wishes(captures, out), lambda reached: heard.append(reached.share))
+    assert (counts.exchanges, counts.equal) == (MANY, MANY)
+    assert done.stat().st_mtime_ns == before
+    assert said(out) == said(whole)
+    assert not list((out / "segments").glob("*.77"))
+    assert heard == sorted(heard)
+    assert heard[-1] == 1.0
+
+
+def test_a_part_that_was_not_noted_takes_its_own_place(
+    captures: Path, whole: Path, tmp_path: Path
+) -> None:
+    """The process ended between writing and noting."""
+    out = tmp_path / "out"
+    replay(wishes(captures, out))
+    *noted, _ = (out / NAME).read_bytes().splitlines(keepends=True)
+    (out / NAME).write_bytes(b"".join(noted))
+    assert replay(wishes(captures, out)).exchanges == MANY
+    assert said(out) == said(whole)
+
+
+def test_the_recorded_pace_says_the_same(tmp_path: Path) -> None:
+    """Side by side, each item at its moment."""
+    quick = [batch[:1] for batch in served(map(case, range(60))) if _short(batch)]
+    captures = store(quick, tmp_path / "captures")
+    counts = replay(wishes(captures, tmp_path / "out", pace="recorded"))
+    assert counts.exchanges == counts.equal == len(quick) > 10
+
+
+def _short(batch: Iterable[RunRecord]) -> bool:
+    return all(at < 1_500_000 for run in batch for entry in run.tape or () for at in [entry.ended])
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give six exchanges, on the second and fifth of which broken stacks break."""
+    names = ("m-0", f"{MARK}-1", "m-2", "m-3", f"{MARK}-4", "m-5")
+    said = (Chunk(text="Hello"), Chunk(text=" there.", finish="stop"))
+    batches = served(
+        Case(ChatRequest(message_id=name, content="hi"), answers=(said,)) for name in names
+    )
+    alone = [[run for run in batch if run.role == "serving"] for batch in batches]
+    return store(alone, tmp_path_factory.mktemp("marked"))
+
+
+@pytest.mark.parametrize(
+    ("stack", "pace", "outcome", "in_log"),
+    [
+        ("BLOCKING", "full", "timeout", "_block"),
+        ("BLOCKING", "recorded", "timeout", "_block"),
+        ("EXITING", "full", "failed", ""),
+        ("DEAF", "full", "timeout", ""),
+    ],
+)
+def test_a_broken_stack_costs_its_own_exchange_only(
+    marked: Path, tmp_path: Path, stack: str, pace: str, outcome: str, in_log: str
+) -> None:
+    """Whatever it does to its process, the others are replayed, and no process is left.
+
+    Where a stack stood when it was killed is in the log: who repairs it must find the line.
+    """
+    out = tmp_path / "out"
+    counts = replay(wishes(marked, out, f"{HERE}:{stack}", seconds=0.5, pace=pace))
+    assert (counts.exchanges, counts.equal, counts.different) == (6, 4, 2)
+    assert counts.outcomes == {"completed": 4, outcome: 2}
+    assert active_children() == []
+    assert len({run.exchange for run in said(out)}) == 6
+    assert in_log in (out / LOG).read_text("utf-8")
+
+
+def test_only_one_exchange_and_a_limit(captures: Path, whole: Path, tmp_path: Path) -> None:
+    """To look at one, or to try."""
+    wanted = said(whole)[8].exchange
+    one = wishes(captures, tmp_path / "one", wanted=Wanted(only=frozenset({wanted})))
+    assert replay(one).exchanges == 1
+    assert {run.exchange for run in said(tmp_path / "one")} == {wanted}
+    assert replay(wishes(captures, tmp_path / "few", wanted=Wanted(limit=5))).exchanges == 5
+
+
+def test_damage_is_counted_once_however_often_it_is_started(
+    captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torn tail, a broken line, a foreign version."""
+    monkeypatch.setattr(cutting, "EXCHANGES", 16)
+    spoilt = tmp_path / "captures"
+    spoilt.mkdir()
+    (segment,) = captures.rglob("*.jsonl.zst")
+    (spoilt / "a.jsonl.zst").write_bytes(segment.read_bytes()[:-200])
+    (spoilt / "b.jsonl").write_bytes(b'{oops\n{"v":3,"exchange":"x"}\n')
+    for _ in range(2):
+        counts = replay(wishes(spoilt, tmp_path / "out"))
+        assert counts.damaged == {"torn": 1, "broken": 1, "foreign": 1}
+        assert 0 < counts.equal == counts.exchanges < MANY
+
+
+def test_nothing_is_written_into_the_captures(captures: Path) -> None:
+    """It would be read as captures."""
+    for out in (captures, captures / "replayed"):
+        with pytest.raises(InsideItself):
+            replay(wishes(captures, out))
+
+
+def test_captures_that_are_not_there_cannot_be_read(tmp_path: Path) -> None:
+    """Misspelt is not empty."""
+    with pytest.raises(CapturesUnreadable):
+        replay(wishes(tmp_path / "nowhere", tmp_path / "out"))
