@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 EXIT: Mapping[Label, int] = {"equal": 0, "waived": 0, "different": 1, "no data": 3}
 UNREADABLE = 2
+DAMAGED = 4
 CLUSTERS_PRINTED = 8
 _COLOURS: Mapping[Label, str] = {
     "equal": "green",
@@ -80,12 +81,18 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
         str | None,
         typer.Option(help="Compare plain recorded streams, on this wire: a name or a TOML file."),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes that compare; default: one per core if it is worth it."
+        ),
+    ] = None,
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
     Captures and streams: exit 0: equal or all of it waived, 1: different, 2: unreadable or
-    misused, 3: nothing to compare. Reports: exit 1 when a cause that is not waived is new or has
-    grown, else 0.
+    misused, 3: nothing to compare, 4: equal or waived, but part could not be read. Reports: exit 1
+    when a cause that is not waived is new or has grown, else 0.
     """
     console = Console(stderr=True)
     try:
@@ -95,7 +102,8 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
                 plain = asked_plain(places, dialect, chunking.value, *accepted)
                 status = _captures(plain, out, formats or list(Format), console)
             case [captures]:
-                asked = Asked(captures, chunking.value, rules_at(rules), waivers_at(waivers))
+                accepted = rules_at(rules), waivers_at(waivers)
+                asked = Asked(captures, chunking.value, *accepted, processes)
                 status = _captures(asked, out, formats or list(Format), console)
             case [older, newer]:
                 status = report_against(Path(older), Path(newer), out, Console())
@@ -116,7 +124,15 @@ def _captures(
     tally = _compared(asked, console)
     report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
     _summary(report, write_report(report, out, formats), Console())
-    return EXIT[report.verdict.label]
+    return status_of(report)
+
+
+def status_of(report: Report) -> int:
+    """Give the exit status: a pass says so only of captures that were read to the last line."""
+    counts, status = report.counts, EXIT[report.verdict.label]
+    if counts.damaged and not counts.exchanges:
+        return UNREADABLE
+    return DAMAGED if counts.damaged and not status else status
 
 
 def _compared(asked: Asked | AskedPlain, console: Console) -> Tally:

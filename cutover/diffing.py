@@ -56,6 +56,7 @@ class Asked:
     chunking: Chunking = "ignore"
     rules: Rules = NO_RULES
     waivers: Waivers = NO_WAIVERS
+    processes: int | None = None
 
     @property
     def question(self) -> Question:
@@ -68,8 +69,8 @@ class Asked:
         return sum(segment.size for segment in find_segments(self.captures))
 
     def tally(self, on_bytes: Callable[[int], None]) -> Tally:
-        """Compare; raises `CapturesUnreadable`."""
-        return compare_captures(self.captures, self.question, on_bytes)
+        """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
+        return compare_captures(self.captures, self.question, on_bytes, self.processes)
 
 
 def rules_at(path: Path | None) -> Rules:

@@ -81,3 +81,30 @@ def test_chunking_is_asked_for(tmp_path: Path) -> None:
     store(tmp_path / "captures", batch(exchange(graph=recut)))
     assert run(tmp_path / "captures", "-o", tmp_path / "out")[0] == 0
     assert run(tmp_path / "captures", "-o", tmp_path / "out", "--chunking", "exact")[0] == 1
+
+
+def test_what_could_not_be_read_is_in_the_exit_status(tmp_path: Path) -> None:
+    """An equal rest is no pass, a difference stays one, and nothing readable is a refusal."""
+    whole, torn = batch(exchange()), batch(exchange(number=1))[:-20]
+    cold = batch(exchange(graph=Script(system="冷"), number=2))
+    for name, content, expected in (
+        ("equal", (whole, torn), 4),
+        ("different", (cold, torn), 1),
+        ("nothing", (b"no captures at all",), 2),
+    ):
+        place = store(tmp_path / name, *content)
+        status, said = run(place, "-o", tmp_path / f"{name}-report")
+        assert status == expected, said
+        assert "1 damaged line or batch passed over" in said
+
+
+@pytest.mark.slow
+def test_processes_are_asked_for(tmp_path: Path) -> None:
+    """The report is the same, to the byte."""
+    for number in range(3):
+        store(tmp_path / "c", batch(exchange(number=number)), name=f"{number}.jsonl.zst")
+    for processes in ("1", "2"):
+        arguments = "-o", tmp_path / processes, "--processes", processes
+        assert run(tmp_path / "c", *arguments)[0] == 0
+    one, two = ((tmp_path / n / "report.json").read_bytes() for n in ("1", "2"))
+    assert one == two
