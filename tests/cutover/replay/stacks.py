@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from contract.flow import Event, Flow
@@ -26,7 +26,8 @@ Flows = Mapping[str, Flow]
 
 
 def _planted(plant: planted.Plant) -> Flows:
-    return {"chat": plant(Path(mkdtemp()))}
+    with TemporaryDirectory() as folder:  # prompts are read when a flow is built
+        return {"chat": plant(Path(folder))}
 
 
 SAME: Flows = GRAPH

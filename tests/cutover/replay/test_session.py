@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from multiprocessing import active_children
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from contract.records import RunRecord
 from cutover.replay import Counts, How, Progress, Wanted, Wishes, replay, sides_of
 from cutover.replay import parts as cutting
 from cutover.replay.journal import NAME
+from cutover.replay.pace import Pace
 from cutover.replay.session import SUMMARY, InsideItself
 from cutover.replay.worker import LOG
 from tests.cutover.replay.conftest import MANY, store
@@ -134,29 +136,43 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store(alone, tmp_path_factory.mktemp("marked"))
 
 
+class Break(NamedTuple):
+    """How a stack breaks on so many of the first exchanges, and what is seen of it."""
+
+    stack: str
+    pace: Pace
+    outcome: str
+    in_log: str
+    exchanges: int
+    broken: int
+
+
 @pytest.mark.parametrize(
-    ("stack", "pace", "outcome", "in_log"),
+    "broken",
     [
-        ("BLOCKING", "full", "timeout", "_block"),
-        ("BLOCKING", "recorded", "timeout", "_block"),
-        ("EXITING", "full", "failed", ""),
-        ("DEAF", "full", "timeout", ""),
+        Break("BLOCKING", "full", "timeout", "_block", 6, 2),
+        Break("BLOCKING", "recorded", "timeout", "_block", 3, 1),
+        Break("EXITING", "full", "failed", "", 3, 1),
+        Break("DEAF", "full", "timeout", "", 3, 1),
     ],
+    ids=str,
 )
 def test_a_broken_stack_costs_its_own_exchange_only(
-    marked: Path, tmp_path: Path, stack: str, pace: str, outcome: str, in_log: str
+    marked: Path, tmp_path: Path, broken: Break
 ) -> None:
     """Whatever it does to its process, the others are replayed, and no process is left.
 
     Where a stack stood when it was killed is in the log: who repairs it must find the line.
     """
-    out = tmp_path / "out"
-    counts = replay(wishes(marked, out, f"{HERE}:{stack}", seconds=0.5, pace=pace))
-    assert (counts.exchanges, counts.equal, counts.different) == (6, 4, 2)
-    assert counts.outcomes == {"completed": 4, outcome: 2}
+    out, wanted = tmp_path / "out", Wanted(limit=broken.exchanges)
+    stack, pace = f"{HERE}:{broken.stack}", broken.pace
+    counts = replay(wishes(marked, out, stack, seconds=0.5, pace=pace, wanted=wanted))
+    equal = broken.exchanges - broken.broken
+    assert (counts.exchanges, counts.equal) == (broken.exchanges, equal)
+    assert counts.outcomes == {"completed": equal, broken.outcome: broken.broken}
     assert active_children() == []
-    assert len({run.exchange for run in said(out)}) == 6
-    assert in_log in (out / LOG).read_text("utf-8")
+    assert len({run.exchange for run in said(out)}) == broken.exchanges
+    assert broken.in_log in (out / LOG).read_text("utf-8")
 
 
 def test_only_one_exchange_and_a_limit(captures: Path, whole: Path, tmp_path: Path) -> None:

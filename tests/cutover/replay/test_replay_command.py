@@ -1,0 +1,140 @@
+"""`cutover replay` as it is typed: words, exit status, and every planted difference found once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from compare.report import Report
+from contract.records import RunRecord
+from cutover.cli import app
+from router.sections import Redact
+from tests.cutover.replay.conftest import store
+from tests.e2e.planted import served, with_tools
+
+HERE = "tests.cutover.replay.stacks"
+FEW = 40
+
+
+def typed(*words: str | Path) -> tuple[int, str]:
+    """Run the command; gives its exit status and what it said."""
+    done = CliRunner().invoke(app, ["replay", *map(str, words), "--processes", "1"])
+    return done.exit_code, done.output
+
+
+def report_of(out: Path) -> Report:
+    """Read the report."""
+    return msgspec.json.decode((out / "report" / "report.json").read_bytes(), type=Report)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the captures of one exchange with tools, served by legacy, as equal on graph."""
+    return store(served([with_tools()]), tmp_path_factory.mktemp("good"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stack", "layer"),
+    [
+        ("CHANGED_PROMPT", "effects"),
+        ("CHANGED_ARGUMENT", "effects"),
+        ("DROPPED_FRAME", "frames"),
+        ("WRONG_FINAL_TEXT", "text"),
+        ("FRAME_AFTER_END", "grammar"),
+    ],
+)
+def test_a_planted_difference_is_found_once_on_its_layer(
+    good: Path, tmp_path: Path, stack: str, layer: str
+) -> None:
+    """Code that was changed after the capture; one cause, one finding, exit status 1."""
+    status, _ = typed(good, "--stack", f"{HERE}:{stack}", "-o", tmp_path / "out")
+    report = report_of(tmp_path / "out")
+    assert status == 1
+    assert [(cluster.layer, cluster.exchanges) for cluster in report.clusters] == [(layer, 1)]
+    assert "1 pair: legacy as recorded → graph as it is now" in report.verdict.reasons
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redact", [Redact(paths=(), patterns={}), Redact()], ids=["open", "red"])
+def test_unchanged_code_is_no_finding(
+    exchanges: list[list[RunRecord]], redact: Redact, tmp_path: Path
+) -> None:
+    """Some hundred exchanges of every kind; redacted ones too, on both stacks."""
+    captures = store(exchanges, tmp_path / "captures", redact)
+    status, said = typed(captures, "--stack", "graph", "-o", tmp_path / "out")
+    report = report_of(tmp_path / "out")
+    assert (status, report.counts.pairs, report.clusters) == (0, len(exchanges), ())
+    assert any(
+        "graph as it is now" in reason and "legacy as recorded" in reason
+        for reason in report.verdict.reasons
+    )
+    assert ("legacy as it is now → graph as it is now" in said) is (redact == Redact())
+
+
+@pytest.mark.slow
+def test_it_says_what_it_did(alone: list[list[RunRecord]], tmp_path: Path) -> None:
+    """Replayed, equal, skipped by reason; a second time nothing is done, and the same is said."""
+    gone = [msgspec.structs.replace(alone[0][0], outcome="cancelled")]
+    captures = store([gone, *alone[1:FEW]], tmp_path / "captures")
+    words = (captures, "--stack", "legacy", "-o", tmp_path / "out")
+    status, said = typed(*words)
+    assert status == 0
+    assert "1  skipped: cancelled" in said
+    assert f"passed over {gone[0].exchange}: cancelled" in said
+    assert typed(*words) == (status, said)
+
+
+@pytest.mark.slow
+def test_the_report_can_wait(good: Path, tmp_path: Path) -> None:
+    """The exit status is the same; `cutover diff` reads what was written."""
+    out = tmp_path / "out"
+    words = ("--stack", f"{HERE}:WRONG_FINAL_TEXT", "-o", out, "--no-report")
+    assert typed(good, *words)[0] == 1
+    assert not (out / "report").exists()
+    done = CliRunner().invoke(app, ["diff", str(out), "-o", str(tmp_path / "report")])
+    assert done.exit_code == 1
+
+
+@pytest.mark.slow
+def test_nothing_replayed_exits_3(alone: list[list[RunRecord]], tmp_path: Path) -> None:
+    """No data is not a pass."""
+    gone = [[msgspec.structs.replace(alone[0][0], outcome="cancelled")]]
+    captures = store(gone, tmp_path / "captures")
+    assert typed(captures, "--stack", "graph", "-o", tmp_path / "out")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--stack", "grpah"), "no stack 'grpah'"),
+        (("--stack", "tests.nowhere:FLOWS"), "cannot be loaded"),
+        (("--stack", f"{HERE}:NO_MAPPING"), "no mapping"),
+        (("--stack", "legacy", "--against", "legacy"), "cannot stand against itself"),
+        (("--stack", "a.b:"), "no stack 'a.b:'"),
+    ],
+)
+def test_misuse_exits_2_with_a_reason(
+    good: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    """Nothing is written."""
+    status, output = typed(good, *words, "-o", tmp_path / "out")
+    assert status == 2
+    assert said in " ".join(output.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_unreadable_captures_exit_2(tmp_path: Path) -> None:
+    """A misspelt place is told apart from an empty one."""
+    status, _ = typed(tmp_path / "nowhere", "--stack", "legacy", "-o", tmp_path / "out")
+    assert status == 2
+
+
+def test_a_place_that_is_taken_exits_2(good: Path, tmp_path: Path) -> None:
+    """Nothing in it is touched."""
+    (tmp_path / "mine").write_text("")
+    assert typed(good, "--stack", "legacy", "-o", tmp_path)[0] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
