@@ -9,8 +9,8 @@ import msgspec
 
 from compare.blobs import Blobs
 from compare.comparison import Comparer
+from compare.counting import count_pair
 from compare.damage import CapturesUnreadable, Damage
-from compare.exemplars import exemplar_of
 from compare.glances import whole
 from compare.pairs import ONE_RUN, Pair, Unpaired, basis_of, choose, pair_of
 from compare.processes import can_share, processes_for, share
@@ -119,7 +119,7 @@ class _Work:
             beside = sighting.beside_damage and chosen.reason == ONE_RUN
             tally.not_comparable[f"{ONE_RUN}, beside damage" if beside else chosen.reason] += 1
         elif isinstance(chosen, Pair):
-            self._pair(chosen, comparer)
+            count_pair(tally, chosen, comparer)
         else:
             tally.equal += 1
 
@@ -154,23 +154,6 @@ class _Work:
             times = comparer.skimmer.times(run.frames)
             if times is not None:
                 self.tally.timed(run, times)
-
-    def _pair(self, pair: Pair, comparer: Comparer) -> None:
-        tally = self.tally
-        tally.paired(pair.basis)
-        ruled = comparer.ruled
-        findings = comparer.compare(pair)
-        if not findings:
-            tally.equal += 1
-            tally.equal_by_rules += ruled < comparer.ruled
-            return
-        tally.different += 1
-        tally.clusters.add(
-            pair.flow,
-            pair.began,
-            findings,
-            lambda: exemplar_of(pair, findings, comparer.reader, comparer.ruling),
-        )
 
     def done(self) -> Tally:
         """Give the tally, with how often each rule hit and what could not be put back."""

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 def count_pair(tally: Tally, pair: Pair, comparer: Comparer) -> None:
     """Compare a pair and count it as equal, equal by rules or different."""
-    tally.pairs += 1
-    if pair.basis:
-        tally.bases[pair.basis] += 1
+    tally.paired(pair.basis)
     ruled = comparer.ruled
     findings = comparer.compare(pair)
     if not findings:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
 from msgspec import inspect as types
 
+from compare.captures import Question, compare_captures
 from compare.comparison import Comparer
 from compare.findings import Finding, GrammarBroken, kind_of
 from compare.pairs import Pair, pair_of
@@ -18,7 +20,7 @@ from contract.dialect import Dialect, TextField
 from contract.grammar import Grammar, many, one
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from tests.compare.exchanges import Events, Script, exchange
+from tests.compare.exchanges import Events, Script, batch, exchange, store
 from tests.compare.seeded import SOUND, add, drop, put
 
 Spoil = Callable[[str], str]
@@ -112,6 +114,28 @@ def test_the_same_bad_payload_on_both_sides_is_one_finding(name: str) -> None:
     spoil, _, why = PAYLOADS[name]
     runs = [spoilt(run, SEND, spoil) for run in exchange(SOUND)]
     [finding] = compared(*runs)
+    assert only((finding,)).side == "both"
+    assert why in str(finding.legacy)
+
+
+LONG = SOUND.but(
+    pieces=tuple(f"{word} 一段很长的文字，好让每一帧都超过一百二十八个字节" for word in "abcdefgh")
+)
+
+
+@pytest.mark.parametrize("script", [SOUND, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_a_bad_payload_is_found_in_captures_of_equal_runs(
+    tmp_path: Path, name: str, script: Script
+) -> None:
+    """Where equal runs are told by a glance at their bytes, too: among sound frames like it."""
+    spoil, _, why = PAYLOADS[name]
+    wrong = tuple(spoilt(run, SEND + 2, spoil) for run in exchange(script, number=1))
+    store(tmp_path, batch(exchange(script), wrong, exchange(script, number=2)))
+    tally = compare_captures(str(tmp_path), Question(SPECS))
+    assert (tally.pairs, tally.equal) == (3, 2)
+    [cluster] = tally.clusters.ordered()
+    [finding] = cluster.exemplars[0].findings
     assert only((finding,)).side == "both"
     assert why in str(finding.legacy)
 

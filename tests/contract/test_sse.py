@@ -20,6 +20,14 @@ def decoded(*pieces: bytes) -> list[SseEvent]:
     return events + decoder.flush()
 
 
+def comments(*pieces: bytes) -> int:
+    """Count the pieces' comments."""
+    decoder = SseDecoder()
+    for piece in pieces:
+        decoder.feed(piece)
+    return decoder.comments
+
+
 def data(*pieces: bytes) -> list[bytes]:
     """Return the data of the pieces' events."""
     return [event.data for event in decoded(*pieces)]
@@ -201,6 +209,44 @@ def test_a_comment_is_a_frame_of_no_event() -> None:
     assert decoded(frame) == []
 
 
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"data: YHOO\ndata: +2\ndata: 10\n\n", [SseEvent(b"YHOO\n+2\n10")]),
+        (
+            (
+                b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\n"
+                b"data:  third event\n\n"
+            ),
+            [
+                SseEvent(b"first event", id="1"),
+                SseEvent(b"second event"),
+                SseEvent(b" third event"),
+            ],
+        ),
+        (b"data\n\ndata\ndata\n\ndata:", [SseEvent(b""), SseEvent(b"\n")]),
+        (b"data:test\n\ndata: test\n\n", [SseEvent(b"test"), SseEvent(b"test")]),
+    ],
+)
+def test_the_examples_of_the_standard(stream: bytes, events: list[SseEvent]) -> None:
+    """All four, as they stand there."""
+    assert decoded(stream) == events
+
+
+def test_a_character_cut_by_a_line_end_is_replaced_and_the_line_still_ends() -> None:
+    """No byte of a multi-byte sequence is taken for a line end, nor a line end for one of them."""
+    assert [event.text for event in decoded(b"data: \xe4\xbb\ndata: \x8a\n\n")] == [
+        "\ufffd\n\ufffd"
+    ]
+
+
+def test_nothing_is_kept_of_what_was_not_ended() -> None:
+    """The end of the stream discards lines and data alike, however often it is said."""
+    decoder = SseDecoder()
+    decoder.feed(b"data: a\ndata: b")
+    assert decoder.flush() == decoder.flush() == []
+
+
 EVERY_RULE = (
     BOM + b"event: a\r\nid: 1\rdata: x\ndata: \xe2\x82\xac\r\n\r\n: c\r\rretry: 3\n\ndata\n\n"
     b"id: \x00\r\ndata:  y\r\ndata\r\n\r\nunknown: z\n\ndata: unended"
@@ -250,5 +296,6 @@ def test_any_stream_in_any_pieces_is_what_the_standard_says(
     stream, pieces = cut
     events = decoded(*pieces)
     assert events == decoded(stream)
+    assert comments(*pieces) == comments(stream)
     book = [(event.text, event.event, event.id, event.retry) for event in by_the_book(stream)]
     assert [(event.text, event.event, event.id, event.retry) for event in events] == book

@@ -73,12 +73,12 @@ def test_folders_are_compared_file_by_file(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_no_recording_are_told(tmp_path: Path) -> None:
-    """Counted and named; the rest is compared."""
+    """Counted and named; the rest is compared, and the status says so."""
     row = json.dumps({"id": "x", "body": TOLD["openai"](Story()).decode()})
     (tmp_path / "a.jsonl").write_text(f"{row}\noops\n")
     place = tmp_path / "a.jsonl"
     status, said = run("--dialect", "openai", place, place, "-o", tmp_path / "out")
-    assert status == 0
+    assert status == 4
     assert "2 damaged lines or batches passed over" in said
 
 
