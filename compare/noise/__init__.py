@@ -1,0 +1,16 @@
+"""Noise: how much live model calls differ by themselves, and whether the graph differs by more."""
+
+from compare.noise.control import ControlCheck, ControlChecker, control_check
+from compare.noise.reading import read_noise
+from compare.noise.study import Judgement, Message, Study, study
+
+__all__ = [
+    "ControlCheck",
+    "ControlChecker",
+    "Judgement",
+    "Message",
+    "Study",
+    "control_check",
+    "read_noise",
+    "study",
+]

@@ -1,0 +1,190 @@
+"""The study: whether legacy–graph exceeds legacy–legacy, over all messages and in each."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+from compare.chance import CONFIDENCE, holm
+from compare.noise.distances import MEASURES, Distances, Measure
+from compare.noise.intervals import mean_interval, needed_for_mean, needed_for_rare
+from compare.noise.relabelling import (
+    chance_of_all,
+    chance_of_flag,
+    chance_of_one,
+    choices_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from compare.noise.relabelling import Chance, Choices
+
+LEVEL = 1 - CONFIDENCE
+MARGIN = 0.05
+NAMED_AT_MOST = 20
+Reading = Literal["exceeds", "within noise", "cannot tell"]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message: how far other legacy runs, and the graph's, are from one legacy run."""
+
+    exchange: str
+    flow: str
+    again: tuple[Distances, ...]
+    graph: tuple[Distances, ...]
+
+
+class Flagged(msgspec.Struct, frozen=True):
+    """A message whose graph runs are farther from legacy than chance explains."""
+
+    exchange: str
+    p: float
+    again: float
+    graph: float
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """One measure of one flow.
+
+    `again` and `graph` are mean distances legacy–legacy and legacy–graph, `difference` that of
+    graph less that of legacy, between `low` and `high`. `more` and `less` count messages by its
+    sign. `needed` messages would tell. Of the `flaggable` messages, those with runs enough, chance
+    alone flags `by_chance`; `named` are the first that are.
+    """
+
+    flow: str
+    measure: Measure
+    reading: Reading
+    messages: int
+    again: float
+    graph: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    resolution: float
+    exact: bool
+    more: int
+    less: int
+    needed: int
+    flaggable: int
+    flagged: int
+    by_chance: float
+    named: tuple[Flagged, ...] = ()
+
+
+class Study(msgspec.Struct, frozen=True):
+    """The noise of live model calls, measured; `left_out` counts messages by reason."""
+
+    reading: Reading
+    messages: int
+    margin: float
+    judgements: tuple[Judgement, ...]
+    left_out: dict[str, int]
+
+
+def study(
+    messages: Sequence[Message],
+    left_out: Mapping[str, int] | None = None,
+    margin: float = MARGIN,
+) -> Study:
+    """Judge every measure of every flow; equal arguments give equal studies.
+
+    `margin` is the least mean difference worth knowing, as a share.
+    """
+    ordered = sorted(messages, key=lambda message: (message.flow, message.exchange))
+    samples = [
+        _Sample(flow, measure, group)
+        for flow, group in ((f, list(g)) for f, g in groupby(ordered, key=lambda m: m.flow))
+        for measure in MEASURES
+    ]
+    real = holm([sample.chance.p for sample in samples], LEVEL)
+    strictest = LEVEL / max(1, len(samples))
+    judged = [s.judged(margin, strictest, real=r) for s, r in zip(samples, real, strict=True)]
+    counts = dict(sorted((left_out or {}).items()))
+    return Study(_whole(judged), len(ordered), margin, tuple(judged), counts)
+
+
+def _whole(judged: Sequence[Judgement]) -> Reading:
+    readings = {judgement.reading for judgement in judged}
+    if "exceeds" in readings:
+        return "exceeds"
+    return "within noise" if readings == {"within noise"} else "cannot tell"
+
+
+class _Sample:
+    """The distances of one measure, in all messages of a flow."""
+
+    def __init__(self, flow: str, measure: Measure, messages: Sequence[Message]) -> None:
+        self._flow, self._measure, self._messages = flow, measure, messages
+        index = MEASURES.index(measure)
+        self._again = [[far[index] for far in message.again] for message in messages]
+        self._graph = [[far[index] for far in message.graph] for message in messages]
+        self._choices: list[Choices] = [
+            choices_of(again, graph, seed)
+            for seed, (again, graph) in enumerate(zip(self._again, self._graph, strict=True))
+        ]
+        self.chance: Chance = chance_of_all(self._choices)
+
+    def judged(self, margin: float, strictest: float, *, real: bool) -> Judgement:
+        seen = np.array([choices[0] for choices in self._choices])
+        low, high = mean_interval(seen)
+        enough = needed_for_rare(margin)
+        within = len(seen) >= enough and high < margin
+        flagged = self._flagged()
+        return Judgement(
+            flow=self._flow,
+            measure=self._measure,
+            reading="exceeds" if real else "within noise" if within else "cannot tell",
+            messages=len(seen),
+            again=_mean_of_means(self._again),
+            graph=_mean_of_means(self._graph),
+            difference=float(seen.mean()),
+            low=low,
+            high=high,
+            p=self.chance.p,
+            resolution=self.chance.resolution,
+            exact=self.chance.exact,
+            more=int(np.count_nonzero(seen > 0)),
+            less=int(np.count_nonzero(seen < 0)),
+            needed=0 if real or within else _needed(seen, margin, strictest, enough),
+            flaggable=sum(1 / len(choices) <= LEVEL for choices in self._choices),
+            flagged=len(flagged),
+            by_chance=sum(chance_of_flag(choices, LEVEL) for choices in self._choices),
+            named=tuple(flagged[:NAMED_AT_MOST]),
+        )
+
+    def _flagged(self) -> list[Flagged]:
+        """List the messages in which what was seen is among the rarest choices."""
+        found = [
+            Flagged(message.exchange, chance_of_one(choices), _mean(again), _mean(graph))
+            for message, choices, again, graph in zip(
+                self._messages, self._choices, self._again, self._graph, strict=True
+            )
+        ]
+        return sorted(
+            (flag for flag in found if flag.p <= LEVEL),
+            key=lambda flag: (flag.p, flag.again - flag.graph, flag.exchange),
+        )
+
+
+def _needed(seen: NDArray[np.float64], margin: float, level: float, enough: int) -> int:
+    """Give how many messages would tell, were they like these: one way or the other."""
+    mean = float(seen.mean())
+    spread = float(seen.std(ddof=1)) if len(seen) > 1 else margin
+    told = needed_for_mean(spread, max(margin - mean, mean), level)
+    return max(told, enough, len(seen) + 1)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _mean_of_means(values: Sequence[Sequence[float]]) -> float:
+    return _mean([_mean(of_message) for of_message in values])
