@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -18,6 +18,9 @@ from loadtests.bench.process import Server
 PATH = "/chat/sse"
 END = b'data: {"step":"END"}\n\n'
 TOPICS = ("rivers", "bridges", "clocks", "bread", "sails", "maps", "kites", "glass")
+QUESTIONS = tuple(f"Tell me about {topic}, in plain words." for topic in TOPICS)
+# The last two make the model call tools.
+PROBES = (*QUESTIONS[:4], "写一首关于河流的短诗。", "What is 12*7?", "请计算 36*41，再算 5+6")
 
 
 class AnswerBroken(CutoverError):
@@ -27,13 +30,13 @@ class AnswerBroken(CutoverError):
         super().__init__(f"{server!r} answered {status} {answer[-200:]!r}")
 
 
-def bodies(tag: str = "") -> Iterator[dict[str, Any]]:
+def bodies(tag: str = "", questions: Sequence[str] = QUESTIONS) -> Iterator[dict[str, Any]]:
     """Yield bodies under ids nobody has used; date and time are fixed, so that answers are too."""
     tag = tag or uuid4().hex[:12]
     for number in count():
         yield {
             "message_id": f"{tag}-{number}",
-            "content": f"Tell me about {TOPICS[number % len(TOPICS)]}, in plain words.",
+            "content": questions[number % len(questions)],
             "user_name": "Alice",
             "prompt_params": {"current_date": "2026-11-21", "current_time": "12:00:00"},
         }

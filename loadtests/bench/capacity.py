@@ -12,7 +12,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from loadtests.bench.asking import ask, bodies, client, keep_asking
+from loadtests.bench.asking import PROBES, ask, bodies, client, keep_asking
 from loadtests.bench.router import Rollout, plain, routing
 from loadtests.bench.row import Row, at_least, told
 from loadtests.bench.statistic import SEED, bootstrap, ratio_of_medians
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 CHUNKS = 64
 IN_FLIGHT = 20
-COMPARED = 8
 TARGETS = {"legacy": 4.0, "graph": 2.2}
 QUIET_S = 0.3
 # Captures are written within a second of the answer; they belong to the request.
@@ -101,8 +100,8 @@ async def same_bytes(session: aiohttp.ClientSession, servers: Sequence[Server]) 
     """Whether all servers put the same bytes on the wire for the same questions."""
     answers = []
     for server in servers:
-        asked = bodies(f"same-{server.name}")
-        answers.append([await ask(session, server, next(asked)) for _ in range(COMPARED)])
+        asked = bodies(f"same-{server.name}", PROBES)
+        answers.append([await ask(session, server, next(asked)) for _ in PROBES])
     return all(other == answers[0] for other in answers)
 
 
@@ -126,5 +125,5 @@ def rows(rounds: Mapping[str, Sequence[float]], *, same: bool, requests: int) ->
             f"ratios, 95 % [{ratio.low:.2f}, {ratio.high:.2f}] by bootstrap over rounds; {how}"
         )
         found.append(at_least(f"chat.{name}.over_plain", ratio.value, "×", target, told_how))
-    checked = f"{COMPARED} answers of all three servers compared byte by byte"
+    checked = f"{len(PROBES)} answers of all three servers, tools included, byte by byte"
     return [*found, at_least("chat.same_bytes", float(same), "yes", 1.0, checked)]

@@ -19,8 +19,8 @@ class Effort:
 
     rounds: int = 9
     requests: int = 400
-    pairs: int = 15
-    seconds: float = 4.0
+    pairs: int = 20
+    seconds: float = 3.0
     watch: Watch = _nobody
 
     def advance(self, name: str, share: float) -> None:
@@ -29,4 +29,4 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(rounds=3, requests=100, pairs=3, seconds=2.0)
+QUICK = Effort(rounds=3, requests=100, pairs=4, seconds=2.0)

@@ -9,7 +9,7 @@ from itertools import islice
 from contract.chat import CHAT
 from contract.errors import CutoverError
 from loadtests.arrivals import Poisson
-from loadtests.bench.asking import TOPICS, bodies
+from loadtests.bench.asking import QUESTIONS, bodies
 from loadtests.bench.process import Server
 from loadtests.messages import Messages
 from loadtests.metrics import METRICS
@@ -49,7 +49,7 @@ async def load(server: Server, trace: Trace) -> list[Row]:
         seconds=trace.seconds,
     )
     await OpenLoop(plan, CHAT, rows.append).drive(
-        Messages(CHAT, list(islice(bodies(), len(TOPICS))))
+        Messages(CHAT, list(islice(bodies(), len(QUESTIONS))))
     )
     broken = [row.ending for row in rows if row.ending != "complete"]
     if broken:

@@ -41,6 +41,7 @@ class Throttle:
     content: str = ""
     sent: str = ""
     sent_at: float | None = None
+    last: str = ""
 
     def add(self, text: str) -> str | None:
         """Take text in; gives the frame that is due."""
@@ -54,14 +55,19 @@ class Throttle:
         """Give the frame with what has not been sent, if anything has not."""
         if self.content == self.sent:
             return None
-        self.sent, self.sent_at = self.content, time.monotonic()
-        return frame(step="SEND", content=self.content)
+        return self._send(frame(step="SEND", content=self.content))
 
-    def feedback(self, tool: str, status: str) -> str:
-        """Give the frame that says how a tool is doing."""
-        self.sent, self.sent_at = self.content, time.monotonic()
+    def feedback(self, tool: str, status: str) -> str | None:
+        """Give the frame that says how a tool is doing, unless it was the last one sent."""
         news = {"tool": tool, "status": status}
-        return frame(step="SEND", content=self.content, tool_call_feedback=news)
+        return self._send(frame(step="SEND", content=self.content, tool_call_feedback=news))
+
+    def _send(self, one: str) -> str | None:
+        self.sent = self.content
+        if one == self.last:
+            return None
+        self.last, self.sent_at = one, time.monotonic()
+        return one
 
 
 @dataclass(slots=True)
@@ -168,12 +174,14 @@ class Reply:
         if left := self.throttle.flush():
             yield left
         for call in calls:
-            yield self.throttle.feedback(call["name"], "running")
+            if news := self.throttle.feedback(call["name"], "running"):
+                yield news
         results = [asyncio.ensure_future(tools.run(c["name"], c["arguments"])) for c in calls]
         for call, result in zip(calls, results, strict=True):
             content, went_well = await result
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
-            yield self.throttle.feedback(call["name"], "done" if went_well else "error")
+            if news := self.throttle.feedback(call["name"], "done" if went_well else "error"):
+                yield news
 
     def _reply(self) -> Turn:
         turn = self.turn

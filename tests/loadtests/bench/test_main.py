@@ -1,0 +1,42 @@
+"""`python -m loadtests.bench`: names, rows in a file, progress of each bench."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from loadtests.bench.__main__ import BENCHES, main, run
+from loadtests.bench.effort import QUICK, Effort
+from loadtests.bench.row import Row, told
+
+
+async def one(effort: Effort) -> Sequence[Row]:
+    """Measure nothing, and tell how far that is."""
+    effort.advance("one", 0.5)
+    return [told("one", 1.0, "ms", "made up")]
+
+
+async def two(_: Effort) -> Sequence[Row]:
+    """Measure nothing either."""
+    return [told("two", 2.0, "ms", "made up")]
+
+
+async def test_benches_run_one_after_the_other() -> None:
+    """Their rows come in the order of the registry."""
+    rows = await run({"one": one, "two": two}, QUICK, Console(file=StringIO()))
+    assert [row.name for row in rows] == ["one", "two"]
+
+
+def test_an_unknown_bench_is_refused_with_those_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is measured."""
+    monkeypatch.setattr(sys, "argv", ["bench", "speed"])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert all(name in said for name in ("'speed'", *BENCHES))
