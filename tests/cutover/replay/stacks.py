@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from contract.chat import Send
 from contract.flow import Event, Flow
 from contract.memory import Recall
 from contract.ports import Effects
@@ -17,7 +18,7 @@ from cutover.replay.playing import NOTHING
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from tests.e2e import planted
-from tests.router.faulty import deaf
+from tests.router.faulty import after, crash, deaf, short
 
 MARK = "blocks"
 """Message ids that begin so are those on which a broken stack breaks."""
@@ -37,6 +38,21 @@ CHANGED_ARGUMENT = _planted(planted.changed_argument)
 DROPPED_FRAME = _planted(planted.dropped_frame)
 WRONG_FINAL_TEXT = _planted(planted.wrong_final_text)
 FRAME_AFTER_END = _planted(planted.frame_after_end)
+
+
+OLD_CRASHING: Flows = {"chat": after(LEGACY["chat"], 3, crash)}
+
+
+async def _late(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    """Go on after the end."""
+    async with aclosing(cast("Any", LEGACY["chat"](request, effects))) as events:
+        async for event in events:
+            yield event
+    yield Send("still here")
+
+
+OLD_LATE: Flows = {"chat": _late}
+OLD_SHORT: Flows = {"chat": short(LEGACY["chat"], 3)}
 
 
 def _broken(act: Any) -> Flows:  # noqa: ANN401 - whatever an act does
