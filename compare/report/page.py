@@ -68,7 +68,6 @@ class Figure(NamedTuple):
 
 def page(report: Report) -> str:
     """Render the report; every value is escaped, nothing is loaded from anywhere."""
-    shown = {cluster.id: cluster.title for cluster in report.clusters}
     return (
         _environment()
         .get_template("page.html.j2")
@@ -76,7 +75,8 @@ def page(report: Report) -> str:
             report=report,
             layers=LAYERS,
             present=[layer for layer in LAYERS if any(c.layer == layer for c in report.clusters)],
-            titles=shown,
+            titles={cluster.id: cluster.title for cluster in report.clusters},
+            anchors={cluster.id: f"c-{cluster.flow}-{cluster.id}" for cluster in report.clusters},
         )
     )
 

@@ -1,0 +1,67 @@
+"""Paths into JSON: what they lead to, and that nothing else changes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare.rules.paths import GONE, changed, steps_of
+from compare.rules.rewriting import Rewritten
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab{[", max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=8,
+)
+
+
+def without(value: Any, path: str) -> Any:  # noqa: ANN401 (JSON)
+    """Take out what a path leads to."""
+    return changed(value, steps_of(path), lambda _: GONE)
+
+
+WHOLE = {"a": {"id": 1, "x": 1}, "list": [{"id": 2}, {"id": 3}], "args": '{"id":4}'}
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ("a.id", {"a": {"x": 1}}),
+        ("*.id", {"a": {"x": 1}, "args": "{}"}),
+        ("list[].id", {"list": [{}, {}]}),
+        ("list[1]", {"list": [{"id": 2}]}),
+        ("**.id", {"a": {"x": 1}, "list": [{}, {}], "args": "{}"}),
+        ("nothing.here", {}),
+    ],
+)
+def test_a_path_leads_where_reports_say(path: str, left: dict[str, object]) -> None:
+    """Keys, `*`, indices, any depth, and into JSON that is held as text."""
+    assert without(WHOLE, path) == WHOLE | left
+
+
+@given(JSON, st.sampled_from(["a", "*", "**", "a.*", "**.b", "a.b.c"]))
+def test_a_change_that_changes_nothing_gives_the_value_itself(value: object, path: str) -> None:
+    """So what no rule touches is not written again."""
+    assert changed(value, steps_of(path), lambda held: held) is value
+
+
+@given(JSON)
+def test_any_depth_reaches_every_key(value: object) -> None:
+    """Nothing of that name is left, except in text that was no JSON."""
+    left = msgspec.json.encode(without(value, "**.a")).decode()
+    assert '"a":' not in left
+
+
+@given(st.text("ab12 ", max_size=30), st.integers(0, 30))
+def test_a_place_moves_with_what_stands_before_it(text: str, at: int) -> None:
+    """What is in front of a place after replacing is what replacing what was in front gives."""
+    at = min(at, len(text))
+    rewritten = Rewritten(text)
+    rewritten.replace(re.compile("[12]"), "<digit>")
+    assert rewritten.text == re.sub("[12]", "<digit>", text)
+    assert rewritten.text[: rewritten.moved(at)] == re.sub("[12]", "<digit>", text[:at])
