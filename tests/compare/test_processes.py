@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import zstandard
 
 from compare.captures import Question, compare_captures
-from compare.processes import WORTH_SHARING, can_share, processes_for
+from compare.processes import WORTH_SHARING, WorkerLost, can_share, processes_for, share
 from compare.report import report_of
 from compare.report.document import encode_report
 from compare.segments import Segment, find_segments, read_lines
@@ -106,3 +107,15 @@ def test_a_question_that_cannot_be_sent_is_answered_here(tmp_path: Path) -> None
 
 def _unsendable() -> FlowSpec:
     return replace(CHAT, failure=lambda _options, _code, _last: ())
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_is_an_error_not_a_wait(tmp_path: Path) -> None:
+    """For want of memory, or killed by hand."""
+    parts = find_segments(captures(tmp_path))
+    with pytest.raises(WorkerLost, match="ended with status"):
+        list(share(_dies, parts, ASKED, 2))
+
+
+def _dies(_part: Segment, _question: Question) -> Tally:
+    os._exit(7)

@@ -1,0 +1,44 @@
+"""A worker: a process that compares the parts it is handed, until there are no more.
+
+    python -m compare.worker FD
+
+Jobs and tallies go through the connection at the file descriptor. A process of its own, not one of
+`multiprocessing`, which would import all of the program that starts it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from compare.segments import Segment
+    from compare.tally import Tally
+
+    Compare = Callable[[Segment, Any], Tally]
+
+
+def main() -> None:
+    """Work until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this ends it
+    connection: Connection[tuple[Compare, Any] | Segment, Tally] = Connection(int(sys.argv[1]))
+    try:
+        work(connection)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def work(connection: Any) -> None:  # noqa: ANN401 (first what to do, then parts: no one type)
+    """Take what to do and what is asked, then parts; answer each with its tally."""
+    compare, question = connection.recv()
+    while True:
+        connection.send(compare(connection.recv(), question))
+
+
+if __name__ == "__main__":
+    main()
