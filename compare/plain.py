@@ -14,7 +14,7 @@ from compare.damage import Damage
 from compare.dialects import TimesAstray
 from compare.layers.timing import Times
 from compare.pairs import Pair
-from compare.recordings import pairs_of
+from compare.recordings import Recording, pairs_of
 from compare.rules import NO_RULES, Rules, Ruling
 from compare.tally import Tally
 from contract.records import VERSION, RunRecord
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compare.dialects import NormalStream, Spoken
     from compare.events import EventReader
     from compare.layers.frames import Chunking
-    from compare.recordings import Recording, Recordings
+    from compare.recordings import Recordings
 
 NAMES_REMEMBERED = 256
 _SIDES = ("legacy", "graph")
@@ -105,7 +105,7 @@ class _Work:
         return self.tally
 
     def pair(self, name: str, legacy: Recording | Damage, graph: Recording | Damage) -> None:
-        sides = [self._read(side) for side in (legacy, graph)]
+        sides = self._both(legacy, graph)
         read = [side for side in sides if isinstance(side, _Read)]
         for side in sides:
             if isinstance(side, Damage):
@@ -126,11 +126,26 @@ class _Work:
             self._timed(run, side, comparer.reader)
         count_pair(self.tally, pair, comparer)
 
+    def _both(
+        self, legacy: Recording | Damage, graph: Recording | Damage
+    ) -> tuple[_Read | Damage, _Read | Damage]:
+        """Read both sides; equal ones once."""
+        old = self._read(legacy)
+        if not isinstance(old, _Read) or not isinstance(graph, Recording):
+            return old, self._read(graph)
+        if (old.recording.body, old.recording.times) != (graph.body, graph.times):
+            return old, self._read(graph)
+        self._told(graph)
+        return old, _Read(graph, old.stream)
+
+    def _told(self, side: Recording) -> None:
+        if self._on_bytes is not None:
+            self._on_bytes(len(side.body))
+
     def _read(self, side: Recording | Damage) -> _Read | Damage:
         if isinstance(side, Damage):
             return side
-        if self._on_bytes is not None:
-            self._on_bytes(len(side.body))
+        self._told(side)
         try:
             return _Read(side, self._spoken.normaliser.stream(side.body, side.times))
         except TimesAstray as trouble:

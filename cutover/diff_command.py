@@ -52,41 +52,49 @@ class ChunkingChoice(StrEnum):
     exact = "exact"
 
 
+_Places = Annotated[
+    list[str],
+    typer.Argument(
+        help="One place: a folder, file or fsspec URL of captures. "
+        "Two: an older and a newer report.json, or the folders that hold them; "
+        "with --dialect, recorded streams of legacy and of graph.",
+        metavar="CAPTURES | OLDER NEWER | LEGACY GRAPH",
+    ),
+]
+_Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Where the report goes; captures need it.")
+]
+_Chunking = Annotated[
+    ChunkingChoice, typer.Option(help="Whether it counts where text is cut into frames.")
+]
+_Formats = Annotated[
+    list[Format] | None, typer.Option("--format", help="Repeat for several; default: all.")
+]
+_RuleFile = Annotated[
+    Path | None, typer.Option(help="What does not count; default: diff.toml, if it is there.")
+]
+_WaiverFile = Annotated[
+    Path | None, typer.Option(help="What is accepted; default: waivers.toml, if it is there.")
+]
+_DialectName = Annotated[
+    str | None,
+    typer.Option(help="Compare plain recorded streams, on this wire: a name or a TOML file."),
+]
+_Processes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that compare; default: one per core if it is worth it."),
+]
+
+
 def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
-    places: Annotated[
-        list[str],
-        typer.Argument(
-            help="One place: a folder, file or fsspec URL of captures. "
-            "Two: an older and a newer report.json, or the folders that hold them; "
-            "with --dialect, recorded streams of legacy and of graph.",
-            metavar="CAPTURES | OLDER NEWER | LEGACY GRAPH",
-        ),
-    ],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where the report goes; captures need it.")
-    ] = None,
-    chunking: Annotated[
-        ChunkingChoice, typer.Option(help="Whether it counts where text is cut into frames.")
-    ] = ChunkingChoice.ignore,
-    formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="Repeat for several; default: all.")
-    ] = None,
-    rules: Annotated[
-        Path | None, typer.Option(help="What does not count; default: diff.toml, if it is there.")
-    ] = None,
-    waivers: Annotated[
-        Path | None, typer.Option(help="What is accepted; default: waivers.toml, if it is there.")
-    ] = None,
-    dialect: Annotated[
-        str | None,
-        typer.Option(help="Compare plain recorded streams, on this wire: a name or a TOML file."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Processes that compare; default: one per core if it is worth it."
-        ),
-    ] = None,
+    places: _Places,
+    out: _Out = None,
+    chunking: _Chunking = ChunkingChoice.ignore,
+    formats: _Formats = None,
+    rules: _RuleFile = None,
+    waivers: _WaiverFile = None,
+    dialect: _DialectName = None,
+    processes: _Processes = None,
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 

@@ -16,6 +16,8 @@ from compare.dialects.calls import TOOL_CALL, Calls
 from compare.dialects.file import EVERY, DialectFile, TextPlace
 from compare.dialects.paths import (
     Path,
+    branches_of,
+    drop,
     look,
     path_of,
     paths_of,
@@ -110,7 +112,7 @@ class Normaliser:
         self._text = _places(file.text or plain)
         self._reasoning = _places(file.reasoning)
         self._parts = [(name, paths_of(places)) for name, places in file.parts.items()]
-        self._ignore = {name: paths_of(paths) for name, paths in file.ignore.items()}
+        self._ignore = {name: branches_of(paths_of(paths)) for name, paths in file.ignore.items()}
         self._required = {
             name: [(path, path_of(path), kind) for path, kind in kinds.items()]
             for name, kinds in file.required.items()
@@ -162,8 +164,7 @@ class Normaliser:
 
     def _cleaned(self, event: JSON) -> JSON:
         """Leave out of a finished event what does not count in events of its name."""
-        for path in self._ignore.get(str(event[NAME]), ()):
-            take(event, path)
+        drop(event, self._ignore.get(str(event[NAME]), {}))
         return event
 
     def _piece(self, piece: Piece, made: _Made) -> None:
@@ -195,8 +196,8 @@ class Normaliser:
             value = without_nulls(value)
         code = _code(value, self._code) if name in self._errors else ""
         shared, pieces = self._shared(value, made)
-        for path in (*self._ignore.get(EVERY, ()), *self._ignore.get(name, ())):
-            take(value, path)
+        drop(value, self._ignore.get(EVERY, {}))
+        drop(value, self._ignore.get(name, {}))
         event = self._worded(name, value)
         if self._file.empty == "ignore":
             event = without_empties(event)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 Path = tuple[str, ...]
 """Keys, and indices of lists as digits; `ANY` stands for every one of them."""
 
+Branches = dict[str, "Branches | None"]
+"""Paths joined to a tree; None where one ends."""
+
 ANY: Final = "*"
 _BRACKETS = re.compile(r"\[(\d*|\*)\]")
 
@@ -45,6 +48,9 @@ def take(
     fits: Callable[[Any], bool] = _anything,
 ) -> list[Any]:
     """Take what stands at a path out of a value, and every holder that empties; in order."""
+    if len(path) == 1 and path[0] != ANY and isinstance(value, dict):
+        # The usual path is one key.
+        return [value.pop(path[0])] if path[0] in value and fits(value[path[0]]) else []
     if not path:
         return []
     taken: list[Any] = []
@@ -66,7 +72,37 @@ def take(
     return taken
 
 
-def _keys(value: object, step: str) -> Iterable[Any]:
+def drop(value: Any, branches: Branches) -> None:  # noqa: ANN401 (JSON)
+    """Take out of a value all that stands at many paths, and every holder that empties."""
+    for step, below in branches.items():
+        # From behind: the indices of a list move up when one is taken out.
+        for key in reversed(_keys(value, step)):
+            if below is None:
+                del value[key]
+                continue
+            child = value[key]
+            if child and isinstance(child, dict | list):
+                drop(child, below)
+                if not child:
+                    del value[key]
+
+
+def branches_of(paths: Iterable[Path]) -> Branches:
+    """Join paths that begin alike, so that a value is walked through once."""
+    branches: Branches = {}
+    for path in paths:
+        here = branches
+        for step in path[:-1]:
+            below = here.setdefault(step, {})
+            if below is None:
+                break  # what stands above is taken out already
+            here = below
+        else:
+            here[path[-1]] = None
+    return branches
+
+
+def _keys(value: object, step: str) -> Sequence[Any]:
     if isinstance(value, dict):
         if step == ANY:
             return tuple(value)

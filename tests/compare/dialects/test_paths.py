@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from compare.dialects.paths import look, path_of, take, without_empties, without_nulls
+from compare.dialects.paths import (
+    branches_of,
+    drop,
+    look,
+    path_of,
+    take,
+    without_empties,
+    without_nulls,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +72,16 @@ def test_taking_out_leaves_no_emptied_holder(path: str, left: dict[str, Any]) ->
     value = tree()
     take(value, path_of(path))
     assert value == left
+
+
+@pytest.mark.parametrize("paths", [["a[*].b", "d"], ["a[0]", "a[*].b"], ["a", "a[*].b"], ["*.b"]])
+def test_many_paths_are_dropped_as_one_after_the_other(paths: list[str]) -> None:
+    """In one walk; an index of a list means what it meant before."""
+    at_once, in_turn = tree(), tree()
+    drop(at_once, branches_of([path_of(path) for path in paths]))
+    for path in paths:
+        take(in_turn, path_of(path))
+    assert at_once == in_turn
 
 
 def test_only_what_fits_is_taken() -> None:
