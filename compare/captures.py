@@ -12,7 +12,9 @@ from compare.comparison import Comparer
 from compare.counting import count_pair
 from compare.damage import CapturesUnreadable, Damage
 from compare.glances import whole
-from compare.pairs import ONE_RUN, Pair, Unpaired, basis_of, choose, pair_of
+from compare.noise.control import ControlChecker
+from compare.noise.sorting import control_pairs, owning_tape
+from compare.pairs import CONTROL, ONE_RUN, Pair, Unpaired, basis_of, choose, pair_of
 from compare.processes import can_share, processes_for, share
 from compare.reading import sightings
 from compare.rules import NO_RULES, Rules, Ruling
@@ -23,7 +25,7 @@ from compare.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from compare.glances import Texts
+    from compare.glances import Twin
     from compare.layers.frames import Chunking
     from compare.reading import Exchange, Sighting
     from compare.segments import Line, Segment
@@ -98,6 +100,7 @@ class _Work:
     def __init__(self, question: Question, blobs: Blobs) -> None:
         self.tally = Tally()
         self._blobs = blobs
+        self._checker = ControlChecker(question.flows)
         self._comparers = {
             name: Comparer(spec, question.chunking, _ruling(question, spec))
             for name, spec in question.flows.items()
@@ -114,6 +117,7 @@ class _Work:
             tally.not_comparable[f"unknown flow {first.flow!r}"] += 1
             return
         comparer.reader.begin()
+        self._control(sighting)
         chosen = self._chosen(sighting, comparer)
         if isinstance(chosen, Unpaired):
             beside = sighting.beside_damage and chosen.reason == ONE_RUN
@@ -122,6 +126,12 @@ class _Work:
             count_pair(tally, chosen, comparer)
         else:
             tally.equal += 1
+
+    def _control(self, sighting: Sighting) -> None:
+        """Hold two legacy runs on one tape against each other, where there are such."""
+        if sum(seen.glance.stack == CONTROL for seen in sighting.runs) > 1:
+            for pair in control_pairs(owning_tape(self._whole(sighting))):
+                self._checker.add(pair)
 
     def _chosen(self, sighting: Sighting, comparer: Comparer) -> Pair | Unpaired | None:
         """Choose the pair of an exchange; None when a glance shows that its runs are equal."""
@@ -138,13 +148,14 @@ class _Work:
         return pair_of(self._whole(sighting))
 
     def _whole(self, sighting: Sighting) -> Exchange:
-        texts: Texts = {}
+        twin: Twin | None = None
         runs: list[RunRecord] = []
         for seen in sighting.runs:
-            run = whole(seen, texts)
+            run = whole(seen, twin)
             if isinstance(run, Damage):
                 self.tally.damaged(run)
             else:
+                twin = seen.glance, run
                 runs.append(self._blobs.restored(run))
         return tuple(runs)
 
@@ -157,6 +168,7 @@ class _Work:
 
     def done(self) -> Tally:
         """Give the tally, with how often each rule hit and what could not be put back."""
+        self.tally.control = self._checker.check
         for damage in self._blobs.damage:
             self.tally.damaged(damage)
         for comparer in self._comparers.values():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compare.clusters import Clusters
 from compare.damage import NAMED_AT_MOST, Damage
+from compare.noise.control import NO_CHECK, ControlCheck
 
 if TYPE_CHECKING:
     from compare.glances import Glance
@@ -29,7 +30,8 @@ class Series(NamedTuple):
 class Tally:
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
-    `bases` counts pairs with a replay by what was compared with what.
+    `bases` counts pairs with a replay by what was compared with what; `control` holds legacy
+    against legacy on one tape.
     """
 
     exchanges: int = 0
@@ -44,6 +46,7 @@ class Tally:
     named: list[Damage] = field(default_factory=list)
     clusters: Clusters = field(default_factory=Clusters)
     times: defaultdict[Series, array[int]] = field(default_factory=lambda: defaultdict(_series))
+    control: ControlCheck = NO_CHECK
     first_seen: int = 0
     last_seen: int = 0
 
@@ -83,6 +86,7 @@ class Tally:
         self.damage += other.damage
         self.named = (self.named + other.named)[:NAMED_AT_MOST]
         self.clusters.merge(other.clusters)
+        self.control = self.control.merged(other.control)
         for series, values in other.times.items():
             self.times[series].extend(values)
         if other.exchanges:

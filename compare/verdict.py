@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from compare.noise.wording import control_said
 from compare.waivers import NO_WAIVERS, Waivers
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def verdict_on(tally: Tally, waivers: Waivers = NO_WAIVERS) -> Verdict:
     """Decide; what could not be looked at is always among the reasons."""
-    rest = (*_bases(tally), *_passed_over(tally))
+    rest = (*_bases(tally), *_control(tally), *_passed_over(tally))
     if not tally.pairs:
         return Verdict("no data", (_nothing(tally), *rest), "no data")
     if not tally.different:
@@ -84,6 +85,10 @@ def _nothing(tally: Tally) -> str:
     if not tally.exchanges:
         return "no exchange was found"
     return f"none of {_counted(tally.exchanges, 'exchange')} could be compared"
+
+
+def _control(tally: Tally) -> list[str]:
+    return [control_said(tally.control)] if tally.control.checked else []
 
 
 def _bases(tally: Tally) -> list[str]:

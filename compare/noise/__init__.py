@@ -1,16 +1,17 @@
 """Noise: how much live model calls differ by themselves, and whether the graph differs by more."""
 
 from compare.noise.control import ControlCheck, ControlChecker, control_check
-from compare.noise.reading import read_noise
-from compare.noise.study import Judgement, Message, Study, study
+from compare.noise.reading import Noise, read_noise
+from compare.noise.study import Judgement, Message, Study, study_of
 
 __all__ = [
     "ControlCheck",
     "ControlChecker",
     "Judgement",
     "Message",
+    "Noise",
     "Study",
     "control_check",
     "read_noise",
-    "study",
+    "study_of",
 ]

@@ -28,10 +28,21 @@ class ControlCheck(msgspec.Struct, frozen=True):
     differing: int = 0
     named: tuple[str, ...] = ()
 
+    def merged(self, other: ControlCheck) -> ControlCheck:
+        """Add what was checked elsewhere."""
+        return ControlCheck(
+            self.checked + other.checked,
+            self.differing + other.differing,
+            (*self.named, *other.named)[:NAMED_AT_MOST],
+        )
+
     @property
     def holds(self) -> bool:
         """Whether it was checked and nothing differed."""
         return self.checked > 0 and not self.differing
+
+
+NO_CHECK = ControlCheck()
 
 
 def control_check(pairs: Iterable[Pair], flows: Mapping[str, Wire]) -> ControlCheck:

@@ -6,12 +6,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 from zlib import compress, decompress
 
+import msgspec
+
 from compare.damage import CapturesUnreadable, Damage
 from compare.events import EventReader
-from compare.noise.control import ControlChecker
+from compare.noise.control import ControlCheck, ControlChecker
 from compare.noise.distances import answer_of, apart
 from compare.noise.sorting import TooFew, control_pairs, live, message_of, owning_tape, sort
-from compare.noise.study import MARGIN, Message, Study, study
+from compare.noise.study import MARGIN, Message, Study, study_of
 from compare.pairs import CONTROL
 from compare.reading import exchanges
 from compare.segments import find_segments, read_lines
@@ -20,7 +22,6 @@ from contract.records import decode_run, encode_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from compare.noise.control import ControlCheck
     from compare.noise.sorting import Sorted
     from compare.reading import Exchange
     from contract.flow import FlowSpec
@@ -32,13 +33,20 @@ KEPT_AT_MOST = 20_000
 """Runs of the other places that are held at once, compressed: some 3 kB each."""
 
 
+class Noise(msgspec.Struct, frozen=True):
+    """What captures show of noise: with live model calls, and without them, where none may be."""
+
+    study: Study
+    control: ControlCheck
+
+
 def read_noise(
     captures: str,
     again: Sequence[str],
     flows: Mapping[str, FlowSpec],
     margin: float = MARGIN,
     on_bytes: OnBytes | None = None,
-) -> tuple[Study, ControlCheck]:
+) -> Noise:
     """Measure noise in captures, with further legacy runs of the same messages in `again`.
 
     Of `captures` a few numbers per message stay in memory, of `again` `KEPT_AT_MOST` runs. Raises
@@ -50,7 +58,7 @@ def read_noise(
             work.keep(exchange)
     for exchange in _read(captures, work.left_out, on_bytes):
         work.take(exchange)
-    return study(work.messages, work.left_out, margin), work.checker.check
+    return Noise(study_of(work.messages, work.left_out, margin), work.checker.check)
 
 
 def _read(place: str, left_out: Counter[str], on_bytes: OnBytes | None) -> Iterator[Exchange]:

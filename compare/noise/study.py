@@ -89,7 +89,7 @@ class Study(msgspec.Struct, frozen=True):
     left_out: dict[str, int]
 
 
-def study(
+def study_of(
     messages: Sequence[Message],
     left_out: Mapping[str, int] | None = None,
     margin: float = MARGIN,

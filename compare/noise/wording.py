@@ -52,14 +52,14 @@ METHOD = tuple(" ".join(part.split()) for part in _METHOD.split("\n\n"))
 def control_said(check: ControlCheck) -> str:
     """Say what the check of legacy against legacy on one tape gave."""
     if not check.checked:
-        return "Legacy against legacy on one tape: not checked, for there are no two such runs."
+        return "legacy against legacy on one tape: not checked, there are no two such runs"
     pairs = "1 pair" if check.checked == 1 else f"{check.checked:,} pairs"
     if not check.differing:
-        return f"Legacy against legacy on one tape: checked, exactly zero differences in {pairs}."
+        return f"legacy against legacy on one tape: checked, exactly zero differences in {pairs}"
     verb = "differs" if check.differing == 1 else "differ"
     return (
-        f"Legacy against legacy on one tape: {check.differing:,} of {pairs} {verb}. It must be "
-        "none: legacy was changed since, or reads something that is not on the tape."
+        f"legacy against legacy on one tape: {check.differing:,} of {pairs} {verb}, and none may: "
+        "legacy was changed since, or reads something that is not on the tape"
     )
 
 
@@ -67,7 +67,7 @@ def study_said(found: Study) -> str:
     """Say in one sentence what the study gave."""
     messages = "1 message" if found.messages == 1 else f"{found.messages:,} messages"
     if not found.messages:
-        return "Noise of live model calls: cannot tell, no message was answered twice by legacy."
+        return "noise of live model calls: cannot tell, no message was answered twice by legacy"
     wanted = max((judged.needed for judged in found.judgements), default=0)
     more = f"; about {wanted:,} messages would tell" if wanted else ""
     said = {
@@ -75,7 +75,7 @@ def study_said(found: Study) -> str:
         "within noise": "the graph differs from legacy no more than legacy does from itself",
         "cannot tell": f"cannot tell whether the graph differs by more{more}",
     }[found.reading]
-    return f"Noise of live model calls, in {messages}: {said}."
+    return f"noise of live model calls, in {messages}: {said}"
 
 
 def judged_said(judged: Judgement) -> str:

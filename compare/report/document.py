@@ -10,6 +10,8 @@ from compare.clusters import Cluster, Exemplar
 from compare.damage import Damage
 from compare.findings import Layer
 from compare.layers.frames import Chunking
+from compare.noise import Noise
+from compare.noise.control import NO_CHECK, ControlCheck
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.report.titles import TITLES
 from compare.rules import NO_RULES, Rule, Rules
@@ -88,7 +90,8 @@ class Report(msgspec.Struct, frozen=True):
     """A comparison of captures, legacy against graph.
 
     `findings_left_out` counts findings of clusters beyond the most that are kept. `damage` names
-    the first things passed over; `counts.damaged` counts all of them.
+    the first things passed over; `counts.damaged` counts all of them. `control` holds legacy
+    against legacy on one tape; `noise` is put in where it was asked for.
     """
 
     v: int
@@ -106,6 +109,8 @@ class Report(msgspec.Struct, frozen=True):
     last_seen: int
     rules: tuple[RuleReport, ...] = ()
     waivers: tuple[WaiverReport, ...] = ()
+    control: ControlCheck = NO_CHECK
+    noise: Noise | None = None
 
 
 def report_of(
@@ -132,6 +137,7 @@ def report_of(
         last_seen=tally.last_seen,
         rules=tuple(_rule(key, rule, tally.rule_hits[key]) for key, rule in rules.numbered()),
         waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
+        control=tally.control,
     )
 
 

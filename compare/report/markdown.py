@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from compare.findings import Finding, signature_of
 from compare.report.legible import duration, percent, visible
+from compare.report.noise import noise_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ def markdown(report: Report) -> str:
         *_clusters(report),
         *_waivers(report),
         *_rules(report),
+        *(noise_markdown(report.noise) if report.noise else []),
         *_latency(report),
     ]
     return "\n".join(lines).rstrip() + "\n"

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from compare.clusters import Exemplar, Mark, Row
 from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
+from compare.noise import wording
 from compare.report.legible import duration, moment, percent, visible
 from compare.report.timeline import bars_of, marks_of, timeline_of
 from compare.report.titles import TITLES
@@ -108,6 +109,7 @@ def _environment() -> Environment:
         "figures": figures,
         "bars_of": bars_of,
         "marks_of": marks_of,
+        "noise": wording,
     }
     return environment
 

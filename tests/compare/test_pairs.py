@@ -105,4 +105,5 @@ def test_the_verdict_says_what_was_compared_with_what() -> None:
     assert verdict_on(tally).reasons == (
         "the one pair is equal",
         "1 pair: legacy as recorded → legacy as it is now",
+        "legacy against legacy on one tape: checked, exactly zero differences in 1 pair",
     )
