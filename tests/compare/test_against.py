@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
@@ -26,6 +27,11 @@ NEVER = date(2026, 11, 22)
 
 def report(pairs: int, waived: tuple[str, ...] = (), **causes: int) -> Report:
     """Write up so many pairs, with causes by name and the exchanges each is in."""
+    return report_with(pairs, causes, waived)
+
+
+def report_with(pairs: int, causes: Mapping[str, int], waived: tuple[str, ...] = ()) -> Report:
+    """As above, the causes as a mapping."""
     tally = Tally(exchanges=pairs, pairs=pairs, different=max(causes.values(), default=0))
     for name, exchanges in causes.items():
         found = Cluster(name, "chat", "text", f"final.{name}", "text_changed", exchanges, exchanges)
@@ -73,7 +79,7 @@ def test_what_is_waived_makes_nothing_worse() -> None:
 def test_many_causes_do_not_make_one_of_them_grow_by_chance() -> None:
     """Fisher alone would call a two-in-a-hundred change growth among a hundred causes."""
     noise = {f"c{k}": 10 for k in range(100)}
-    found = against(report(1_000, **noise), report(1_000, **noise | {"c0": 24}))
+    found = against(report_with(1_000, noise), report_with(1_000, noise | {"c0": 24}))
     assert found.changes[0].p < 0.05
     assert found.trend == "no worse"
 
@@ -140,7 +146,7 @@ def test_a_report_of_a_version_to_come_is_refused(tmp_path: Path) -> None:
 
 def test_changes_are_written_short_and_whole() -> None:
     """Markdown is bounded, JSON has everything."""
-    found = against(report(1_000), report(1_000, **{f"c{k}": k + 1 for k in range(500)}))
+    found = against(report(1_000), report_with(1_000, {f"c{k}": k + 1 for k in range(500)}))
     text = changes_markdown(found)
     assert len(text) < 10_000
     assert "and 480 more" in text

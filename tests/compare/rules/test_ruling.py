@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -42,7 +44,7 @@ def causes(text: str, legacy: Script, graph: Script) -> list[str]:
     return sorted(cluster.kind for cluster in clusters)
 
 
-def status(word: str) -> Script:
+def status(word: Literal["done", "error"]) -> Script:
     """Give a script whose second feedback says something else."""
     return SOUND.but(spoil=put(4, Send("", tool_call_feedback=Feedback("get_weather", word))))
 
