@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from compare.echoes import echoes
 from compare.payloads import NO_OBJECT, Fault, Payloads, not_json
 from compare.templates import FRAME, KEPT_AT_MOST, Template, Thrift, bound_texts, learn
 from contract.sse import SseDecoder
@@ -121,12 +122,17 @@ class EventReader:
         """Read one frame; None for a comment."""
         if frame.startswith(":"):
             return None
-        known = self._recent.get(frame) or self._remembered.get(frame)
-        if known is not None:
-            return known
-        event = self._alike(frame) or self._read(frame)
-        short = len(frame) <= REMEMBERED_UP_TO and len(self._remembered) < REMEMBERED_AT_MOST
-        (self._remembered if short else self._recent)[frame] = event
+        short = len(frame) <= REMEMBERED_UP_TO
+        # Long frames are like others before they are the same as one: looking that up reads all.
+        event = None if short else self._alike(frame)
+        if event is None:
+            event = self._recent.get(frame) or self._remembered.get(frame)
+        return event or self._new(frame, short=short)
+
+    def _new(self, frame: str, *, short: bool) -> Event:
+        event = self._read(frame)
+        kept = short and len(self._remembered) < REMEMBERED_AT_MOST
+        (self._remembered if kept else self._recent)[frame] = event
         return event
 
     def _alike(self, frame: str) -> Event | None:
@@ -220,29 +226,34 @@ class Stream(msgspec.Struct, frozen=True):
 
 def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> Stream:
     """Read a run's frames."""
-    return _stream(*_events(reader, frames), reader.terminal)
+    frames = tuple(frames)
+    read = [reader.read(frame) for _, frame in frames]
+    return _stream(*_events(frames, read), reader.terminal)
 
 
 def read_streams(
-    reader: EventReader, legacy: Iterable[Stamped], graph: Iterable[Stamped]
+    reader: EventReader, legacy: Sequence[Stamped], graph: Sequence[Stamped]
 ) -> tuple[Stream, Stream]:
     """Read the frames of two runs; of equal streams only the stamps are read twice."""
-    first = read_stream(reader, legacy)
-    at, events = _events(reader, graph)
+    known = [reader.read(frame) for _, frame in legacy]
+    first = _stream(*_events(legacy, known), reader.terminal)
+    repeated = echoes((frame for _, frame in graph), [frame for _, frame in legacy])
+    read = [
+        reader.read(frame) if index is None else known[index]
+        for (_, frame), index in zip(graph, repeated, strict=True)
+    ]
+    at, events = _events(graph, read)
     if len(events) == len(first.events) and all(map(is_, events, first.events)):
         return first, msgspec.structs.replace(first, at=tuple(at))
     return first, _stream(at, events, reader.terminal)
 
 
-def _events(reader: EventReader, frames: Iterable[Stamped]) -> tuple[list[int], list[Event]]:
-    at: list[int] = []
-    events: list[Event] = []
-    for moment, frame in frames:
-        event = reader.read(frame)
-        if event is not None:
-            at.append(moment)
-            events.append(event)
-    return at, events
+def _events(
+    frames: Iterable[Stamped], read: Iterable[Event | None]
+) -> tuple[list[int], list[Event]]:
+    """Leave out comments."""
+    found = [(at, event) for (at, _), event in zip(frames, read, strict=True) if event is not None]
+    return [at for at, _ in found], [event for _, event in found]
 
 
 def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]) -> Stream:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 
 from compare.damage import Damage
+from compare.echoes import echoes
 from contract.records import (
     VERSION,
     EntryRecord,
@@ -24,6 +25,8 @@ from contract.records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from compare.segments import Line
 
 _NOTHING = msgspec.Raw(b"null")
@@ -70,8 +73,8 @@ class Seen(NamedTuple):
     place: str
 
 
-Texts = dict[bytes, str]
-"""Frames by their bytes, so that the runs of an exchange share those that are equal."""
+Twin = tuple[Glance, RunRecord]
+"""A run of the same exchange, glanced at and read whole."""
 
 _glance = msgspec.json.Decoder(Glance).decode
 _request = msgspec.json.Decoder(RequestRecord | None).decode
@@ -85,12 +88,15 @@ def glance_at(line: bytes) -> Glance:
     return _glance(line)
 
 
-def whole(seen: Seen, texts: Texts) -> RunRecord | Damage:
-    """Read the rest of a run; what cannot be read makes its line a broken one."""
+def whole(seen: Seen, twin: Twin | None = None) -> RunRecord | Damage:
+    """Read the rest of a run; what cannot be read makes its line a broken one.
+
+    Frames equal to those of a `twin` read before are the same objects, and so quick to compare.
+    """
     glance = seen.glance
     fields = {name: getattr(glance, name) for name in glance.__struct_fields__}
     try:
-        fields["frames"] = tuple((at, _shared(raw, texts)) for at, raw in glance.frames)
+        fields["frames"] = tuple(_frames(glance.frames, twin))
         fields["request"] = _request(glance.request)
         fields["tape"] = _tape(glance.tape)
         fields["models"] = _models(glance.models)
@@ -99,12 +105,14 @@ def whole(seen: Seen, texts: Texts) -> RunRecord | Damage:
     return RunRecord(**fields)
 
 
-def _shared(raw: msgspec.Raw, texts: Texts) -> str:
-    data = bytes(raw)
-    text = texts.get(data)
-    if text is None:
-        text = texts[data] = _text(data)
-    return text
+def _frames(frames: Frames, twin: Twin | None) -> Iterator[tuple[int, str]]:
+    if twin is None:
+        yield from ((at, _text(raw)) for at, raw in frames)
+        return
+    raws = [raw for _, raw in twin[0].frames]
+    repeated = echoes((raw for _, raw in frames), raws)
+    for (at, raw), index in zip(frames, repeated, strict=True):
+        yield at, _text(raw) if index is None else twin[1].frames[index][1]
 
 
 def equal_runs(control: Glance, candidate: Glance) -> bool:

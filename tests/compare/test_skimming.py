@@ -112,7 +112,7 @@ def test_a_run_read_in_two_steps_is_the_run() -> None:
     """A glance, then the rest."""
     for run in exchange(graph=Script(system="冷")):
         line = encode_run(run).rstrip()
-        read = whole(Seen(glance_at(line), Line(1, line), "memory"), {})
+        read = whole(Seen(glance_at(line), Line(1, line), "memory"))
         assert isinstance(read, RunRecord)
         assert encode_run(read) == encode_run(decode_run(line))
 
