@@ -25,7 +25,7 @@ from compare.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from compare.glances import Twin
+    from compare.glances import Texts
     from compare.layers.frames import Chunking
     from compare.reading import Exchange, Sighting
     from compare.segments import Line, Segment
@@ -101,6 +101,7 @@ class _Work:
         self.tally = Tally()
         self._blobs = blobs
         self._checker = ControlChecker(question.flows)
+        self._read: tuple[Sighting, Exchange] | None = None
         self._comparers = {
             name: Comparer(spec, question.chunking, _ruling(question, spec))
             for name, spec in question.flows.items()
@@ -148,14 +149,19 @@ class _Work:
         return pair_of(self._whole(sighting))
 
     def _whole(self, sighting: Sighting) -> Exchange:
-        twin: Twin | None = None
+        """Read an exchange whole, once, for damage is counted as it is met."""
+        if self._read is None or self._read[0] is not sighting:
+            self._read = sighting, self._restored(sighting)
+        return self._read[1]
+
+    def _restored(self, sighting: Sighting) -> Exchange:
+        texts: Texts = {}
         runs: list[RunRecord] = []
         for seen in sighting.runs:
-            run = whole(seen, twin)
+            run = whole(seen, texts)
             if isinstance(run, Damage):
                 self.tally.damaged(run)
             else:
-                twin = seen.glance, run
                 runs.append(self._blobs.restored(run))
         return tuple(runs)
 
