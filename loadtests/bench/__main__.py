@@ -67,7 +67,7 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
     console.print(table(rows))
-    console.print(f"rows in {given.out}")
+    console.print(f"the rows, and how each was measured: {given.out}", soft_wrap=True)
 
 
 async def run(benches: dict[str, Bench], effort: Effort, console: Console) -> list[Row]:

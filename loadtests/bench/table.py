@@ -10,14 +10,16 @@ from loadtests.bench.row import Row
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Lay rows out: figure, value, target, whether it is met, and how it was measured."""
-    laid = Table(title="bench", show_lines=False)
-    for heading in ("figure", "value", "target", "ok", "how"):
-        laid.add_column(heading, overflow="fold", justify="left")
+    """Lay rows out: figure, value, target, and whether it is met; the file says how."""
+    laid = Table(title="bench", title_justify="left", box=None, pad_edge=False)
+    laid.add_column("figure", overflow="fold")
+    for heading in ("value", "target"):
+        laid.add_column(heading, justify="right")
+    laid.add_column("ok")
     for row in rows:
         value = f"{row.value:g} {row.unit}"
         target = "" if row.target is None else f"{row.target:g}"
-        laid.add_row(row.name, value, target, verdict(row), row.how)
+        laid.add_row(row.name, value, target, verdict(row))
     return laid
 
 
