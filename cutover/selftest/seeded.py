@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compare.findings import Layer
 from contract import operations as ops
 from contract.chat import Accept, ChatEvent, End, Failed, Feedback, Send, Success
 from contract.records import ErrorRecord
@@ -22,7 +23,7 @@ class Fault:
 
     name: str
     script: Script
-    layer: str
+    layer: Layer
     kind: str
 
 

@@ -1,0 +1,305 @@
+"""Faults in code: the graph stack asks something else of the world than it should."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from contract.conversations import Turn
+from contract.model import SystemMessage, ToolMessage, UserMessage
+from contract.tools import ToolCall, ToolResult
+from cutover.selftest.faults import CodeFault
+from cutover.selftest.meddling import Meddled, asking, through
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from contract.model import Chunk, Message, ModelCall
+    from contract.ports import Effects
+    from cutover.selftest.meddling import Meddle
+
+FIRST, SECOND = "weather", "calendar"
+
+
+def _operation(
+    port: str, name: str, make: Callable[[Any, Effects], Callable[..., object]]
+) -> Meddle:
+    """Replace one operation of a port; `make` is handed the real one."""
+
+    def port_of(real: object, effects: Effects) -> object:
+        operation: Callable[..., Awaitable[object]] = make(getattr(real, name), effects)  # type: ignore[assignment]
+        return Meddled(real, **{name: operation})
+
+    return through(**{port: port_of})
+
+
+def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) -> Meddle:
+    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401 - any operation
+        async def twice(*args: Any, **named: Any) -> object:  # noqa: ANN401
+            first = await real(*args, **named)
+            return await real(*args, **named) if when(*args) else first
+
+        return twice
+
+    return _operation(port, name, make)
+
+
+def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> Meddle:
+    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
+        async def never(*args: Any, **named: Any) -> object:  # noqa: ANN401
+            return answer if when(*args) else await real(*args, **named)
+
+        return never
+
+    return _operation(port, name, make)
+
+
+def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> Meddle:
+    """Call with other arguments."""
+
+    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
+        async def other(*args: Any, **named: Any) -> object:  # noqa: ANN401
+            return await real(*change(*args), **named)
+
+        return other
+
+    return _operation(port, name, make)
+
+
+def _answered(port: str, name: str, change: Callable[[Any], object]) -> Meddle:
+    """Ask as it should be, and take something else for the answer."""
+
+    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
+        async def answered(*args: Any, **named: Any) -> object:  # noqa: ANN401
+            return change(await real(*args, **named))
+
+        return answered
+
+    return _operation(port, name, make)
+
+
+def _messages(change: Callable[[Message], Message | None]) -> Meddle:
+    """Show the model other messages; None: not this one."""
+
+    def otherwise(call: ModelCall) -> ModelCall:
+        shown = (change(message) for message in call.messages)
+        return replace(call, messages=tuple(it for it in shown if it is not None))
+
+    return asking(otherwise)
+
+
+def _system(change: Callable[[str], str]) -> Meddle:
+    return _messages(
+        lambda it: SystemMessage(change(it.content)) if isinstance(it, SystemMessage) else it
+    )
+
+
+def _user(change: Callable[[str], str]) -> Meddle:
+    return _messages(
+        lambda it: UserMessage(change(str(it.content))) if isinstance(it, UserMessage) else it
+    )
+
+
+def _no_past(message: Message) -> Message | None:
+    old = isinstance(message, UserMessage) and "你好" in str(message.content)
+    return None if old else message
+
+
+def _no_answer(message: Message) -> Message:
+    first = isinstance(message, ToolMessage) and "晴" in message.content
+    return replace(message, content="") if first else message
+
+
+def _nobody(text: str) -> str:
+    return text.removeprefix("[小明]: ") if "北京" in text else text
+
+
+def _first_tool(_: str, call: ToolCall) -> bool:
+    return call.name == FIRST
+
+
+def _reply(site: str, *_: object) -> bool:
+    return site == "reply"
+
+
+def _tools_reversed(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
+    second_asked = asyncio.Event()
+
+    async def run(site: str, call: ToolCall) -> object:
+        if call.name == FIRST:
+            await second_asked.wait()
+        asked = asyncio.ensure_future(real(site, call))
+        await asyncio.sleep(0)
+        second_asked.set()
+        return await asked
+
+    return run
+
+
+def _stored_first(real: Any, effects: Effects) -> Callable[..., object]:  # noqa: ANN401
+    """Store the message before its lock is held."""
+
+    async def acquire(site: str, key: str, ttl: float) -> object:
+        turn = Turn(
+            message_id="m-1",
+            role="user",
+            content="北京天气怎么样？我下午有空吗？",
+            chat_id="c-1",
+            user_id="u-1",
+            user_name="小明",
+        )
+        await effects.conversations.put("message", turn)
+        return await real(site, key, ttl)
+
+    return acquire
+
+
+def _write_order() -> Meddle:
+    early = _operation("locks", "acquire", _stored_first)
+    once = _never("conversations", "put", answer=True, when=lambda site, _: site == "message")
+    return lambda flow: early(once(flow))
+
+
+class _AskedTwice:
+    """A model whose first answer to the last question is thrown away."""
+
+    def __init__(self, model: Any) -> None:  # noqa: ANN401 - any model
+        self._model = model
+
+    async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
+        """Ask, and ask again."""
+        if any(isinstance(message, ToolMessage) for message in call.messages):
+            async for _ in self._model.stream(site, call):
+                pass
+        async for chunk in self._model.stream(site, call):
+            yield chunk
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._model, name)
+
+
+class _ShortMemory:
+    """A store that is asked for one turn only."""
+
+    def __init__(self, store: Any) -> None:  # noqa: ANN401 - any store
+        self._store = store
+
+    async def history(self, site: str, chat_id: str, *, before: str, limit: int) -> object:
+        """Ask for less than was wanted."""
+        return await self._store.history(site, chat_id, before=before, limit=limit - 1)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._store, name)
+
+
+def _effects(name: str, meddle: Meddle, kind: str) -> CodeFault:
+    return CodeFault(name, meddle, "effects", kind)
+
+
+EFFECT_FAULTS = (
+    _effects("white space in the prompt", _system(lambda it: f"{it} "), "prompt_changed"),
+    _effects("line lost in the prompt", _system(lambda it: it.split("\n", 1)[1]), "prompt_changed"),
+    _effects("no system prompt", _system(lambda _: ""), "prompt_changed"),
+    _effects("name of the user lost", _user(_nobody), "prompt_changed"),
+    _effects("a past turn lost", _messages(_no_past), "prompt_changed"),
+    _effects("answer of a tool lost", _messages(_no_answer), "prompt_changed"),
+    _effects(
+        "the last turn not used",
+        _answered("conversations", "history", lambda turns: turns[:-1]),
+        "prompt_changed",
+    ),
+    _effects("temperature", asking(lambda it: replace(it, temperature=0.2)), "parameter_changed"),
+    _effects(
+        "temperature lost", asking(lambda c: replace(c, temperature=None)), "parameter_changed"
+    ),
+    _effects("model id", asking(lambda it: replace(it, model_id="gpt-4o")), "parameter_changed"),
+    _effects(
+        "token limit lost", asking(lambda c: replace(c, max_tokens=None)), "parameter_changed"
+    ),
+    _effects(
+        "JSON asked for", asking(lambda it: replace(it, json_object=True)), "parameter_changed"
+    ),
+    _effects(
+        "tool choice", asking(lambda it: replace(it, tool_choice="required")), "parameter_changed"
+    ),
+    _effects(
+        "a tool not offered", asking(lambda c: replace(c, tools=c.tools[:1])), "parameter_changed"
+    ),
+    _effects("model asked twice", through(model=lambda it, _: _AskedTwice(it)), "call_extra"),
+    _effects("tool called twice", _twice("tools", "run", _first_tool), "tool_added"),
+    _effects(
+        "tool not called", _never("tools", "run", ToolResult("晴"), _first_tool), "tool_dropped"
+    ),
+    _effects(
+        "tool argument",
+        _other(
+            "tools",
+            "run",
+            lambda s, it: (s, replace(it, arguments='{"city":"天津"}') if it.name == FIRST else it),
+        ),
+        "tool_arguments",
+    ),
+    _effects(
+        "tool argument lost",
+        _other(
+            "tools",
+            "run",
+            lambda s, it: (s, replace(it, arguments="{}") if it.name == FIRST else it),
+        ),
+        "tool_arguments",
+    ),
+    _effects("tool order", _operation("tools", "run", _tools_reversed), "tool_order"),
+    _effects(
+        "reply not stored", _never("conversations", "put", answer=True, when=_reply), "call_skipped"
+    ),
+    _effects("reply stored twice", _twice("conversations", "put", _reply), "call_extra"),
+    _effects(
+        "another reply stored",
+        _other(
+            "conversations",
+            "put",
+            lambda s, it: (s, replace(it, content="") if s == "reply" else it),
+        ),
+        "write_changed",
+    ),
+    _effects(
+        "reply under an id of its own", _answered("ids", "new", lambda _: "mine"), "write_changed"
+    ),
+    _effects(
+        "reply to nobody",
+        _other("conversations", "put", lambda s, it: (s, replace(it, reply_to=None))),
+        "write_changed",
+    ),
+    _effects(
+        "lock not released", _never("locks", "release", None, lambda *_: True), "call_skipped"
+    ),
+    _effects("lock released twice", _twice("locks", "release"), "call_extra"),
+    _effects(
+        "lock held for less",
+        _other("locks", "acquire", lambda s, k, _: (s, k, 1.0)),
+        "write_changed",
+    ),
+    _effects(
+        "another lock",
+        _other("locks", "acquire", lambda s, _, ttl: (s, "lock", ttl)),
+        "write_changed",
+    ),
+    _effects("message stored before its lock", _write_order(), "write_order"),
+    _effects("clock read twice", _twice("clock", "now"), "call_extra"),
+    _effects("id drawn twice", _twice("ids", "new"), "call_extra"),
+    _effects("tools listed twice", _twice("tools", "list"), "call_extra"),
+    _effects("model looked up twice", _twice("model", "lookup"), "call_extra"),
+    _effects(
+        "less of the past asked for",
+        through(conversations=lambda it, _: _ShortMemory(it)),
+        "call_changed",
+    ),
+    _effects("another site", _other("ids", "new", lambda _: ("answer",)), "site_changed"),
+    _effects(
+        "another model looked up",
+        _other("model", "lookup", lambda s, _: (s, "gpt-4o")),
+        "call_changed",
+    ),
+)

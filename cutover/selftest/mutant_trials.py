@@ -1,0 +1,123 @@
+"""Trials of mutants: the same tapes are played to a mutant as to the real graph stack."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from contract.chat import CHAT
+from contract.records import ErrorRecord
+from cutover.selftest.case import FOREVER, Case
+from cutover.selftest.cases import case
+from cutover.selftest.findings import NotAPair, causes
+from cutover.selftest.mutant_loading import flows_of
+from cutover.selftest.mutant_scenes import SCENES
+from cutover.selftest.scene import SCENE
+from cutover.selftest.serving import on_virtual_time, play, serve, stack_of
+from effects.run import Run
+from effects.tape import Tape
+from router.driving import Drive, Ending, Order
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Coroutine, Iterator
+
+    from contract.flow import Flow
+    from contract.records import RunRecord
+    from router.stacks import Stack
+
+Way = Literal[
+    "compared", "not loaded", "no pair", "tasks left", "did not let go", "broke its driver", "hung"
+]
+"""How a mutant was found out."""
+
+DRAWN = 60
+LIVE = 3
+"""How many of the scenes a mutant serves itself, too."""
+LEAVING_AFTER = (0, 1, 4, 6, 9, 11)
+"""Frames after which the client leaves."""
+LETS_GO_WITHIN = 0.1
+TURNS_TO_END = 5
+
+_LEFT = Ending("cancelled", error=ErrorRecord("client_gone"))
+
+
+class FoundOut(NamedTuple):
+    """How a mutant that behaves otherwise than the stack it was made of was found out."""
+
+    way: Way
+    what: str
+
+
+class Tapes:
+    """The fixed cases, as legacy has served them."""
+
+    def __init__(self, legacy: Stack, package: str, drawn: int = DRAWN) -> None:
+        self._legacy = legacy
+        self._package = package
+        cases = [SCENE, *SCENES, *map(case, range(drawn))]
+        self._served = [(it, on_virtual_time(serve(legacy, it))) for it in cases]
+
+    def try_out(self, module: str, tree: ast.Module) -> FoundOut | None:
+        """Try one mutant; None: it behaves as the stack it was made of."""
+        try:
+            flow = flows_of(self._package, module, tree)[CHAT.name]
+        except Exception as error:  # noqa: BLE001 - a mutant may raise anything
+            return FoundOut("not loaded", repr(error))
+        return self.try_flow(flow)
+
+    def try_flow(self, flow: Flow) -> FoundOut | None:
+        """Try a flow in every way, up to the first that finds it out."""
+        tried = (on_virtual_time(way) for way in self._ways(stack_of("graph", flow)))
+        return next((found for found in tried if found), None)
+
+    def _ways(self, graph: Stack) -> Iterator[Coroutine[object, object, FoundOut | None]]:
+        for it, serving in self._served:
+            yield _shadow(graph, it, serving)
+        for it in (SCENE, *SCENES)[:LIVE]:
+            yield _live(graph, self._legacy, it)
+        for frames in LEAVING_AFTER:
+            yield _left_alone(graph, SCENE, frames)
+
+
+async def _shadow(graph: Stack, it: Case, serving: RunRecord) -> FoundOut | None:
+    return _compared((serving, await play(graph, it, serving))) or await _left()
+
+
+async def _live(graph: Stack, legacy: Stack, it: Case) -> FoundOut | None:
+    """Let the mutant serve, and legacy play what it has recorded."""
+    serving = await serve(graph, it)
+    return await _left() or _compared((serving, await play(legacy, it, serving)))
+
+
+async def _left_alone(graph: Stack, it: Case, frames: int) -> FoundOut | None:
+    """Leave after some frames: the run must end at once, and leave nothing behind."""
+    exchange = it.world().exchange(Tape())
+    order = Order(CHAT, graph, it.request, "serving")
+    drive = Drive(order, Run(exchange, "left alone"), exchange.stamp)
+    drive.start()
+    while len(drive.frames) < frames and drive.ending is None:
+        await asyncio.wait_for(drive.changed.wait(), FOREVER)
+    drive.dismiss(_LEFT)
+    gone = await drive.gone(LETS_GO_WITHIN)
+    await exchange.close()
+    if not gone:
+        return FoundOut("did not let go", f"the client left after {frames} frames")
+    return await _left()
+
+
+def _compared(runs: tuple[RunRecord, RunRecord]) -> FoundOut | None:
+    try:
+        found = causes(runs)
+    except NotAPair as trouble:
+        return FoundOut("no pair", str(trouble))
+    return FoundOut("compared", str(found[0])) if found else None
+
+
+async def _left() -> FoundOut | None:
+    """Say which tasks a run that is over has left behind."""
+    for _ in range(TURNS_TO_END):
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    names = ", ".join(sorted(task.get_name() for task in left))
+    return FoundOut("tasks left", names) if left else None
