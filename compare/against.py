@@ -72,6 +72,8 @@ class Against(msgspec.Struct, frozen=True):
 def read_report(path: Path) -> Report:
     """Read a report.json, or the one in a folder; raises `ReportUnreadable`."""
     file = path / "report.json" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        raise ReportUnreadable(str(path), "there is no report.json in it")
     try:
         report = msgspec.json.decode(file.read_bytes(), type=Report)
     except OSError as trouble:
