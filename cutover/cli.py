@@ -7,7 +7,9 @@ import typer
 from cutover.demo_command import demo
 from cutover.diff_command import diff
 from cutover.load_command import load
+from cutover.noise_command import noise
 from cutover.replay_command import replay_captures
+from cutover.selftest_command import selftest
 from cutover.serve_command import serve
 from cutover.waive_command import waive
 
@@ -22,7 +24,9 @@ app.command()(demo)
 app.command()(serve)
 app.command("replay")(replay_captures)
 app.command()(diff)
+app.command()(noise)
 app.command()(waive)
+app.command()(selftest)
 app.command()(load)
 
 

@@ -49,15 +49,16 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def flows_of(package: str, module: str, tree: ast.Module) -> Mapping[str, Flow]:
+@contextmanager
+def loaded(package: str, module: str, tree: ast.Module) -> Iterator[Mapping[str, Flow]]:
     """Import a package with one module changed; gives its flows. Raises whatever importing does.
 
-    Imported modules are as before when this returns.
+    It stands in for the real one until the context ends: annotations of its types are looked up in
+    the imported modules, and as late as with the first value.
     """
     fullname = package if module == "__init__" else f"{package}.{module}"
     with _set_aside(package), _found_by(_Finder(fullname, tree)):
-        flows: Mapping[str, Flow] = importlib.import_module(package).FLOWS
-        return flows
+        yield importlib.import_module(package).FLOWS
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import logging
 import multiprocessing
 import resource
 import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -45,6 +48,14 @@ class NotStarted(CutoverError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the process that tries mutants was not ready within {seconds!r} s")
+
+
+class NotSound(CutoverError):
+    """Something was found in the stack as it is: then nothing can be learnt from its mutants."""
+
+    def __init__(self, found: FoundOut) -> None:
+        said = f"{found.way}: {found.what}"
+        super().__init__(f"the graph stack, unchanged, is found out itself: {said}")
 
 
 class MutantProcess:
@@ -95,7 +106,10 @@ class MutantProcess:
         if not ours.poll(STARTS_WITHIN):
             self._end()
             raise NotStarted(STARTS_WITHIN)
-        ours.recv()
+        found: FoundOut | None = ours.recv()
+        if found:
+            self._end()
+            raise NotSound(found)
         return ours
 
     def _end(self) -> None:
@@ -114,7 +128,7 @@ def _work(connection: Connection, drawn: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_AT_MOST, MEMORY_AT_MOST))
     package = DEFAULTS["graph"].partition(":")[0]
     tapes = Tapes(load_stack("legacy", DEFAULTS["legacy"]), package, drawn)
-    connection.send(None)
+    connection.send(tapes.try_out("__init__", ast.parse(inspect.getsource(import_module(package)))))
     while True:
         try:
             mutant, source = connection.recv()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from contract.chat import CHAT
@@ -10,7 +11,7 @@ from contract.records import ErrorRecord
 from cutover.selftest.case import FOREVER, Case
 from cutover.selftest.cases import case
 from cutover.selftest.findings import NotAPair, causes
-from cutover.selftest.mutant_loading import flows_of
+from cutover.selftest.mutant_loading import loaded
 from cutover.selftest.mutant_scenes import SCENES
 from cutover.selftest.scene import SCENE
 from cutover.selftest.serving import on_virtual_time, play, serve, stack_of
@@ -60,11 +61,13 @@ class Tapes:
 
     def try_out(self, module: str, tree: ast.Module) -> FoundOut | None:
         """Try one mutant; None: it behaves as the stack it was made of."""
-        try:
-            flow = flows_of(self._package, module, tree)[CHAT.name]
-        except Exception as error:  # noqa: BLE001 - a mutant may raise anything
-            return FoundOut("not loaded", repr(error))
-        return self.try_flow(flow)
+        with ExitStack() as loading:
+            try:
+                flows = loading.enter_context(loaded(self._package, module, tree))
+                flow = flows[CHAT.name]
+            except Exception as error:  # noqa: BLE001 - a mutant may raise anything
+                return FoundOut("not loaded", repr(error))
+            return self.try_flow(flow)
 
     def try_flow(self, flow: Flow) -> FoundOut | None:
         """Try a flow in every way, up to the first that finds it out."""
