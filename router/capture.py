@@ -135,7 +135,8 @@ class CaptureWriter:
             waiting=self._unsettled,
             not_sampled=self._not_sampled,
             deleted_files=done.deleted_files,
-            dropped=self._refused + done.dropped.copy(),
+            # A plain dict: `dataclasses.asdict` makes a Counter a count of pairs, which is no JSON.
+            dropped=dict(self._refused + done.dropped.copy()),
         )
 
     async def flush(self) -> None:

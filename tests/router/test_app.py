@@ -106,6 +106,13 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
     }
 
 
+async def test_readiness_is_told_while_captures_are_dropped(place: Deployment) -> None:
+    """Who has lost records must still hear it."""
+    await place.house.captures.aclose()
+    assert await send(place, b'{"exchange_id":"e","score":1}') == (202, None)
+    assert (await place.get("/readyz"))["captures"]["dropped"] == {"closed": 1}
+
+
 async def test_no_model_is_a_fault_from_the_start(tmp_path: Path) -> None:
     """The router starts all the same: models may come with an edit."""
     async with deployed(tmp_path) as place:
