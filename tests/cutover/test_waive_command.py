@@ -1,0 +1,90 @@
+"""`cutover waive` as it is typed: what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from compare.waivers import Waiver, read_waivers
+from cutover.waive_command import WaiverPast, add_waiver, waive
+
+app = typer.Typer()
+app.command()(waive)
+
+ID = "0123456789ab"
+WORDS = ("--owner", "Ann", "--reason", "agreed", "--until", "9999-12-31")
+WAIVER = Waiver("Ann", "agreed", date(9999, 12, 31))
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    """Run the command; returns exit status and everything it said."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def test_a_waiver_is_written(tmp_path: Path) -> None:
+    """The file is made; it holds what was said, and nothing else is left behind."""
+    file = tmp_path / "waivers.toml"
+    status, said = run(ID, *WORDS, "--file", file)
+    assert (status, ID in said) == (0, True)
+    assert read_waivers(file) == {ID: WAIVER}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_waiver_may_be_for_one_flow(tmp_path: Path) -> None:
+    """`--flow` restricts it."""
+    file = tmp_path / "waivers.toml"
+    run(ID, *WORDS, "--file", file, "--flow", "chat")
+    assert read_waivers(file)[ID].flow == "chat"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("xyz", *WORDS), "no finding id"),
+        ((ID, *WORDS[:4], "--until", "2020-01-01"), "past"),
+        ((ID, *WORDS[:4], "--until", "soon"), "soon"),
+        ((ID, "--owner", " ", *WORDS[2:]), "owner is empty"),
+        ((ID, *WORDS[:2], "--reason", "", *WORDS[4:]), "reason is empty"),
+        ((ID, *WORDS[:4]), "--until"),
+    ],
+)
+def test_half_a_waiver_is_refused(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
+    """And nothing is written."""
+    status, said = run(*arguments, "--file", tmp_path / "waivers.toml")
+    assert status == 2
+    assert why in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_waiver_needs_replace(tmp_path: Path) -> None:
+    """Without it the file stays as it is."""
+    file = tmp_path / "waivers.toml"
+    run(ID, *WORDS, "--file", file)
+    before = file.read_bytes()
+    again = (ID, "--owner", "Bo", *WORDS[2:], "--file", file)
+    status, said = run(*again)
+    assert (status, "--replace" in said, file.read_bytes() == before) == (2, True, True)
+    assert run(*again, "--replace")[0] == 0
+    assert read_waivers(file)[ID].owner == "Bo"
+
+
+def test_a_broken_file_is_not_written_over(tmp_path: Path) -> None:
+    """Whatever is in it is somebody's."""
+    file = tmp_path / "waivers.toml"
+    file.write_text("[waiver")
+    assert run(ID, *WORDS, "--file", file)[0] == 2
+    assert file.read_text() == "[waiver"
+
+
+def test_today_is_the_last_day_that_can_be_chosen(tmp_path: Path) -> None:
+    """Yesterday is past."""
+    file = tmp_path / "waivers.toml"
+    add_waiver(file, ID, WAIVER, date(9999, 12, 31), replace=False)
+    late = Waiver("Ann", "agreed", date(9999, 12, 30))
+    with pytest.raises(WaiverPast):
+        add_waiver(file, "a" * 12, late, date(9999, 12, 31), replace=False)
