@@ -14,10 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compare.report import report_of
 from compare.report.legible import visible
 from contract.errors import CutoverError
-from cutover.diff_command import EXIT, UNREADABLE
-from cutover.diffing import compare_and_write
+from cutover.diff_command import DAMAGED, EXIT, UNREADABLE, status_of
+from cutover.diffing import Asked, Format, rules_at, waivers_at, write_report
 from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of
 from cutover.replay import Progress as Reached
 
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 REPORT = "report"
-_COLOURS: Mapping[Label, str] = {"equal": "green", "different": "red", "no data": "yellow"}
+CLUSTERS_PRINTED = 8
+_COLOURS: Mapping[Label, str] = {
+    "equal": "green",
+    "waived": "green",
+    "different": "red",
+    "no data": "yellow",
+}
 
 
 class PaceChoice(StrEnum):
@@ -72,7 +79,9 @@ def replay_captures(  # noqa: PLR0913 - the options of a command
     """Run captured exchanges on a stack as it is now, from the tape, and compare.
 
     Interrupted and started again with the same place, it goes on where it stopped.
-    Exit 0: all equal, 1: differences, 2: unreadable or misused, 3: nothing replayed.
+    The report heeds diff.toml and waivers.toml if they are here. Exit 0: equal or all of it
+    waived, 1: different, 2: unreadable or misused, 3: nothing replayed, 4: equal or waived, but
+    part of the captures could not be read.
     """
     _import_from_here()
     console = Console(stderr=True)
@@ -94,7 +103,7 @@ def replay_captures(  # noqa: PLR0913 - the options of a command
         console.print("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
     _tell(wishes, counts, report, Console())
-    raise typer.Exit(EXIT[_label(counts, report)])
+    raise typer.Exit(_status(counts, report))
 
 
 def _import_from_here() -> None:
@@ -119,13 +128,16 @@ def _replayed(wishes: Wishes, console: Console) -> Counts:
 
 
 def _compared(wishes: Wishes, counts: Counts, console: Console) -> Report | None:
+    """Write the report; None where nothing was replayed."""
     if not counts.replayed:
         return None
+    asked = Asked(str(wishes.out), "ignore", rules_at(None), waivers_at(None), wishes.processes)
     with _bar(console) as bar:
-        task = bar.add_task("comparing", total=1.0)
-        return compare_and_write(
-            str(wishes.out), wishes.out / REPORT, lambda share: bar.update(task, completed=share)
-        )
+        task = bar.add_task("comparing", total=asked.size)
+        tally = asked.tally(lambda count: bar.advance(task, count))
+    report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
+    write_report(report, wishes.out / REPORT, list(Format))
+    return report
 
 
 def _bar(console: Console) -> Progress:
@@ -141,6 +153,14 @@ def _bar(console: Console) -> Progress:
     )
 
 
+def _status(counts: Counts, report: Report | None) -> int:
+    """Give the exit status: a pass says so when captures could not be read to the last line."""
+    status = EXIT[_label(counts, report)] if report is None else status_of(report)
+    if counts.damaged and not counts.exchanges:
+        return UNREADABLE
+    return DAMAGED if counts.damaged and not status else status
+
+
 def _label(counts: Counts, report: Report | None) -> Label:
     if report is not None:
         return report.verdict.label
@@ -151,19 +171,23 @@ def _label(counts: Counts, report: Report | None) -> Label:
 
 def _tell(wishes: Wishes, counts: Counts, report: Report | None, console: Console) -> None:
     label = _label(counts, report)
-    console.print(f"[bold {_COLOURS[label]}]{label}[/]")
-    console.print(_table(counts))
+    said = report.verdict.said if report is not None else label
+    console.print(f"[bold {_COLOURS[label]}]{escape(visible(said))}[/]", highlight=False)
     if report is not None:
-        for cluster in report.clusters[:8]:
-            said = f"{cluster.layer}: {cluster.title}, {cluster.path} ({cluster.exchanges:,})"
-            console.print(f"  {escape(visible(said))}", highlight=False)
+        for reason in report.verdict.reasons:
+            console.print(f"  {escape(visible(reason))}", highlight=False)
+    console.print(_counted(counts))
+    for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
+        cause = f"{cluster.layer}: {cluster.title}, {cluster.path} ({cluster.exchanges:,})"
+        console.print(f"  {escape(visible(cause))}", highlight=False)
     for name in counts.named:
         console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)
     where = wishes.out / REPORT / "report.html" if report is not None else wishes.out
     console.print(f"[dim]{escape(str(where))}[/]", highlight=False, soft_wrap=True)
 
 
-def _table(counts: Counts) -> Table:
+def _counted(counts: Counts) -> Table:
+    """Say what became of every exchange; equal and different are before rules and waivers."""
     table = Table(box=None, show_header=False, pad_edge=True)
     table.add_column(justify="right")
     table.add_column()

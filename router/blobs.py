@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -10,7 +11,8 @@ import msgspec
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord
 
 LONGEST = 65_536
-DIGEST_LETTERS = 64
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SHORTEST_REFERENCE = 89
 
 Json: TypeAlias = Any
 Change: TypeAlias = Callable[[msgspec.Raw], msgspec.Raw]
@@ -35,7 +37,7 @@ def with_blobs(record: RunRecord, fetch: Fetch) -> RunRecord:
     """Give the record with every blob's text back in its place; raises what `fetch` raises."""
 
     def change(raw: msgspec.Raw) -> msgspec.Raw:
-        if b'{"blob":"' not in bytes(raw):
+        if len(memoryview(raw)) < _SHORTEST_REFERENCE or b'{"blob":"' not in bytes(raw):
             return raw
         return msgspec.Raw(msgspec.json.encode(_back(msgspec.json.decode(raw), fetch)))
 
@@ -95,7 +97,7 @@ def _is_blob(value: dict[str, Json]) -> bool:
     return (
         len(value) == 2  # noqa: PLR2004 - digest and size
         and isinstance(digest, str)
-        and len(digest) == DIGEST_LETTERS
+        and _DIGEST.fullmatch(digest) is not None
         and isinstance(size, int)
         and size > LONGEST
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +25,7 @@ class Part:
 
     segment: str
     number: int
-    lines: tuple[Line | Damage, ...]
+    lines: tuple[Line | Damage, ...] = field(repr=False)
     read: int
 
     @property

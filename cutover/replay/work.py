@@ -35,7 +35,7 @@ class Job:
 class Result:
     """What came of a part: its lines and counts, and whether a stack would not let go."""
 
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list, repr=False)
     counts: Counts = field(default_factory=Counts)
     lingers: bool = False
 
