@@ -50,7 +50,8 @@ class Nearness:
             for key, rule in self._rules:
                 if for_event(rule, event.name):
                     shape = self._snapped(shape, key, rule, known[key, event.name])
-            events.append(msgspec.structs.replace(event, shape=shape))
+            same = shape is event.shape
+            events.append(event if same else msgspec.structs.replace(event, shape=shape))
         return msgspec.structs.replace(graph, events=tuple(events))
 
     def calls(self, legacy: list[Call], graph: list[Call]) -> list[Call]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ class _Gone:
 GONE: Final = _Gone()
 
 
+@lru_cache(maxsize=256)
 def steps_of(path: str) -> tuple[str, ...]:
     """Cut `a.*.b` into steps; `a[].b` and `a[3].b`, as reports write them, are understood too."""
     dotted = _BRACKETS.sub(lambda found: f".{found[1] or ANY}", path)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from compare.calls import Call
-    from compare.events import Stream
+    from compare.events import Event, Stream
     from compare.rules.table import Rules
     from contract.dialect import Wire
 
@@ -91,10 +91,7 @@ class Ruling:
                 side.taken[key] += text.replace(pattern, replacement)
         if not all(text.untouched for text in texts):
             stream = rewritten_stream(stream, texts, self._terminal, self._again)
-        events = tuple(
-            msgspec.structs.replace(event, shape=side.value(event.shape, event=event.name))
-            for event in stream.events
-        )
+        events = tuple(side.event(event) for event in stream.events)
         return msgspec.structs.replace(stream, events=events)
 
     def _again(self, text: str) -> str:
@@ -108,7 +105,8 @@ class Ruling:
         """See which events carry nothing but text, now that the rest is taken out."""
         events = tuple(
             msgspec.structs.replace(event, bare=True)
-            if event.shape == EMPTY
+            if not event.bare
+            and event.shape == EMPTY
             and (event.text is not None or event.reasoning is not None)
             and event.name in self._repeatable
             else event
@@ -124,6 +122,13 @@ class _Side:
         self._rules = rules
         self.taken: defaultdict[str, list[str]] = defaultdict(list)
 
+    def event(self, event: Event) -> Event:
+        """Apply the rules to what an event carries beside its texts."""
+        if event.shape == EMPTY:
+            return event
+        shape = self.value(event.shape, event=event.name)
+        return event if shape is event.shape else msgspec.structs.replace(event, shape=shape)
+
     def value(self, written: bytes, *, event: str = "", call: Call | None = None) -> bytes:
         """Apply the rules to one JSON value; what is no JSON is left as it is."""
         held = [
@@ -131,7 +136,7 @@ class _Side:
             for key, rule in self._rules
             if (for_event(rule, event) if call is None else for_call(rule, call))
         ]
-        if not held or written == EMPTY:
+        if not held:
             return written
         try:
             value = before = _decode(written)
