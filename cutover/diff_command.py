@@ -12,19 +12,23 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compare.noise import read_noise
 from compare.report import Report, report_of
+from compare.report.document import with_noise
 from compare.report.legible import percent, visible
 from contract.errors import CutoverError
 from cutover.against_command import report_against
 from cutover.diffing import (
     Asked,
     Format,
+    NoiseMisplaced,
     NoPlaceForReport,
     PlacesMisread,
     rules_at,
     waivers_at,
     write_report,
 )
+from cutover.flows import SPECS
 from cutover.plain_diffing import AskedPlain, asked_plain
 
 if TYPE_CHECKING:
@@ -76,6 +80,14 @@ _RuleFile = Annotated[
 _WaiverFile = Annotated[
     Path | None, typer.Option(help="What is accepted; default: waivers.toml, if it is there.")
 ]
+_Again = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--noise",
+        help="Captures of legacy running the same messages again, live: measure what live model "
+        "calls differ by. Repeat for several.",
+    ),
+]
 _DialectName = Annotated[
     str | None,
     typer.Option(help="Compare plain recorded streams, on this wire: a name or a TOML file."),
@@ -95,6 +107,7 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     waivers: _WaiverFile = None,
     dialect: _DialectName = None,
     processes: _Processes = None,
+    noise: _Again = None,
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
@@ -105,13 +118,15 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     console = Console(stderr=True)
     try:
         match places:
+            case _ if noise and (dialect is not None or len(places) != 1):
+                raise NoiseMisplaced
             case _ if dialect is not None:
                 accepted = rules_at(rules), waivers_at(waivers)
                 plain = asked_plain(places, dialect, chunking.value, *accepted)
                 status = _captures(plain, out, formats or list(Format), console)
             case [captures]:
                 accepted = rules_at(rules), waivers_at(waivers)
-                asked = Asked(captures, chunking.value, *accepted, processes)
+                asked = Asked(captures, chunking.value, *accepted, processes, tuple(noise or ()))
                 status = _captures(asked, out, formats or list(Format), console)
             case [older, newer]:
                 status = report_against(Path(older), Path(newer), out, Console())
@@ -131,6 +146,10 @@ def _captures(
         raise NoPlaceForReport
     tally = _compared(asked, console)
     report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
+    if isinstance(asked, Asked) and asked.again:
+        with console.status("measuring noise"):
+            noise = read_noise(asked.captures, asked.again, SPECS)
+        report = with_noise(report, noise)
     _summary(report, write_report(report, out, formats), Console())
     return status_of(report)
 

@@ -48,15 +48,26 @@ class NoPlaceForReport(CutoverError):
         super().__init__("say where the report goes: --out DIR")
 
 
+class NoiseMisplaced(CutoverError):
+    """Noise was to be measured where there are no captures."""
+
+    def __init__(self) -> None:
+        super().__init__("noise is measured in captures: one place of them, and no dialect")
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked about captures, read from the command line and its files."""
+    """What is asked about captures, read from the command line and its files.
+
+    `again` are captures of further legacy runs of the same messages, which show noise.
+    """
 
     captures: str
     chunking: Chunking = "ignore"
     rules: Rules = NO_RULES
     waivers: Waivers = NO_WAIVERS
     processes: int | None = None
+    again: tuple[str, ...] = ()
 
     @property
     def question(self) -> Question:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DRAWS = 2_000
+DRAWN_AT_ONCE = 1 << 20
 POWER = 0.8
 _NORMAL = NormalDist()
 
@@ -23,9 +24,7 @@ def mean_interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, fl
 
     B. Efron, Better bootstrap confidence intervals, JASA 82 (1987).
     """
-    random = np.random.default_rng(seed)
-    n, mean = len(values), float(values.mean())
-    drawn = np.array([values[random.integers(n, size=n)].mean() for _ in range(DRAWS)])
+    mean, drawn = float(values.mean()), _drawn_means(values, seed)
     below = (np.mean(drawn < mean) + np.mean(drawn <= mean)) / 2
     bias = _NORMAL.inv_cdf(min(max(float(below), 1 / DRAWS), 1 - 1 / DRAWS))
     apart = values - mean
@@ -34,6 +33,15 @@ def mean_interval(values: NDArray[np.float64], seed: int = 0) -> tuple[float, fl
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [_turned(q, bias, skew) for q in (outside, 1 - outside)])
     return float(low), float(high)
+
+
+def _drawn_means(values: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Draw as many values, with repetition, again and again; so many at once as fit."""
+    random, n = np.random.default_rng(seed), len(values)
+    rows = max(1, min(DRAWS, DRAWN_AT_ONCE // n))
+    sizes = [min(rows, DRAWS - start) for start in range(0, DRAWS, rows)]
+    means = [values[random.integers(n, size=(size, n))].mean(axis=1) for size in sizes]
+    return np.concatenate(means)
 
 
 def _turned(share: float, bias: float, skew: float) -> float:

@@ -12,6 +12,7 @@ from compare.findings import Layer
 from compare.layers.frames import Chunking
 from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck
+from compare.noise.wording import control_said, study_said
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.report.titles import TITLES
 from compare.rules import NO_RULES, Rule, Rules
@@ -139,6 +140,16 @@ def report_of(
         waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
         control=tally.control,
     )
+
+
+def with_noise(report: Report, noise: Noise) -> Report:
+    """Add what live model calls differ by; it is said among the reasons and changes no label."""
+    verdict = report.verdict
+    reasons = (*verdict.reasons, study_said(noise.study))
+    if not report.control.checked and noise.control.checked:
+        reasons = (*reasons, control_said(noise.control))
+    said = msgspec.structs.replace(verdict, reasons=reasons)
+    return msgspec.structs.replace(report, verdict=said, noise=noise)
 
 
 def _rule(key: str, rule: Rule, hits: int) -> RuleReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def table(one: list[str], other: list[str]) -> int:
     return row[-1]
 
 
+@pytest.mark.slow
 @given(TEXTS, TEXTS)
 def test_bits_give_what_the_table_gives(one: list[str], other: list[str]) -> None:
     """Bit-parallel or not, and whatever is trimmed."""
@@ -39,6 +41,7 @@ def test_edits_are_a_distance(one: list[str], other: list[str], third: list[str]
     assert edits(one, third) <= edits(one, other) + edits(other, third)
 
 
+@pytest.mark.slow
 def test_very_long_texts_are_compared_as_bags() -> None:
     """The cost is bounded; what is said is the least it can be."""
     size = 1 + int(module.CELLS_AT_MOST**0.5)

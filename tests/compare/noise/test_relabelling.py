@@ -38,6 +38,7 @@ def every_choice(again: list[float], graph: list[float]) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(RUNS, min_size=1, max_size=4))
 def test_the_exact_test_is_brute_force(runs: list[tuple[list[float], list[float]]]) -> None:
     """All choices of all messages, counted one by one."""
@@ -50,6 +51,7 @@ def test_the_exact_test_is_brute_force(runs: list[tuple[list[float], list[float]
     assert found.p == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8))
 def test_one_run_of_each_is_the_sign_flip_test(pairs: list[tuple[int, int]]) -> None:
     """Each difference keeps its sign or turns it."""
@@ -61,6 +63,7 @@ def test_one_run_of_each_is_the_sign_flip_test(pairs: list[tuple[int, int]]) -> 
     assert found.p == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @given(DISTANCES, DISTANCES)
 def test_one_message_is_ranked_among_its_choices(again: list[float], graph: list[float]) -> None:
     """The p-value is a rank, and how often chance gets it there is counted, not assumed."""

@@ -1,0 +1,145 @@
+"""Reading: runs joined by message, live ones told from replays, one tape held against itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from compare.captures import Question, compare_captures
+from compare.noise import control_check, read_noise
+from compare.noise.control import ControlCheck
+from compare.noise.reading import Noise
+from compare.noise.sorting import control_pairs, owning_tape
+from compare.noise.wording import control_said
+from compare.pairs import Pair
+from compare.report import Report, markdown, page, report_of
+from compare.report.document import with_noise
+from contract.chat import CHAT
+from contract.records import RunRecord
+from tests.compare.exchanges import Script, batch, exchange, store
+from tests.compare.noise.messages import answer, live, places
+
+FLOWS = {"chat": CHAT}
+
+
+def noise_of(captures: Path, *again: Path) -> Noise:
+    """Measure."""
+    return read_noise(str(captures), [str(place) for place in again], FLOWS)
+
+
+def replayed(script: Script | None = None, number: int = 0) -> tuple[RunRecord, ...]:
+    """Give an exchange, with legacy replayed as it is now."""
+    serving, shadow = exchange(number=number)
+    _, again = exchange(Script(), script, number=number)
+    return serving, shadow, replace(again, role="replay", stack="legacy")
+
+
+def test_messages_are_joined_over_places(tmp_path: Path) -> None:
+    """By what was asked, whichever exchange it was."""
+    found = noise_of(*_flat(places(tmp_path, 70)))
+    assert (found.study.messages, found.study.left_out) == (70, {})
+    text, tools, structure = found.study.judgements
+    assert 0.3 < text.again < 0.9
+    assert text.reading != "exceeds"
+    assert (tools.reading, structure.reading) == ("within noise", "within noise")
+
+
+def test_other_words_exceed_noise(tmp_path: Path) -> None:
+    """A graph that speaks otherwise is farther from legacy than legacy is."""
+    other = ("sunny", "cloudy", "windy", "warm")
+    found = noise_of(*_flat(places(tmp_path, 30, other)))
+    assert found.study.reading == "exceeds"
+    assert found.study.judgements[0].reading == "exceeds"
+
+
+def test_one_exchange_can_hold_all_runs(tmp_path: Path) -> None:
+    """Two of legacy and one of graph, each with its own model calls."""
+    runs = [
+        live(answer(3, take), 3, stack, take)[0]
+        for take, stack in enumerate(("legacy", "legacy", "graph"))
+    ]
+    captures = store(tmp_path, batch(tuple(runs)))
+    assert noise_of(captures).study.messages == 1
+
+
+def test_a_run_read_twice_counts_once(tmp_path: Path) -> None:
+    """The same place given twice would make legacy equal to itself."""
+    graph, legacy = places(tmp_path, 5, again=1)
+    found = noise_of(graph, legacy[0], legacy[0])
+    assert found.study.messages == 0
+    assert found.study.left_out == {"legacy did not ask the model twice": 5}
+
+
+def test_what_played_a_tape_is_no_noise(tmp_path: Path) -> None:
+    """A shadow heard the model's answers to legacy."""
+    captures = store(tmp_path, batch(exchange()))
+    assert noise_of(captures, captures).study.left_out == {
+        "graph was played the model's answers": 1
+    }
+
+
+def test_damage_is_counted_not_fatal(tmp_path: Path) -> None:
+    """What can be read is."""
+    graph, legacy = places(tmp_path, 3)
+    store(legacy[0], b"no zstd at all", name="segment-1.jsonl.zst")
+    found = noise_of(graph, *legacy)
+    assert found.study.messages == 3
+    assert found.study.left_out == {"line or batch damaged": 1}
+
+
+def test_legacy_on_one_tape_is_exactly_zero_and_it_is_said(tmp_path: Path) -> None:
+    """Every comparison looks, and the verdict says so."""
+    place = store(tmp_path, batch(*(replayed(number=n) for n in range(4))))
+    report = compared(place)
+    assert report.control == ControlCheck(4, 0)
+    assert "checked, exactly zero differences in 4 pairs" in markdown(report)
+    assert "exactly zero" in page(report)
+    assert noise_of(place).control == report.control
+
+
+def test_legacy_that_differs_on_one_tape_is_named(tmp_path: Path) -> None:
+    """The comparison itself is in doubt then."""
+    place = store(tmp_path, batch(replayed(), replayed(Script(final="又"), number=1)))
+    report = compared(place)
+    assert report.control == ControlCheck(2, 1, ("x-00001",))
+    assert "1 of 2 pairs differs, and none may" in control_said(report.control)
+
+
+def test_the_check_is_a_function_of_pairs() -> None:
+    """Whoever has two legacy runs on one tape can ask."""
+    serving, _, again = owning_tape(replayed())
+    pair = Pair(serving.exchange, "chat", serving, again, serving.tape or ())
+    assert control_check([pair, pair], FLOWS) == ControlCheck(2, 0)
+    assert control_check([], FLOWS) == ControlCheck()
+    assert not control_check([], FLOWS).holds
+
+
+def test_what_cannot_be_repeated_is_not_checked() -> None:
+    """Values taken out, runs the clock ended, takeovers."""
+    serving, _, again = replayed()
+    assert len(list(control_pairs((serving, again)))) == 1
+    assert list(control_pairs((replace(serving, redacted=True), again))) == []
+    assert list(control_pairs((replace(serving, outcome="timeout"), again))) == []
+    assert list(control_pairs((serving, replace(again, role="fallback")))) == []
+    twice = replace(serving, redacted=True), again, replace(again, began=1)
+    assert len(list(control_pairs(twice))) == 1
+
+
+def test_the_report_shows_noise_and_its_method(tmp_path: Path) -> None:
+    """On the page and in Markdown; the label stays that of the pairs."""
+    graph, legacy = places(tmp_path, 8)
+    report = with_noise(compared(graph), noise_of(graph, *legacy))
+    assert "noise of live model calls, in 8 messages" in report.verdict.reasons[-1]
+    for text in (page(report), markdown(report)):
+        assert "cannot tell" in text
+        assert "permutation test, Pitman 1937" in text
+
+
+def compared(place: Path) -> Report:
+    """Compare a place and write it up."""
+    return report_of(compare_captures(str(place), Question(FLOWS)), str(place), "ignore")
+
+
+def _flat(found: tuple[Path, list[Path]]) -> list[Path]:
+    return [found[0], *found[1]]
