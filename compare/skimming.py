@@ -114,10 +114,9 @@ class Skimmer:
         known = self._short.get(frame) if short else None
         if known is not None:
             return known
-        if not short:
-            for template in self._templates:
-                if template.holds(frame):
-                    return self._filled(template, frame, texts) or self._read(frame)
+        for template in self._templates:
+            if template.holds(frame):
+                return self._filled(template, frame, texts) or self._read(frame)
         mark = self._read(frame)
         if short and len(self._short) < REMEMBERED_AT_MOST:
             self._short[frame] = mark
@@ -150,8 +149,8 @@ class Skimmer:
         template = learn(LINE, frame, event, self._event) if learns else None
         if template is None:
             return event.name, bool(event.text), track, None if event.text else b""
-        if len(frame) > REMEMBERED_UP_TO:
-            self._thrift.learnt += 1
+        self._thrift.learnt += 1
+        if template not in self._templates:
             self._templates = [template, *self._templates[: KEPT_AT_MOST - 1]]
         text = frame[len(template.head) : len(frame) - len(template.tail)]
         return event.name, True, track, text

@@ -21,8 +21,11 @@ from loadtests.bench.table import table
 from loadtests.children import child_environment, module_command
 
 OUT = Path("build") / "bench.json"
-# Adapters are the composition root's to open: this one measures in a process of its own.
+# The composition root alone sees adapters and compare: these measure in processes of their own.
 MODEL_PORT = "cutover.model_port_bench"
+COMPARE = "cutover.compare_bench"
+# Two hundred thousand pairs in a full bench.
+PAIRS_A_REQUEST = 500
 
 Bench = Callable[[Effort], Awaitable[Sequence[Row]]]
 
@@ -32,7 +35,15 @@ async def _truth(_: Effort) -> list[Row]:
 
 
 async def _model_port(effort: Effort) -> list[Row]:
-    command = module_command(MODEL_PORT, str(effort.requests), str(effort.rounds // 3))
+    return await _apart(MODEL_PORT, effort.requests, effort.rounds // 3)
+
+
+async def _compare(effort: Effort) -> list[Row]:
+    return await _apart(COMPARE, effort.rounds, effort.requests * PAIRS_A_REQUEST)
+
+
+async def _apart(module: str, *numbers: int) -> list[Row]:
+    command = module_command(module, *map(str, numbers))
     said = await asyncio.to_thread(
         subprocess.run, command, stdout=subprocess.PIPE, check=True, env=child_environment()
     )
@@ -46,6 +57,7 @@ BENCHES: dict[str, Bench] = {
     "disconnect": disconnect.measure,
     "load_truth": _truth,
     "model_port": _model_port,
+    "compare": _compare,
 }
 
 

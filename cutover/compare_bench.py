@@ -1,0 +1,221 @@
+"""Measures how fast captures are compared, for the bench; its rows go to standard output as JSON.
+
+python -m cutover.compare_bench ROUNDS PAIRS
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+from deepdiff import DeepDiff
+
+from compare import Comparer, Pair, Question, compare_captures, pair_of
+from compare.comparison import raw_equal
+from contract.chat import CHAT
+from cutover.bench_exchanges import Talk, exchange, store, talk
+from loadtests.bench.row import Row, at_least, at_most, told
+from loadtests.children import child_environment, module_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from contract.records import RunRecord
+
+IN_MEMORY = 200
+STORED = 2_000
+SHARED = 60_000
+PER_FILE = 500
+DEEP = 10
+FLAT = "--flat"
+QUESTION = Question({"chat": CHAT})
+STREAMS = "chats of 52 frames with 11 calls, no two of the same text"
+TARGETS = {"raw_equal": 20_000, "segments": 4_000, "differing": 2_000}
+
+
+def main() -> None:
+    """Measure and print; with `--flat PLACE`, only compare it and print the peak memory."""
+    if sys.argv[1] == FLAT:
+        pairs = compare_captures(sys.argv[2], QUESTION).pairs
+        sys.stdout.buffer.write(msgspec.json.encode((pairs, peak_bytes())))
+        return
+    rounds, pairs = map(int, sys.argv[1:])
+    with TemporaryDirectory() as folder:
+        rows = [*speed(Path(folder), rounds), *scale(Path(folder), rounds, pairs)]
+    sys.stdout.buffer.write(msgspec.json.encode(rows))
+
+
+def peak_bytes() -> int:
+    """Give the most memory this process has had resident, by the kernel's account."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
+    return int(found[1]) * 1024 if found else 0
+
+
+def differing(number: int) -> Talk:
+    """Give a graph stack's talk with one difference: prompt, tool, text or final text."""
+    said = talk(number)
+    match number % 4:
+        case 0:
+            return replace(said, system=said.system + "冷")
+        case 1:
+            first, second = said.tools
+            return replace(said, tools=(msgspec.structs.replace(first, arguments="{}"), second))
+        case 2:
+            return replace(said, pieces=(*said.pieces[:20], "?", *said.pieces[21:]))
+        case _:
+            return replace(said, pieces=(*said.pieces[:-1], "!"))
+
+
+def speed(folder: Path, rounds: int) -> list[Row]:
+    """Measure pairs per second of processor time, each over DeepDiff's in the same round."""
+    equal = [_pair(exchange(number)) for number in range(IN_MEMORY)]
+    apart = [_pair(exchange(number, differing(number))) for number in range(IN_MEMORY)]
+    for name, others in (("equal", 0), ("apart", 1)):
+        runs = (
+            exchange(n, differing(n) if others else None) for n in range(STORED // (1 + others))
+        )
+        store(folder / name / "flow=chat/date=2026-11-21/s.jsonl.zst", runs)
+    measured: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        deep_equal = _rate(lambda: _each(deep, equal[:DEEP]))
+        deep_apart = _rate(lambda: _each(deep, apart[:DEEP]))
+        for name, work, base in (
+            ("raw_equal", lambda: _each(raw_equal, equal), deep_equal),
+            ("equal_with_grammar", lambda: _compared(equal), deep_equal),
+            (
+                "segments",
+                lambda: compare_captures(str(folder / "equal"), QUESTION).pairs,
+                deep_equal,
+            ),
+            ("differing", lambda: _compared(apart), deep_apart),
+            ("segments_differing", lambda: _stored(folder / "apart"), deep_apart),
+        ):
+            rate = _rate(work)
+            measured.setdefault(name, []).append((rate, rate / base))
+    return [row for name, values in measured.items() for row in _rows(name, values)]
+
+
+HOW = {
+    "raw_equal": "pairs in memory, frames and calls told equal without reading them",
+    "equal_with_grammar": "pairs in memory, with their grammar",
+    "segments": "from zstd segments on disk, with grammar, effects and times",
+    "differing": "pairs in memory with one difference each in prompt, tool or text",
+    "segments_differing": "as differing, from zstd segments on disk, with clusters and exemplars",
+}
+
+
+def _rows(name: str, values: Sequence[tuple[float, float]]) -> list[Row]:
+    how = f"{HOW[name]}; {STREAMS}; processor time of one process, median of {len(values)} rounds"
+    rate, ratio = (median(column) for column in zip(*values, strict=True))
+    target = TARGETS.get(name)
+    label = f"compare.{name}"
+    row = (
+        told(label, rate, "pairs/s", how)
+        if target is None
+        else at_least(label, rate, "pairs/s", target, how)
+    )
+    over = "over plain DeepDiff of the same parsed streams, whole, in the same round"
+    return [row, told(f"{label}.over_deepdiff", ratio, "×", f"{over}; {how}")]
+
+
+def scale(folder: Path, rounds: int, pairs: int) -> list[Row]:
+    """Measure peak memory over many pairs, and what a second process gives."""
+    place = folder / "many" / "flow=chat" / "date=2026-11-21"
+    for number in range(STORED // PER_FILE):
+        some = range(number * PER_FILE, (number + 1) * PER_FILE)
+        runs = (exchange(n, differing(n) if n % 50 == 0 else None) for n in some)
+        store(place / f"{number:04}.jsonl.zst", runs)
+    shared = _grown(place, min(pairs, SHARED))
+    ratios = [_gain(str(folder / "many")) for _ in range(max(3, rounds // 3))]
+    _grown(place, pairs)
+    compared, peak = _flat(folder / "many")
+    many = f"{compared:,} pairs in segments of {PER_FILE}, one in 50 differing; {STREAMS}"
+    gained = (
+        f"wall time of one process over two, starting them included, on {os.cpu_count()} cores; "
+        f"{shared:,} pairs, median of {len(ratios)}"
+    )
+    return [
+        at_most("compare.peak_memory", peak / 1e6, "MB", 300, f"VmHWM of one process; {many}"),
+        at_least("compare.two_processes", median(ratios), "×", 1.4, gained),
+    ]
+
+
+def _grown(place: Path, pairs: int) -> int:
+    """Let the same segments stand under more names, until there are so many pairs."""
+    files = sorted(place.iterdir())
+    for number, path in zip(range(len(files), pairs // PER_FILE), cycle(files), strict=False):
+        os.link(path, place / f"{number:04}.jsonl.zst")
+    return max(pairs, len(files) * PER_FILE)
+
+
+def _flat(place: Path) -> tuple[int, int]:
+    """Compare in a process of its own; gives pairs and peak memory in bytes."""
+    command = module_command("cutover.compare_bench", FLAT, str(place))
+    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=child_environment())  # noqa: S603 (our own module)
+    return msgspec.json.decode(said.stdout, type=tuple[int, int])
+
+
+def _gain(place: str) -> float:
+    one, two = (_wall(place, processes) for processes in (1, 2))
+    return one / two
+
+
+def _wall(place: str, processes: int) -> float:
+    began = time.perf_counter()
+    compare_captures(place, QUESTION, processes=processes)
+    return time.perf_counter() - began
+
+
+def _rate(work: Callable[[], int]) -> float:
+    began = time.process_time()
+    done = work()
+    return done / (time.process_time() - began)
+
+
+def _pair(runs: tuple[RunRecord, RunRecord]) -> Pair:
+    pair = pair_of(runs)
+    if not isinstance(pair, Pair):
+        raise TypeError(pair)
+    return pair
+
+
+def _each(work: Callable[[Pair], object], pairs: Sequence[Pair]) -> int:
+    for pair in pairs:
+        work(pair)
+    return len(pairs)
+
+
+def _compared(pairs: Sequence[Pair]) -> int:
+    comparer = Comparer(CHAT)
+    for pair in pairs:
+        comparer.reader.begin()
+        comparer.compare(pair)
+    return len(pairs)
+
+
+def _stored(place: Path) -> int:
+    return compare_captures(str(place), QUESTION).different
+
+
+def deep(pair: Pair) -> object:
+    """Compare two whole streams as anybody would."""
+    legacy, graph = (_parsed(run) for run in (pair.control, pair.candidate))
+    return DeepDiff(legacy, graph)
+
+
+def _parsed(run: RunRecord) -> list[object]:
+    return [msgspec.json.decode(frame[6:-2]) for _, frame in run.frames]
+
+
+if __name__ == "__main__":
+    main()
