@@ -34,7 +34,8 @@ class SseDecoder:
     __slots__ = ("_after_cr", "_data", "_event", "_id", "_retry", "_start", "_tail", "comments")
 
     def __init__(self) -> None:
-        self._tail = b""
+        # Pieces, joined once: a line of megabytes would otherwise be copied with every piece.
+        self._tail: list[bytes] = []
         self._start = True
         self._after_cr = False
         self._data: list[bytes] = []
@@ -54,23 +55,23 @@ class SseDecoder:
             self._after_cr = piece.endswith(b"\r")
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\n" not in piece:
-            self._tail += piece
+            self._tail.append(piece)
             return []
-        lines = (self._tail + piece).split(b"\n")
-        self._tail = lines.pop()
+        lines = b"".join((*self._tail, piece)).split(b"\n")
+        self._tail = [lines.pop()]
         return self._lines(lines)
 
     def flush(self) -> list[SseEvent]:
         """End the stream: what was not ended by a blank line is not an event."""
         self._data.clear()
-        self._tail = b""
+        self._tail.clear()
         return []
 
     def _skip_bom(self, piece: bytes) -> bytes:
-        piece = self._tail + piece
-        self._tail = b""
+        piece = b"".join((*self._tail, piece))
+        self._tail.clear()
         if len(piece) < len(_BOM) and _BOM.startswith(piece):
-            self._tail = piece
+            self._tail.append(piece)
             return b""
         self._start = False
         return piece.removeprefix(_BOM)

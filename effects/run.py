@@ -70,6 +70,11 @@ class Run:
         """Note that the stack did something."""
         self.touched = self._exchange.stamp()
 
+    def keep(self, size: int) -> None:
+        """Note the bytes of a frame that is kept until the exchange is written down."""
+        if self._records:
+            self._tape.keep_beside(size)
+
     def owes_since(self) -> int | None:
         """Stamp since when the stack owes a sign of life; None while it waits for the world."""
         return None if self.waiting else self.touched

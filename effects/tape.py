@@ -136,7 +136,7 @@ class Entry:
 
 
 class Budget:
-    """Bytes that all tapes of a process may hold together."""
+    """Bytes that all tapes of a process, and the frames kept with them, may hold together."""
 
     __slots__ = ("left",)
 
@@ -147,10 +147,10 @@ class Budget:
 class Bounds:
     """How much is on one tape, and how much may be; `changed` is woken when that is exceeded."""
 
-    __slots__ = ("_budget", "_changed", "_limit", "overflowed", "size")
+    __slots__ = ("_budget", "_changed", "_limit", "_spent", "beside", "overflowed", "size")
 
     def __init__(self, limit: int, budget: Budget | None, changed: Signal) -> None:
-        self.size = 0
+        self.size = self.beside = self._spent = 0
         self.overflowed = False
         self._limit = limit
         self._budget = budget
@@ -170,6 +170,21 @@ class Bounds:
         if self.overflowed:
             return  # from here on nothing is kept
         self.size += size
+        self._spend(size)
+
+    def grow_beside(self, size: int) -> None:
+        """Count bytes kept together with the tape: they weigh on the common budget alone."""
+        self.beside += size
+        if not self.overflowed:
+            self._spend(size)
+
+    @property
+    def too_heavy(self) -> bool:
+        """Whether what is kept beside an overflowed tape has outgrown the same limit."""
+        return self.overflowed and self.beside > self._limit
+
+    def _spend(self, size: int) -> None:
+        self._spent += size
         over = self.size > self._limit
         if self._budget is not None:
             self._budget.left -= size
@@ -181,7 +196,7 @@ class Bounds:
     def free(self) -> None:
         """Give the bytes back to the common budget; idempotent."""
         if self._budget is not None:
-            self._budget.left += self.size
+            self._budget.left += self._spent
             self._budget = None
 
 
@@ -241,6 +256,15 @@ class Tape:
     def last_stamp(self) -> int:
         """The latest moment on the tape, in microseconds since the exchange began."""
         return max((_last_stamp(entry) for entry in self.entries), default=0)
+
+    @property
+    def too_heavy(self) -> bool:
+        """Whether the frames kept with an overflowed tape must be let go of, too."""
+        return self._bounds.too_heavy
+
+    def keep_beside(self, size: int) -> None:
+        """Count the bytes of a frame that is kept together with the tape."""
+        self._bounds.grow_beside(size)
 
     def free(self) -> None:
         """Give the bytes back to the common budget; idempotent."""

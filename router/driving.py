@@ -8,6 +8,8 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import msgspec
+
 from contract.errors import (
     EffectFailed,
     Fenced,
@@ -44,6 +46,10 @@ class Frame:
     event: Event
 
 
+_GONE = Frame(0, b"", msgspec.Struct())
+"""Stands where a frame was that has been let go of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a drive ended."""
@@ -76,6 +82,8 @@ class Drive:
         self.changed = Signal()
         self.ending: Ending | None = None
         self.sent = 0
+        self.dropped = 0
+        self._reported = False
         self._stamp = stamp
         self._check = GrammarCheck(order.spec.grammar) if strict else None
         self._task: asyncio.Task[None] | None = None
@@ -113,6 +121,12 @@ class Drive:
         self.finish(ending)
         if self._task is not None:
             self._task.cancel()
+
+    def drop(self, position: int) -> None:
+        """Let go of the frames before `position`: the client has them, and they grow too heavy."""
+        for index in range(self.dropped, position):
+            self.frames[index] = _GONE
+        self.dropped = max(self.dropped, position)
 
     async def gone(self, seconds: float) -> bool:
         """Wait until the task has ended, at most so long; gives whether it has."""
@@ -153,11 +167,15 @@ class Drive:
 
     def _accept(self, event: Event) -> None:
         spec = self.spec
+        name = spec.name_of(event)
         self.run.touch()
         if self._check is not None:
-            self._check.event(spec.name_of(event), spec.text_of(event))
+            self._check.event(name, spec.text_of(event))
         if not self.run.fenced:
-            self.frames.append(Frame(self._stamp(), spec.encode(event), event))
+            frame = Frame(self._stamp(), spec.encode(event), event)
+            self.run.keep(len(frame.data))
+            self.frames.append(frame)
+            self._reported = self._reported or name in spec.dialect.failures
             self.changed.wake()
 
     def _cancelled(self) -> Ending:
@@ -171,8 +189,7 @@ class Drive:
     def _natural_ending(self) -> Ending:
         if not self.complete:
             return Ending("truncated", "stack", ErrorRecord("truncated"))
-        failures = self.spec.dialect.failures
-        if any(self.spec.name_of(frame.event) in failures for frame in self.frames):
+        if self._reported:
             fault = self.run.fault
             return Ending("failed", "world", ErrorRecord(fault.code if fault else "reported"))
         return Ending("completed")

@@ -72,7 +72,7 @@ def _record(header: Header, serving: Serving, drive: Drive, price: Price) -> Run
         code=header.fingerprints[drive.stack],
         began=header.began,
         request=_request(serving) if first else None,
-        frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
+        frames=_frames(drive),
         outcome=ending.outcome if ending else "truncated",
         error=ending.error if ending else None,
         tape=_tape(serving.exchange.tape) if first else None,
@@ -83,6 +83,13 @@ def _record(header: Header, serving: Serving, drive: Drive, price: Price) -> Run
         lost_us=serving.lost_us if drive.role != "shadow" else 0,
         sent=drive.sent,
     )
+
+
+def _frames(drive: Drive) -> tuple[tuple[int, str], ...]:
+    # As with the tape: half a stream would read like a stack that speaks out of turn.
+    if drive.dropped:
+        return ()
+    return tuple((frame.at, frame.data.decode()) for frame in drive.frames)
 
 
 def _request(serving: Serving) -> RequestRecord:

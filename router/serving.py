@@ -196,6 +196,9 @@ class Serving:
     def _commit(self, frame: Frame) -> None:
         self._sent.append(_digest(frame.data))
         self._last = frame.event
+        if self.exchange.tape.too_heavy and len(self.drives) == 1:
+            # Cumulative frames of a reply without end weigh more than any tape.
+            self.drive.drop(len(self._sent) - 1)
         if self._failed_at is not None:
             self.lost_us = self.exchange.stamp() - self._failed_at
             self._failed_at = None

@@ -13,6 +13,8 @@ from effects.model.failures import in_band_fault
 from effects.model.wire import CallIndexes, WireChunk, chunk_of, decode
 
 _DONE: Final = b"[DONE]"
+MOST_BYTES: Final = 64 << 20
+"""More than any model says in one answer; a stream without end must not fill the memory."""
 
 
 class StreamAssembler:
@@ -28,6 +30,7 @@ class StreamAssembler:
         "_finish",
         "_model",
         "_sse",
+        "_taken",
         "_usage",
         "done",
         "fault",
@@ -37,6 +40,7 @@ class StreamAssembler:
 
     def __init__(self) -> None:
         self._sse = SseDecoder()
+        self._taken = 0
         self._calls = CallIndexes()
         self._model = self._finish = ""
         self._usage: Usage | None = None
@@ -52,6 +56,10 @@ class StreamAssembler:
     def feed(self, piece: bytes) -> list[Chunk]:
         """Take the next bytes; return the chunks they complete."""
         chunks: list[Chunk] = []
+        self._taken += len(piece)
+        if self._taken > MOST_BYTES and not self.done and self.fault is None:
+            self.fault = Fault("model_error", data={"type": "endless"})
+            return chunks
         for event in self._sse.feed(piece):
             if self.done or self.fault is not None:
                 break

@@ -351,6 +351,20 @@ async def test_a_tape_that_outgrew_its_bounds_serves_without_takeover() -> None:
         assert made.states == {"dropped(size)": 1}
 
 
+async def test_frames_that_outgrow_the_bounds_too_are_let_go_of_once_sent() -> None:
+    """Cumulative frames weigh far more than their tape; the client gets every one of them."""
+    whole = await undisturbed("graph")
+    async with both("graph", FLOWS["graph"], FLOWS["legacy"], exchange_bytes=700) as made:
+        served = await made.ask()
+    assert served.wire == whole
+    serving = served.ticket.serving
+    assert serving.drive.complete
+    assert serving.drive.dropped == len(whole) - 1
+    assert sum(len(frame.data) for frame in serving.drive.frames) == len(whole[-1])
+    assert [run.frames for run in made.runs] == [()]
+    assert [run.outcome for run in made.runs] == ["completed"]
+
+
 async def test_an_exceptions_text_goes_to_the_log_and_nowhere_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contract.faults import Fault
 from contract.model import Chunk, Usage
-from effects.model.stream import StreamAssembler
+from effects.model.stream import MOST_BYTES, StreamAssembler
 from tests.effects.model.loopback import delta, finish, sse, usage
 
 DONE = b"data: [DONE]\n\n"
@@ -51,6 +51,18 @@ def test_what_repeats_itself_is_said_once() -> None:
     both = {**usage(3, 2), "choices": finish()["choices"]}
     chunks, _, _ = assembled(stream(finish(), both, both, DONE))
     assert chunks == [Chunk(finish="stop", model="loop-1"), Chunk(usage=Usage(3, 2, 5))]
+
+
+def test_a_stream_without_end_is_ended() -> None:
+    """Whether it speaks all the time or never ends its first line."""
+    said = sse(delta(content="y" * (1 << 20)))
+    for piece in (said, b"z" * (1 << 20)):
+        assembler = StreamAssembler()
+        for _ in range(MOST_BYTES // len(piece)):
+            assembler.feed(piece)
+        assert assembler.fault is None
+        assert assembler.feed(piece) == assembler.feed(piece) == []
+        assert assembler.end() == Fault("model_error", data={"type": "endless"})
 
 
 def test_another_model_is_told() -> None:

@@ -105,6 +105,20 @@ async def test_free_gives_the_bytes_back_once() -> None:
     assert budget.left == 100_000
 
 
+async def test_frames_weigh_on_the_common_budget_and_not_on_the_tape() -> None:
+    """They are given back with the tape; beyond the limit they are called too heavy."""
+    budget = Budget(1_000)
+    tape = Tape(limit=600, budget=budget)
+    tape.keep_beside(900)
+    assert (tape.size, tape.overflowed, tape.too_heavy, budget.left) == (0, False, False, 100)
+    tape.keep_beside(101)
+    assert tape.overflowed
+    assert tape.too_heavy
+    tape.keep_beside(1_000)
+    tape.free()
+    assert budget.left == 1_000
+
+
 async def test_an_overflowed_tape_charges_no_further() -> None:
     """One endless stream must not push every other exchange over the common bound."""
     budget = Budget(100_000)
