@@ -14,7 +14,7 @@ from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo
 from contract.tools import ToolResult
 from cutover.selftest.world import World
 from effects.conversations import MemoryConversations
-from effects.model import Script, Step
+from effects.model import Script, ScriptedModel, Step
 from effects.tools import ScriptedTools
 
 Answer = tuple[Step, ...]
@@ -37,6 +37,7 @@ class Case:
     models: tuple[ModelInfo, ...] | None = None
     tools_fail: Fault | None = None
     store_fails: Mapping[str, Fault] = field(default_factory=dict)
+    lookup_fails: Fault | None = None
     locked: bool = False
 
     @property
@@ -49,7 +50,10 @@ class Case:
         tools = ScriptedTools(
             dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
         )
-        world = World(by_round(self.answers), tools=tools, turns=self.turns, models=self.models)
+        model = ScriptedModel(by_round(self.answers), self.models)
+        if self.lookup_fails:
+            model = FailingLookup(self.lookup_fails)
+        world = World(model, tools=tools, turns=self.turns)
         if self.store_fails:
             world = World(
                 world.model,
@@ -57,6 +61,18 @@ class Case:
                 conversations=FailingConversations(world.conversations, self.store_fails),
             )
         return world
+
+
+class FailingLookup(ScriptedModel):
+    """A model whose registry is out of order."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(())
+        self._fault = fault
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:  # noqa: ARG002 - the port's own
+        """Fail."""
+        raise EffectFailed(self._fault)
 
 
 class FailingConversations:

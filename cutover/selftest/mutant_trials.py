@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from contract.chat import CHAT
 from contract.records import ErrorRecord
@@ -12,7 +15,7 @@ from cutover.selftest.case import FOREVER, Case
 from cutover.selftest.cases import case
 from cutover.selftest.findings import NotAPair, causes
 from cutover.selftest.mutant_loading import loaded
-from cutover.selftest.mutant_scenes import SCENES
+from cutover.selftest.mutant_scenes import SCENES, SLOW_TOOLS
 from cutover.selftest.scene import SCENE
 from cutover.selftest.serving import on_virtual_time, play, serve, stack_of
 from effects.run import Run
@@ -21,22 +24,32 @@ from router.driving import Drive, Ending, Order
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import AsyncGenerator, Coroutine, Iterator
 
-    from contract.flow import Flow
+    from contract.flow import Event, Flow
     from contract.records import RunRecord
     from router.stacks import Stack
 
 Way = Literal[
-    "compared", "not loaded", "no pair", "tasks left", "did not let go", "broke its driver", "hung"
+    "compared",
+    "not loaded",
+    "no pair",
+    "tasks left",
+    "did not let go",
+    "complained",
+    "broke its driver",
+    "hung",
 ]
 """How a mutant was found out."""
 
 DRAWN = 60
 LIVE = 3
 """How many of the scenes a mutant serves itself, too."""
-LEAVING_AFTER = (0, 1, 4, 6, 9, 11)
-"""Frames after which the client leaves."""
+LEAVING_AFTER = (*((SCENE, frames) for frames in (0, 1, 4, 9, 11)), (SLOW_TOOLS, 5))
+"""Cases, and the frames after which the client leaves: in the midst of tools, too."""
+NOWHERE = Path("no such folder")
+"""Where no prompts are: both stacks have a text that stands in for them."""
+CLOSED_AFTER = 4
 LETS_GO_WITHIN = 0.1
 TURNS_TO_END = 5
 
@@ -56,6 +69,8 @@ class Tapes:
     def __init__(self, legacy: Stack, package: str, drawn: int = DRAWN) -> None:
         self._legacy = legacy
         self._package = package
+        bare = stack_of("legacy", import_module("legacy.chat").chat(NOWHERE))
+        self._unprompted = on_virtual_time(serve(bare, SCENE))
         cases = [SCENE, *SCENES, *map(case, range(drawn))]
         self._served = [(it, on_virtual_time(serve(legacy, it))) for it in cases]
 
@@ -65,13 +80,16 @@ class Tapes:
             try:
                 flows = loading.enter_context(loaded(self._package, module, tree))
                 flow = flows[CHAT.name]
+                bare = import_module(f"{self._package}.chat").chat(NOWHERE)
             except Exception as error:  # noqa: BLE001 - a mutant may raise anything
                 return FoundOut("not loaded", repr(error))
-            return self.try_flow(flow)
+            return self.try_flow(flow) or on_virtual_time(
+                _shadow(stack_of("graph", bare), SCENE, self._unprompted)
+            )
 
     def try_flow(self, flow: Flow) -> FoundOut | None:
         """Try a flow in every way, up to the first that finds it out."""
-        tried = (on_virtual_time(way) for way in self._ways(stack_of("graph", flow)))
+        tried = (on_virtual_time(_heard(way)) for way in self._ways(stack_of("graph", flow)))
         return next((found for found in tried if found), None)
 
     def _ways(self, graph: Stack) -> Iterator[Coroutine[object, object, FoundOut | None]]:
@@ -79,8 +97,20 @@ class Tapes:
             yield _shadow(graph, it, serving)
         for it in (SCENE, *SCENES)[:LIVE]:
             yield _live(graph, self._legacy, it)
-        for frames in LEAVING_AFTER:
-            yield _left_alone(graph, SCENE, frames)
+        for it, frames in LEAVING_AFTER:
+            yield _left_alone(graph, it, frames)
+        yield _closed(graph.flows[CHAT.name], SCENE)
+
+
+async def _heard(way: Coroutine[object, object, FoundOut | None]) -> FoundOut | None:
+    """Go one way, and hear what the loop complains of: failures nobody has asked for."""
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: complaints.append(str(context["message"]))
+    )
+    found = await way
+    gc.collect(0)
+    return found or (FoundOut("complained", complaints[0]) if complaints else None)
 
 
 async def _shadow(graph: Stack, it: Case, serving: RunRecord) -> FoundOut | None:
@@ -103,10 +133,30 @@ async def _left_alone(graph: Stack, it: Case, frames: int) -> FoundOut | None:
         await asyncio.wait_for(drive.changed.wait(), FOREVER)
     drive.dismiss(_LEFT)
     gone = await drive.gone(LETS_GO_WITHIN)
+    left = await _left()
     await exchange.close()
     if not gone:
         return FoundOut("did not let go", f"the client left after {frames} frames")
-    return await _left()
+    return left
+
+
+async def _closed(flow: Flow, it: Case) -> FoundOut | None:
+    """Close the stream in the midst of it, once in peace and once cancelled meanwhile."""
+    for cancelled in (False, True):
+        exchange = it.world().exchange(Tape())
+        run = Run(exchange, "closed")
+        events = cast("AsyncGenerator[Event, None]", flow(it.request, run.effects()))
+        for _ in range(CLOSED_AFTER):
+            await anext(events)
+        closing = asyncio.ensure_future(events.aclose())
+        await asyncio.sleep(0)
+        if cancelled:
+            closing.cancel()
+        await asyncio.wait({closing}, timeout=LETS_GO_WITHIN)
+        await exchange.close()
+        if not closing.done() or closing.cancelled() != cancelled:
+            return FoundOut("did not let go", f"closed, cancelled meanwhile: {cancelled}")
+    return None
 
 
 def _compared(runs: tuple[RunRecord, RunRecord]) -> FoundOut | None:
@@ -122,5 +172,7 @@ async def _left() -> FoundOut | None:
     for _ in range(TURNS_TO_END):
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
-    names = ", ".join(sorted(task.get_name() for task in left))
-    return FoundOut("tasks left", names) if left else None
+    # Pumps belong to the exchange: it ends them, the stack need not.
+    names = sorted(task.get_name() for task in left)
+    own = [name for name in names if not name.startswith("pump ")]
+    return FoundOut("tasks left", ", ".join(own)) if own else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ MUCH_SHORTER = 60
 
 @dataclass(frozen=True, order=True)
 class Mutant:
-    """One change of one module; `number` counts the changes the module offers."""
+    """One change of one module; `number` counts the changes the module offers.
+
+    `change` says what was changed into what, and of equal changes of a function, which.
+    """
 
     module: str
     line: int
@@ -32,11 +36,13 @@ class Mutant:
 
 def mutants_of(module: str, source: str) -> list[Mutant]:
     """List the changes a module offers, in the order of its lines."""
-    tree = ast.parse(source)
-    found = [
-        Mutant(module, edit.node.lineno, number, edit.function, edit.said)
-        for number, edit in enumerate(_edits(tree))
-    ]
+    twins: Counter[tuple[str, str]] = Counter()
+    found: list[Mutant] = []
+    for number, edit in enumerate(_edits(ast.parse(source))):
+        twins[edit.function, edit.said] += 1
+        nth = twins[edit.function, edit.said]
+        change = edit.said if nth == 1 else f"{edit.said} [{nth}]"
+        found.append(Mutant(module, edit.node.lineno, number, edit.function, change))
     return sorted(found)
 
 
@@ -66,15 +72,19 @@ class _Edit:
         """Name the entry or argument that was left out, for it may not show in a line."""
         match self.node, self.by:
             case ast.Dict(), ast.Dict():
-                kept = {ast.dump(key) for key in self.by.keys if key is not None}
-                gone = [key for key in self.node.keys if key is None or ast.dump(key) not in kept]
-                return f" (without {', '.join('**' if k is None else _said(k) for k in gone)})"
+                kept = [_key(key) for key in self.by.keys]
+                gone = next(key for key in map(_key, self.node.keys) if key not in kept)
+                return f" (without {gone})"
             case ast.Call(), ast.Call():
                 names = {keyword.arg for keyword in self.node.keywords}
                 (name,) = names - {keyword.arg for keyword in self.by.keywords}
                 return f" (without {name})"
             case _:
                 return ""
+
+
+def _key(node: ast.expr | None) -> str:
+    return "**" if node is None else _said(node)
 
 
 def _said(node: ast.AST) -> str:
