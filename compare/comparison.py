@@ -68,7 +68,7 @@ class Comparer:
 
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""
-        read = [self.reader.read(frame) for _, frame in pair.control.frames]
+        read = self.reader.read_all(pair.control.frames)
         ended = pair.control.outcome == COMPLETED
         if ended and self._sound.sound([event for event in read if event is not None]):
             return ()
@@ -76,9 +76,11 @@ class Comparer:
         return tuple(self._grammar(pair, stream, stream))
 
     def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
-        return grammar_findings(
-            pair, self._violation(pair.control, legacy), self._violation(pair.candidate, graph)
-        )
+        control, candidate = pair.control, pair.candidate
+        broken = self._violation(control, legacy)
+        if legacy.events is graph.events and _ended_alike(control, candidate):
+            return grammar_findings(pair, broken, broken)
+        return grammar_findings(pair, broken, self._violation(candidate, graph))
 
     def _violation(self, run: RunRecord, stream: Stream) -> Violation | None:
         """Find where a run left its grammar; most did not, and that is told fast."""
@@ -121,6 +123,15 @@ def raw_equal(pair: Pair) -> bool:
         if old != new:
             return False
     return same_calls(control, candidate)
+
+
+def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:
+    """Whether all that a grammar asks of a run beside its events is the same."""
+    return (control.outcome, control.error, control.sent) == (
+        candidate.outcome,
+        candidate.error,
+        candidate.sent,
+    )
 
 
 def _same_answers(legacy: list[Call], graph: list[Call]) -> bool:

@@ -44,6 +44,10 @@ class Event(msgspec.Struct, frozen=True):
     fault: Fault | None = None
 
 
+Stamped = tuple[int, str]
+"""A frame and when it was sent, microseconds since the exchange began."""
+
+
 @dataclass(slots=True)
 class Alike:
     """Frames of one template: what their texts share with the one before is not read again.
@@ -53,6 +57,7 @@ class Alike:
     """
 
     template: Template[str]
+    tail: str
     lead: int
     trail: int
     body: str
@@ -66,18 +71,21 @@ class Alike:
             return None
         trail = len(frame) - lead - len(template.event.data)
         body = frame[: len(frame) - len(template.tail)]
-        return Alike(template, lead, trail, body, template.event.text or "")
+        text = template.event.text or ""
+        return Alike(template, template.tail, lead, trail, body, text)
 
     def event(self, frame: str) -> Event | None:
         """Read a frame of the template; None when its text needs a closer look."""
-        end = len(frame) - len(self.template.tail)
-        grows = end >= len(self.body) and frame.startswith(self.body)
-        start, text = (len(self.body), self.text) if grows else (len(self.template.head), "")
-        if not FRAME.safe(frame, start, end):
-            return None
+        start, end, text = len(self.body), len(frame) - len(self.tail), self.text
+        if end < start or not frame.startswith(self.body):
+            start, text = len(self.template.head), ""
         more = frame[start:end]
+        if '"' in more or "\\" in more or not more.isprintable():
+            if not FRAME.safe(frame, start, end):
+                return None
+            more = _decode(f'"{more}"')
         self.body = frame[:end]
-        self.text = text + (_decode(f'"{more}"') if "\\" in more else more)
+        self.text = text + more
         data = frame[self.lead : len(frame) - self.trail]
         return msgspec.structs.replace(self.template.event, data=data, text=self.text)
 
@@ -113,6 +121,18 @@ class EventReader:
         self.bound = bound_texts(spec)
         self._alikes: list[Alike] = []
         self._thrift = Thrift()
+
+    def read_all(self, frames: Iterable[Stamped]) -> list[Event | None]:
+        """Read the frames of one run, as `read` does one by one."""
+        found: list[Event | None] = []
+        for _, frame in frames:
+            # The usual frame, as the one before but for more text, in as few steps as can be.
+            last = self._alikes[0] if self._alikes else None
+            event = None
+            if last and frame.startswith(last.body) and frame.endswith(last.tail):
+                event = last.event(frame)
+            found.append(event or self.read(frame))
+        return found
 
     def begin(self) -> None:
         """Begin an exchange: what its runs have in common is read once."""
@@ -205,10 +225,6 @@ class EventReader:
         return self._payloads.fault(name, data)
 
 
-Stamped = tuple[int, str]
-"""A frame and when it was sent, microseconds since the exchange began."""
-
-
 class Stream(msgspec.Struct, frozen=True):
     """What one run sent.
 
@@ -227,7 +243,7 @@ class Stream(msgspec.Struct, frozen=True):
 def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> Stream:
     """Read a run's frames."""
     frames = tuple(frames)
-    read = [reader.read(frame) for _, frame in frames]
+    read = reader.read_all(frames)
     return _stream(*_events(frames, read), reader.terminal)
 
 
@@ -235,7 +251,7 @@ def read_streams(
     reader: EventReader, legacy: Sequence[Stamped], graph: Sequence[Stamped]
 ) -> tuple[Stream, Stream]:
     """Read the frames of two runs; of equal streams only the stamps are read twice."""
-    known = [reader.read(frame) for _, frame in legacy]
+    known = reader.read_all(legacy)
     first = _stream(*_events(legacy, known), reader.terminal)
     repeated = echoes((frame for _, frame in graph), [frame for _, frame in legacy])
     read = [
