@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from loadtests.bench.asking import client
 from loadtests.bench.capacity import CHUNKS, IN_FLIGHT, cost_of
 from loadtests.bench.effort import Effort
-from loadtests.bench.pairs import load_in_turn, method, p95_rise
+from loadtests.bench.pairs import load_in_turn, rise_row
 from loadtests.bench.router import Rollout, routing
-from loadtests.bench.row import Row, at_most
+from loadtests.bench.row import Row
 from loadtests.simulator import Profile, spawn
 
 FIRST_TOKEN_MS = 200.0
@@ -38,14 +38,8 @@ async def measure(effort: Effort) -> list[Row]:
             costs = [await cost_of(session, server, effort.requests // 2) for server in servers]
         rate = SHARE * 1_000 / max(costs)
         pairs = await load_in_turn("first frame", servers, rate, effort)
-    rises = {name: p95_rise(pairs, metric) for name, metric in METRICS.items()}
+    how = f"a third of the graph stack's capacity, {rate:.0f}/s"
     return [
-        at_most(
-            f"chat.{name}.p95_graph_minus_legacy",
-            rise.value,
-            "ms",
-            TARGET_MS,
-            f"a third of the graph stack's capacity; {method(pairs, rise, rate)}",
-        )
-        for name, rise in rises.items()
+        rise_row(f"chat.{name}.p95_graph_minus_legacy", pairs, metric, TARGET_MS, how)
+        for name, metric in METRICS.items()
     ]

@@ -10,12 +10,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from loadtests.bench.effort import Effort
 from loadtests.bench.neighbours import watching
 from loadtests.bench.open_load import Trace, load, moments
 from loadtests.bench.process import Server
+from loadtests.bench.row import Row as BenchRow
+from loadtests.bench.row import at_most
 from loadtests.bench.statistic import SEED, Estimate, bootstrap, difference_of_p95
 from loadtests.rows import Row
+
+BUSY = 0.25
+"""Share of the machine that others may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +63,28 @@ def p95_rise(pairs: Sequence[LoadedPair], metric: str) -> Estimate:
     return bootstrap(values, difference_of_p95)
 
 
-def method(pairs: Sequence[LoadedPair], rise: Estimate, rate: float) -> str:
+def rise_row(
+    name: str, pairs: Sequence[LoadedPair], metric: str, target: float, how: str
+) -> BenchRow:
+    """Judge a rise of P95, in milliseconds.
+
+    Where others kept the machine busy and the interval holds the target, nobody can tell: then
+    there is no verdict, which is not a pass.
+    """
+    rise, others = p95_rise(pairs, metric), max(pair.others for pair in pairs)
+    row = at_most(name, rise.value, "ms", target, f"{how}; {method(pairs, rise)}")
+    if others > BUSY and rise.low <= target < rise.high:
+        row = msgspec.structs.replace(row, ok=None, how=f"cannot tell, busy machine; {row.how}")
+    return row
+
+
+def method(pairs: Sequence[LoadedPair], rise: Estimate) -> str:
     """Say how a rise was measured."""
     requests = sum(len(pair.control) + len(pair.candidate) for pair in pairs)
     return (
         f"median difference of exact P95s of {len(pairs)} pairs of runs on the same arrivals, "
-        f"order drawn, {requests} requests at {rate:.0f}/s, 95 % [{rise.low:.2f}, "
-        f"{rise.high:.2f}] by bootstrap over pairs; the quieter half of all pairs, others used up "
-        f"to {max(pair.others for pair in pairs):.0%} of the machine; the provider answers after "
+        f"order drawn, {requests} requests, 95 % [{rise.low:.2f}, {rise.high:.2f}] by bootstrap "
+        "over pairs; the quieter half of all pairs, others used up to "
+        f"{max(pair.others for pair in pairs):.0%} of the machine; the provider answers after "
         "200 ms without jitter"
     )

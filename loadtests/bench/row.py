@@ -8,7 +8,7 @@ DIGITS = 4
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `build/bench.json`; `ok` is None where there is no `target`."""
+    """A line of `build/bench.json`; `ok` is None without a `target`, and where nobody can tell."""
 
     name: str
     value: float

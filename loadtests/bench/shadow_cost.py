@@ -17,9 +17,9 @@ from loadtests.bench.capacity import IN_FLIGHT, SETTLE_S, cost_of, quiet
 from loadtests.bench.effort import Effort
 from loadtests.bench.first_frame import TARGET_MS, slow_provider
 from loadtests.bench.open_load import Trace, load
-from loadtests.bench.pairs import LoadedPair, load_in_turn, method, p95_rise
+from loadtests.bench.pairs import LoadedPair, load_in_turn, rise_row
 from loadtests.bench.router import Rollout, routing
-from loadtests.bench.row import Row, at_least, at_most, told
+from loadtests.bench.row import Row, at_least, told
 from loadtests.bench.statistic import SEED
 from loadtests.simulator import spawn
 
@@ -122,12 +122,11 @@ async def _press(
 
 def rows(pairs: Sequence[LoadedPair], share: float, pressed: Pressed, capacity: float) -> list[Row]:
     """Put what was measured into rows."""
-    rise = p95_rise(pairs, "ttft")
-    third = f"everything shadowed in the same process; {method(pairs, rise, capacity / 3)}"
+    third = f"everything shadowed in the same process, {capacity / 3:.0f}/s"
     most = f"at {2 * capacity / 3:.0f}/s, two thirds of what the router serves without shadows"
     cpu = "processor time per request, shadows and captures included, with and without shadows"
     return [
-        at_most("shadow.p95_ttft_rise_at_a_third", rise.value, "ms", TARGET_MS, third),
+        rise_row("shadow.p95_ttft_rise_at_a_third", pairs, "ttft", TARGET_MS, third),
         at_least("shadow.compared_at_a_third", share, "%", LEAST_COMPARED, "ledger of /readyz"),
         told("shadow.compared_at_two_thirds", pressed.compared, "%", f"ledger of /readyz, {most}"),
         told("shadow.capacity_lost_at_two_thirds", pressed.lost, "%", f"{cpu}, {most}"),

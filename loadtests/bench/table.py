@@ -26,5 +26,5 @@ def table(rows: Sequence[Row]) -> Table:
 def verdict(row: Row) -> str:
     """Say whether a row's target is met; nothing where it has none."""
     if row.ok is None:
-        return ""
+        return "" if row.target is None else "[yellow]cannot tell[/]"
     return "[green]yes[/]" if row.ok else "[red]NO[/]"

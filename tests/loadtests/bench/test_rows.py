@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from rich.console import Console
 
 from loadtests.bench.capacity import rows as capacity_rows
 from loadtests.bench.row import at_least, at_most, rounded, told
-from loadtests.bench.table import table
+from loadtests.bench.table import table, verdict
 
 
 def test_targets_are_met_at_the_target() -> None:
@@ -16,6 +17,13 @@ def test_targets_are_met_at_the_target() -> None:
     assert at_least("a", 4.0, "×", 4.0, "").ok
     assert not at_least("a", 3.9, "×", 4.0, "").ok
     assert told("a", 1.0, "ms", "").ok is None
+
+
+def test_no_verdict_is_told_where_one_was_wanted() -> None:
+    """A target nobody can judge is no pass; a figure without one needs no verdict."""
+    row = at_most("a", 1.0, "ms", 2.0, "")
+    assert "cannot tell" in verdict(msgspec.structs.replace(row, ok=None))
+    assert verdict(told("a", 1.0, "ms", "")) == ""
 
 
 def test_a_verdict_is_of_the_value_before_rounding() -> None:

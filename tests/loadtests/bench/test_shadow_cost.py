@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtests.bench.pairs import LoadedPair, quieter
+from loadtests.bench.pairs import LoadedPair, quieter, rise_row
 from loadtests.bench.shadow_cost import Ledger, LedgerLine, Pressed, rows
 from loadtests.rows import Row
 
@@ -39,6 +39,15 @@ def test_the_quieter_half_counts() -> None:
     """Rounded up, whatever was measured meanwhile."""
     pairs = [LoadedPair([], [], others) for others in (0.5, 0.1, 0.3)]
     assert [pair.others for pair in quieter(pairs)] == [0.1, 0.3]
+
+
+def test_on_a_busy_machine_nobody_can_tell() -> None:
+    """Unless the whole interval is on one side of the target."""
+    near = [LoadedPair([row(200.0)] * 20, [row(200.0 + more)] * 20, 0.6) for more in (0.0, 9.0)]
+    far = [LoadedPair([row(200.0)] * 20, [row(290.0)] * 20, 0.6)]
+    assert rise_row("a", near, "ttft", 2.0, "here").ok is None
+    assert rise_row("a", near, "ttft", 2.0, "here").how.startswith("cannot tell")
+    assert rise_row("a", far, "ttft", 2.0, "here").ok is False
 
 
 def test_rows_tell_rise_shares_and_what_is_lost() -> None:
