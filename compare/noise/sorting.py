@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from contract.records import RunRecord
 
 
+_ENDED = frozenset({"completed", "refused", "failed"})
+
+
 class Sorted(NamedTuple):
     """The runs of one message that asked the model themselves."""
 
@@ -94,15 +97,16 @@ def control_pairs(exchange: Sequence[RunRecord]) -> Iterator[Pair]:
     """List the pairs of two legacy runs on one tape: each replay with the first run there was.
 
     What was taken out of a recording cannot be repeated: then only replays go together. A run that
-    did not complete may have been ended by the clock, and one that took over began in the middle.
+    did not end by itself may have been ended by the clock, and one that took over began in the
+    middle.
     """
     legacy = [
         run
         for run in _once(exchange)
-        if run.stack == CONTROL and run.outcome == "completed" and run.role != "fallback"
+        if run.stack == CONTROL and run.outcome in _ENDED and run.role != "fallback"
     ]
     recorded = [run for run in legacy if run.tape and live(run) and not run.redacted]
-    played = [run for run in legacy if run.plays and not live(run)]
+    played = [run for run in legacy if not live(run)]
     replays = [run for run in played if run.role == REPLAY]
     others = [run for run in played if run.role != REPLAY and not run.redacted]
     one_tape = (*recorded[:1], *others, *replays)

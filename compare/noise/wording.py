@@ -87,6 +87,8 @@ def judged_said(judged: Judgement) -> str:
 
 def chance_said(judged: Judgement) -> str:
     """Say a p-value with its resolution."""
+    if judged.resolution == 1:
+        return "1 (no distance differs)"
     how = "exact" if judged.exact else "drawn"
     least = judged.p <= judged.resolution
     said = f"{'≤ ' if least and not judged.exact else ''}{judged.p:.2g}"
@@ -96,5 +98,5 @@ def chance_said(judged: Judgement) -> str:
 def flags_said(judged: Judgement) -> str:
     """Say how many messages are flagged, and how many chance would."""
     if not judged.flaggable:
-        return "too few runs of each message"
+        return "cannot tell, too few runs of a message"
     return f"{judged.flagged:,} of {judged.flaggable:,} (by chance {judged.by_chance:.1f})"

@@ -87,7 +87,7 @@ def test_one_further_run_flags_no_message() -> None:
     """Of two runs each is the farther one half the time."""
     text = study_of(messages(60, 0.4)).judgements[0]
     assert (text.flaggable, text.flagged, text.named) == (0, 0, ())
-    assert flags_said(text) == "too few runs of each message"
+    assert flags_said(text) == "cannot tell, too few runs of a message"
 
 
 def test_flows_are_judged_apart() -> None:
