@@ -72,9 +72,8 @@ class _Edit:
         """Name the entry or argument that was left out, for it may not show in a line."""
         match self.node, self.by:
             case ast.Dict(), ast.Dict():
-                kept = [_key(key) for key in self.by.keys]
-                gone = next(key for key in map(_key, self.node.keys) if key not in kept)
-                return f" (without {gone})"
+                gone = set(_entries(self.node)) - set(_entries(self.by))
+                return f" (without {', '.join(gone)})"
             case ast.Call(), ast.Call():
                 names = {keyword.arg for keyword in self.node.keywords}
                 (name,) = names - {keyword.arg for keyword in self.by.keywords}
@@ -83,8 +82,10 @@ class _Edit:
                 return ""
 
 
-def _key(node: ast.expr | None) -> str:
-    return "**" if node is None else _said(node)
+def _entries(node: ast.Dict) -> list[str]:
+    """Name the entries of a dictionary by their keys, those of another one by its name."""
+    entries = zip(node.keys, node.values, strict=True)
+    return [f"**{_said(value)}" if key is None else _said(key) for key, value in entries]
 
 
 def _said(node: ast.AST) -> str:
@@ -151,7 +152,7 @@ def _does_nothing(node: ast.AST) -> bool:
 def _about_types(node: ast.Assign) -> bool:
     """Whether a name is given to a type, or to what a package offers."""
     named = [target.id for target in node.targets if isinstance(target, ast.Name)]
-    types = isinstance(node.value, ast.Subscript) and isinstance(node.value.value, ast.Name)
+    types = isinstance(node.value, ast.Subscript) and not isinstance(node.value.slice, ast.Slice)
     declared = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "TypeVar"
     return any(name.startswith("__") for name in named) or types or declared
 
