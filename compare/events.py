@@ -131,8 +131,14 @@ class EventReader:
             event = None
             if last and frame.startswith(last.body) and frame.endswith(last.tail):
                 event = last.event(frame)
+                self._thrift.used += 1
             found.append(event or self.read(frame))
         return found
+
+    @property
+    def learns(self) -> bool:
+        """Whether frames are still looked at for what they have in common."""
+        return self._thrift.pays
 
     def begin(self) -> None:
         """Begin an exchange: what its runs have in common is read once."""
@@ -157,16 +163,17 @@ class EventReader:
 
     def _alike(self, frame: str) -> Event | None:
         """Read a frame that is like one before but for its text."""
-        for alike in self._alikes:
+        for index, alike in enumerate(self._alikes):
             if alike.template.holds(frame):
                 self._thrift.used += 1
+                self._alikes.insert(0, self._alikes.pop(index))
                 return alike.event(frame)
         return None
 
     def _read(self, frame: str) -> Event:
         event = self._event(*self._payload(frame))
         free = event.name not in self.bound
-        if free and len(frame) > REMEMBERED_UP_TO and self._thrift.pays:
+        if free and len(frame) > REMEMBERED_UP_TO and self.learns:
             self._thrift.learnt += 1
             template = learn(FRAME, frame, event, self._probed)
             alike = template and Alike.of(template, frame)

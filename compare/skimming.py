@@ -87,6 +87,7 @@ class Skimmer:
                     return False
                 texts[track] = text
                 run = self._run(frame, name, track) or run
+        self._thrift.used += len(names)
         return self._sound.order(tuple(names))
 
     def _run(self, frame: bytes, name: str, track: str) -> _Run | None:

@@ -154,3 +154,16 @@ def test_a_text_with_conditions_is_always_read() -> None:
     frame = 'data: {"step":"SHORT","text":"%s"}\n\n'
     read = [reader.read(frame % ("x" * size)) for size in (90, 95, 101)]
     assert [event is not None and event.fault is not None for event in read] == [False, False, True]
+
+
+def test_a_wire_that_names_every_stream_anew_is_still_learnt() -> None:
+    """A template is learnt per stream where frames bear its id, and goes on paying."""
+    field = TextField(("delta",), "delta")
+    wire = PlainWire(Dialect(name=("step",), text={"SEND": field}), Grammar((many("SEND"),)))
+    reader, seen = EventReader(wire), 0
+    for stream in range(200):
+        frame = f'data: {{"step":"SEND","id":"stream-{stream}-{"x" * 99}","delta":"%s"}}\n\n'
+        read = reader.read_all([(0, frame % text) for text in ("one", "two", "three")])
+        seen += sum(event == EventReader(wire).read(frame % "two") for event in read)
+    assert seen == 200
+    assert reader.learns
