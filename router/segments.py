@@ -109,7 +109,11 @@ class SegmentStore:
             self._open.popitem()[1].file.close()
 
     def _append(self, folder: str, frame: bytes) -> None:
-        segment = self._open.get(folder) or self._begin(folder)
+        segment = self._open.get(folder)
+        if segment is not None and not self._system.exists(segment.path):
+            self._end(folder)  # somebody cleared the place: nobody would ever read what follows
+            segment = None
+        segment = segment or self._begin(folder)
         try:
             segment.file.write(frame)
             segment.file.flush()

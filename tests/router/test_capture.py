@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,6 +107,18 @@ async def test_a_disk_that_refuses_is_counted(
     await writer.aclose()
     assert [one.exchange for one in runs(tmp_path)] == ["b"]
     assert "1 dropped (disk)" in caplog.text
+
+
+async def test_a_place_that_was_cleared_is_written_to_again(tmp_path: Path) -> None:
+    """Who starts afresh deletes the folder and leaves the router running."""
+    writer = writer_to(tmp_path)
+    writer.put([a_run("a")])
+    await writer.flush()
+    shutil.rmtree(tmp_path)
+    writer.put([a_run("b")])
+    await writer.aclose()
+    assert [one.exchange for one in runs(tmp_path)] == ["b"]
+    assert writer.counts.dropped == {}
 
 
 async def test_what_cannot_be_redacted_is_never_stored(
