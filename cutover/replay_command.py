@@ -53,28 +53,33 @@ class AgainstChoice(StrEnum):
     graph = "graph"
 
 
+_Captures = Annotated[str, typer.Argument(help="A folder, file or fsspec URL of captures.")]
+_StackName = Annotated[str, typer.Option(help="legacy, graph or package.module:FLOWS.")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="Where replays and report go.")]
+_Against = Annotated[
+    AgainstChoice | None,
+    typer.Option(help="For a stack of your own: what it is compared with; default: legacy."),
+]
+_Pace = Annotated[PaceChoice, typer.Option(help="Play at once, or at the recorded moments.")]
+_Processes = Annotated[int, typer.Option(min=1, help="Worker processes; default: one per core.")]
+_Seconds = Annotated[float, typer.Option(min=0.1, help="What a run may take beyond its tape.")]
+_Limit = Annotated[int | None, typer.Option(min=1, help="So many exchanges at most.")]
+_Only = Annotated[list[str] | None, typer.Option(help="This exchange only; repeat for several.")]
+_NoReport = Annotated[bool, typer.Option("--no-report", help="Compare later.")]
+
+
 def replay_captures(  # noqa: PLR0913 - the options of a command
-    captures: Annotated[str, typer.Argument(help="A folder, file or fsspec URL of captures.")],
+    captures: _Captures,
     *,
-    stack: Annotated[str, typer.Option(help="legacy, graph or package.module:FLOWS.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where replays and report go.")],
-    against: Annotated[
-        AgainstChoice | None, typer.Option(help="For a stack of your own: what it is to replace.")
-    ] = None,
-    pace: Annotated[
-        PaceChoice, typer.Option(help="Play at once, or at the recorded moments.")
-    ] = PaceChoice.full,
-    processes: Annotated[
-        int, typer.Option(min=1, help="Worker processes; default: one per core.")
-    ] = os.cpu_count() or 1,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="What a run may take beyond its tape.")
-    ] = 10.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="So many exchanges at most.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="This exchange only; repeat for several.")
-    ] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Compare later.")] = False,
+    stack: _StackName,
+    out: _Out,
+    against: _Against = None,
+    pace: _Pace = PaceChoice.full,
+    processes: _Processes = os.cpu_count() or 1,
+    seconds: _Seconds = 10.0,
+    limit: _Limit = None,
+    only: _Only = None,
+    no_report: _NoReport = False,
 ) -> None:
     """Run captured exchanges on a stack as it is now, from the tape, and compare.
 
