@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 REPORT = "report"
 CLUSTERS_PRINTED = 8
+CORES = os.cpu_count() or 1
 _COLOURS: Mapping[Label, str] = {
     "equal": "green",
     "waived": "green",
@@ -75,7 +76,7 @@ def replay_captures(  # noqa: PLR0913 - the options of a command
     out: _Out,
     against: _Against = None,
     pace: _Pace = PaceChoice.full,
-    processes: _Processes = os.cpu_count() or 1,
+    processes: _Processes = CORES,
     seconds: _Seconds = 10.0,
     limit: _Limit = None,
     only: _Only = None,
