@@ -25,7 +25,7 @@ from compare.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from compare.glances import Texts
+    from compare.glances import Twin
     from compare.layers.frames import Chunking
     from compare.reading import Exchange, Sighting
     from compare.segments import Line, Segment
@@ -155,13 +155,14 @@ class _Work:
         return self._read[1]
 
     def _restored(self, sighting: Sighting) -> Exchange:
-        texts: Texts = {}
+        twin: Twin | None = None
         runs: list[RunRecord] = []
         for seen in sighting.runs:
-            run = whole(seen, texts)
+            run = whole(seen, twin)
             if isinstance(run, Damage):
                 self.tally.damaged(run)
             else:
+                twin = seen.glance, run
                 runs.append(self._blobs.restored(run))
         return tuple(runs)
 
