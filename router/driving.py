@@ -150,7 +150,7 @@ class Drive:
         except asyncio.CancelledError:
             self.finish(self._cancelled())
             raise
-        except Exception as error:  # noqa: BLE001 - a stack may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stack may raise anything
             self.finish(self._ending_of(error))
         else:
             self.finish(self._natural_ending())
@@ -194,7 +194,7 @@ class Drive:
             return Ending("failed", "world", ErrorRecord(fault.code if fault else "reported"))
         return Ending("completed")
 
-    def _ending_of(self, error: Exception) -> Ending:
+    def _ending_of(self, error: BaseException) -> Ending:
         match error:
             case Refused() if not self.frames:
                 ending = Ending("refused", error=ErrorRecord(error.code), refusal=error)

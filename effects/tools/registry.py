@@ -92,7 +92,8 @@ class ToolRegistry:
                 return ToolResult(_text(await self._answer(one, arguments, context)))
         except BadArguments:
             return ToolResult(error="bad_arguments")
-        except Exception as failure:  # noqa: BLE001 (a tool may raise anything; the flow goes on)
+        # Of a command line, too: in a task SystemExit would end the router.
+        except (Exception, SystemExit) as failure:  # noqa: BLE001 (a tool may raise anything)
             code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"
             _say(one, code, failure)
             return ToolResult(error=code)
@@ -132,7 +133,7 @@ def _text(answer: object) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def _say(one: Tool, code: ToolErrorCode, failure: Exception) -> None:
+def _say(one: Tool, code: ToolErrorCode, failure: BaseException) -> None:
     """Log where a tool failed: neither its arguments nor a message that may quote them."""
     frames = traceback.extract_tb(failure.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"

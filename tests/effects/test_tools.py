@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Protocol
@@ -246,6 +247,18 @@ async def test_a_failing_tool_is_logged_without_its_words(
     assert "'fail': tool_failed, ZeroDivisionError at" in caplog.text
     assert "secret" not in caplog.text
     assert "hunter2" not in caplog.text
+
+
+async def test_a_tool_cannot_end_the_process(registry: ToolRegistry) -> None:
+    """What was written for a command line leaves by `sys.exit` when its arguments are wrong."""
+
+    async def later(_arguments: Nothing, _context: ToolContext) -> None:
+        sys.exit(2)
+
+    registry.register(tool("now", "?", Nothing, read_only=True)(lambda _, __: sys.exit(2)))
+    registry.register(tool("later", "?", Nothing, read_only=True)(later))
+    for name in ("now", "later"):
+        assert await registry.run("tools", call(name)) == ToolResult(error="tool_failed")
 
 
 async def test_a_result_json_cannot_say_is_a_failure(registry: ToolRegistry) -> None:

@@ -79,6 +79,7 @@ ENDINGS: dict[str, tuple[list[Event | BaseException], str, str, str | None]] = {
     "a fault it lets through": ([Accept(), FAULT], "failed", "world", "model_unavailable"),
     "a miss": ([Accept(), TapeMiss("x", None)], "failed", "stack", "tape_miss"),
     "a crash": ([Accept(), ValueError("x")], "failed", "stack", "crash"),
+    "it would end the process": ([Accept(), SystemExit(2)], "failed", "stack", "crash"),
     "a crash at the start": ([ValueError("x")], "failed", "stack", "crash"),
     "a crash after the end": ([*WELL, ValueError("x")], "failed", "stack", "crash"),
     "it loses itself": ([Accept(), asyncio.CancelledError()], "failed", "stack", "crash"),
