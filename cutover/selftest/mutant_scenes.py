@@ -38,7 +38,10 @@ _PLAIN = ChatRequest(message_id="m-1", content="在吗？")
 
 SLOW_TOOLS = Case(
     _PLAIN,
-    answers=(_using("slow", "slower"), _saying("今", "天", "晴", "。", "再", "见")),
+    answers=(
+        _using("slow", "slower"),
+        (Wait(0.2), Chunk(text="今"), *_saying("天晴。", "再见", every=0.6)),
+    ),
     tools={"slow": "1", "slower": "2"},
     slow={"slow": 0.7, "slower": 1.1},
 )

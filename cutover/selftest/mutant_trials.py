@@ -45,13 +45,13 @@ Way = Literal[
 DRAWN = 60
 LIVE = 3
 """How many of the scenes a mutant serves itself, too."""
-LEAVING_AFTER = (*((SCENE, frames) for frames in (0, 1, 4, 9, 11)), (SLOW_TOOLS, 5))
+LEAVING_AFTER = (*((SCENE, frames) for frames in (0, 1, 4, 9, 11)), (SLOW_TOOLS, 6))
 """Cases, and the frames after which the client leaves: in the midst of tools, too."""
 NOWHERE = Path("no such folder")
 """Where no prompts are: both stacks have a text that stands in for them."""
 CLOSED_AFTER = 4
 LETS_GO_WITHIN = 0.1
-TURNS_TO_END = 5
+TURNS = 5
 
 _LEFT = Ending("cancelled", error=ErrorRecord("client_gone"))
 
@@ -131,6 +131,7 @@ async def _left_alone(graph: Stack, it: Case, frames: int) -> FoundOut | None:
     drive.start()
     while len(drive.frames) < frames and drive.ending is None:
         await asyncio.wait_for(drive.changed.wait(), FOREVER)
+    await _some_turns()  # what the last frame announces has begun
     drive.dismiss(_LEFT)
     gone = await drive.gone(LETS_GO_WITHIN)
     left = await _left()
@@ -169,10 +170,14 @@ def _compared(runs: tuple[RunRecord, RunRecord]) -> FoundOut | None:
 
 async def _left() -> FoundOut | None:
     """Say which tasks a run that is over has left behind."""
-    for _ in range(TURNS_TO_END):
-        await asyncio.sleep(0)
+    await _some_turns()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     # Pumps belong to the exchange: it ends them, the stack need not.
     names = sorted(task.get_name() for task in left)
     own = [name for name in names if not name.startswith("pump ")]
     return FoundOut("tasks left", ", ".join(own)) if own else None
+
+
+async def _some_turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
+from compare.findings import Layer
 from cutover.selftest.effect_faults import EFFECT_FAULTS
 from cutover.selftest.exchanges import exchange
 from cutover.selftest.faults import CodeFault, Place, RunFault
@@ -18,7 +19,6 @@ from cutover.selftest.stream_faults import STREAM_FAULTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from compare.findings import Layer
     from contract.flow import Flow
     from contract.records import RunRecord
     from cutover.selftest.faults import Fault
