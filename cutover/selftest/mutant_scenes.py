@@ -69,23 +69,18 @@ MANY_ROUNDS = Case(
 )
 """A model that never stops calling tools: all rounds there can be."""
 
-AT_THE_INTERVAL = Case(
-    _PLAIN,
-    ChatOptions(yield_interval=50.0),
-    answers=(
-        (
-            Chunk(text="a"),
-            Wait(49.99998),
-            Chunk(text="b"),
-            Wait(0.00003),
-            Chunk(text="c"),
-            Wait(1.0),
-            Chunk(text="d"),
-            Chunk(finish="stop"),
-        ),
-    ),
-)
-"""Just before the interval has passed, and just after."""
+
+def _paused(*pauses: float) -> Case:
+    """Say a word, and one more after each pause, where one SEND in fifty seconds is due."""
+    steps: list[Step] = [Chunk(text="a")]
+    for pause in pauses:
+        steps += [Wait(pause), Chunk(text="b")]
+    return Case(_PLAIN, ChatOptions(yield_interval=50.0), answers=((*steps, Chunk(finish="stop")),))
+
+
+JUST_BEFORE = _paused(49.99998, 50.1)
+JUST_AFTER = _paused(50.00001, 1.0)
+"""The interval has not quite passed, or only just."""
 
 NO_REPLY_STORED = replace(SCENE, store_fails={"reply": Fault("store_failed")})
 LOCKED = replace(SCENE, locked=True)
@@ -101,7 +96,8 @@ SCENES: tuple[Case, ...] = (
     STUCK_TOOLS,
     SAME_IDS,
     MANY_ROUNDS,
-    AT_THE_INTERVAL,
+    JUST_BEFORE,
+    JUST_AFTER,
     NO_REPLY_STORED,
     LOCKED,
     NO_REGISTRY,
