@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -62,6 +63,14 @@ class ChatOptions(
     history_tokens: Annotated[int, Meta(ge=0)] = 8_000
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
     texts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse a zone nobody knows: at the first prompt it would fail both stacks."""
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError):
+            message = f"no time zone is called {self.timezone!r}"
+            raise ValueError(message) from None
 
 
 class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

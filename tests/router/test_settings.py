@@ -104,6 +104,11 @@ def test_a_full_file_is_read() -> None:
         ("[flows.chat]\nforce_graph = [3]", ["flows.chat.force_graph[0] = 3", "`str`"]),
         ("[flows.chat.options]\nwier = 1", ["flows.chat.options.wier", "did you mean 'wire'?"]),
         ('[flows.chat.options]\nwire = "x"', ["options.wire = 'x'", "'strict', 'extended'"]),
+        (
+            '[flows.chat.options]\ntimezone = "Mars/X"',
+            ["flows.chat.options", "no time zone", "'Mars/X'"],
+        ),
+        ('[flows.chat.options]\ntimezone = "America"', ["flows.chat.options", "'America'"]),
         ("[flows.chat]\noptions = 1", ["flows.chat.options = 1", "a table is due"]),
         ("[flows.chat.options.texts]\na = 1", ["flows.chat.options.texts"]),
         ('[shadow]\nmode = "live"', ["shadow.mode = 'live'", "'replay', 'tail'"]),
