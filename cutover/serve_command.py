@@ -21,8 +21,8 @@ from router.watching import Watched
 
 def serve(
     config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
-    host: Annotated[str | None, typer.Option(help="Instead of [server] host.")] = None,
-    port: Annotated[int | None, typer.Option(help="Instead of [server] port; 0 is any.")] = None,
+    host: Annotated[str | None, typer.Option(help="Overrides the file.")] = None,
+    port: Annotated[int | None, typer.Option(help="Overrides the file; 0 is any.")] = None,
 ) -> None:
     """Serve the flows; a change of cutover.toml is in force within a second."""
     handler = logging.StreamHandler()
