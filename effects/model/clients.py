@@ -15,6 +15,10 @@ from effects.model.entry import Provider
 
 NO_KEY = "no-key"
 
+KEPT_ALIVE = 3.0
+"""Seconds an idle connection is kept: below the five after which common servers hang up. A
+connection they close at the moment it is used again would fail a call nobody is to blame for."""
+
 
 class _WholeErrors(DefaultAioHttpClient):
     """Reads the bodies of error responses itself.
@@ -48,6 +52,11 @@ def open_client(provider: Provider) -> AsyncOpenAI:
         http_client=_WholeErrors(
             trust_env=provider.trust_env,
             timeout=httpx2.Timeout(None, connect=provider.limits.connect),
+            limits=httpx2.Limits(
+                max_connections=1_000,
+                max_keepalive_connections=100,
+                keepalive_expiry=KEPT_ALIVE,
+            ),
         ),
     )
     # Taken from the environment, where they belong to somebody else's account.

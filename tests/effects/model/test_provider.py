@@ -274,8 +274,7 @@ async def test_a_stream_that_stalls() -> None:
 
 async def test_a_stream_that_never_ends() -> None:
     """The limit on the whole call."""
-    chunks, fault = await stalled([sse(delta(content="Hi"))], total=0.3)
-    assert len(chunks) == 1
+    _, fault = await stalled([sse(delta(content="Hi"))], total=0.3)
     assert fault.code == "model_timeout_total"
 
 
