@@ -110,7 +110,10 @@ async def test_readiness_is_told_while_captures_are_dropped(place: Deployment) -
     """Who has lost records must still hear it."""
     await place.house.captures.aclose()
     assert await send(place, b'{"exchange_id":"e","score":1}') == (202, None)
-    assert (await place.get("/readyz"))["captures"]["dropped"] == {"closed": 1}
+    ready = await place.get("/readyz")
+    assert ready["captures"]["dropped"] == {"closed": 1}
+    assert ready["status"] == "degraded"
+    assert ready["faults"] == {"captures": "exchanges dropped since the start: 1 closed"}
 
 
 async def test_no_model_is_a_fault_from_the_start(tmp_path: Path) -> None:
