@@ -48,8 +48,16 @@ def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[Call]:
 
 
 def same_calls(control: RunRecord, candidate: RunRecord) -> bool:
-    """Whether both runs made the same calls in the same order, told without reading arguments."""
-    return _answers(control) == _answers(candidate)
+    """Whether both runs made the same calls in the same order, told without reading arguments.
+
+    Numbers of entries say nothing across two tapes: such runs are never told the same here.
+    """
+    return one_tape(control, candidate) and _answers(control) == _answers(candidate)
+
+
+def one_tape(control: RunRecord, candidate: RunRecord) -> bool:
+    """Whether both runs stand on one tape: only one of them, or neither, brings its own."""
+    return control.tape is None or candidate.tape is None
 
 
 def _answers(run: RunRecord) -> list[object]:

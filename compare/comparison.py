@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compare.calls import Call, calls_of, same_calls
+from compare.calls import Call, calls_of, one_tape, same_calls
 from compare.causes import COMPLETED, Case, settle
 from compare.events import EventReader, Stream, read_stream, read_streams
 from compare.glances import equal_runs
@@ -59,7 +59,7 @@ class Comparer:
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
             legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
-        case = Case(pair, legacy, graph, same_tape=_same_answers(*calls))
+        case = Case(pair, legacy, graph, same_tape=_same_answers(pair, *calls))
         case.outcome = outcome_findings(pair)
         case.grammar = grammar
         self._streams(case)
@@ -134,7 +134,9 @@ def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:
     )
 
 
-def _same_answers(legacy: list[Call], graph: list[Call]) -> bool:
+def _same_answers(pair: Pair, legacy: list[Call], graph: list[Call]) -> bool:
     """Whether one model's answers were played to both runs."""
+    if not one_tape(pair.control, pair.candidate):
+        return False
     heard = [{call.entry for call in calls if call.label == MODEL} for calls in (legacy, graph)]
     return bool(heard[0] & heard[1] - {None})

@@ -145,3 +145,12 @@ def test_equal_runs_are_told_without_parsing() -> None:
     assert raw_equal(pair((control, late)))
     other = msgspec.structs.replace(candidate, frames=candidate.frames[:-1])
     assert not raw_equal(pair((control, other)))
+
+
+def test_runs_on_tapes_of_their_own_are_read_to_the_end() -> None:
+    """Entries of two tapes bear the same numbers and may hold different questions."""
+    legacy = exchange()[0]
+    other = exchange(Script(system="冷", temperature=0.1))[0]
+    graph = msgspec.structs.replace(other, stack="graph", role="replay", assigned="graph")
+    findings = Comparer(CHAT).compare(pair((legacy, graph)))
+    assert {finding.layer for finding in findings} == {"effects"}
