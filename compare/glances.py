@@ -124,7 +124,7 @@ def equal_runs(control: Glance, candidate: Glance) -> bool:
     for (_, old), (_, new) in zip(control.frames, candidate.frames, strict=True):
         if old != new:
             return False
-    if control.tape != _NOTHING and candidate.tape != _NOTHING:
+    if _NOTHING not in (control.tape, candidate.tape):
         return False  # two tapes: numbers of entries say nothing
     return _answers(control) == _answers(candidate)
 

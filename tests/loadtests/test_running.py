@@ -39,7 +39,7 @@ def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
         messages=write_scripts(folder / "messages.jsonl", SCRIPTS),
         users=4,
         rate=20.0,
-        seconds=1.0,
+        seconds=2.0,
         think=0.1,
         pairs=1,
         engine=engine,
