@@ -91,7 +91,7 @@ class ModelsFollow:
             log.error("models stay as they are: %s", error)  # noqa: TRY400 - no traceback wanted
             house.faults["models"] = str(error)
             return
-        house.faults.update(model_faults(entries))
+        house.faults.update(model_faults(entries, settings))
         task = asyncio.get_running_loop().create_task(house.models.replace(entries))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -89,14 +89,23 @@ async def opened(
             )
         )
         try:
-            yield House(router, models, tools, captures, model_faults(entries))
+            yield House(router, models, tools, captures, model_faults(entries, first))
         finally:
             await router.aclose(settings().server.drain_seconds)
 
 
-def model_faults(entries: Sequence[ModelEntry]) -> dict[str, str]:
+def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:
     """Say what is wrong with the models, as `/readyz` tells it."""
-    return {} if entries else {"models": f"none is configured, and {KEY} is not set"}
+    if not entries:
+        return {"models": f"none is configured, and {KEY} is not set"}
+    known = {entry.model_id for entry in entries}
+    asked = {name: getattr(flow.options, "model_id", None) for name, flow in settings.flows.items()}
+    missing = [
+        f"flows.{name}.options.model_id = {model_id!r} is none of them"
+        for name, model_id in asked.items()
+        if model_id is not None and model_id not in known
+    ]
+    return {"models": "; ".join(missing)} if missing else {}
 
 
 @dataclass(frozen=True, slots=True)

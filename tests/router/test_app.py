@@ -128,6 +128,18 @@ async def test_no_model_is_a_fault_from_the_start(tmp_path: Path) -> None:
         assert (await place.get("/readyz"))["status"] == "ready"
 
 
+async def test_a_default_model_nobody_registered_is_a_fault(tmp_path: Path) -> None:
+    """Every request that names no model would be refused."""
+    async with deployed(tmp_path) as place:
+        text = place.watched.path.read_text("utf-8")
+        place.edit(text.replace("[flows.chat.options]", '[flows.chat.options]\nmodel_id = "other"'))
+        ready = await place.get("/readyz")
+        assert ready["status"] == "degraded"
+        assert "is none of them" in ready["faults"]["models"]
+        place.edit(text)
+        assert (await place.get("/readyz"))["status"] == "ready"
+
+
 async def test_the_document_is_valid_and_lists_every_route(place: Deployment) -> None:
     """Every route with its method, and every status it can answer with."""
     document = await place.get("/openapi.json")
