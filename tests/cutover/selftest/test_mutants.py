@@ -66,7 +66,7 @@ def test_a_broken_stack_is_found_out(tapes: Tapes, old: str, new: str, way: str)
 def test_a_mutant_that_hangs_is_found_out_and_the_next_one_tried() -> None:
     """Its process is ended, and another one goes on."""
     hanging, source = next(it for it in THERE if _key(it[0]) == HANGS)
-    with MutantProcess(3.0, drawn=0) as process:
+    with MutantProcess(1.0, drawn=0) as process:
         assert process.try_out(hanging, source).way == "hung"
         assert process.try_out(*THERE[0]).way == "not loaded"
 
