@@ -62,7 +62,10 @@ _Against = Annotated[
     typer.Option(help="For a stack of your own: what it is compared with; default: legacy."),
 ]
 _Pace = Annotated[PaceChoice, typer.Option(help="Play at once, or at the recorded moments.")]
-_Processes = Annotated[int, typer.Option(min=1, help="Worker processes; default: one per core.")]
+_Processes = Annotated[
+    int,
+    typer.Option(min=0, help="Worker processes; default: one per core; 0: here, to debug a stack."),
+]
 _Seconds = Annotated[float, typer.Option(min=0.1, help="What a run may take beyond its tape.")]
 _Limit = Annotated[int | None, typer.Option(min=1, help="So many exchanges at most.")]
 _Only = Annotated[list[str] | None, typer.Option(help="This exchange only; repeat for several.")]
@@ -92,14 +95,9 @@ def replay_captures(  # noqa: PLR0913 - the options of a command
     _import_from_here()
     console = Console(stderr=True)
     try:
-        wishes = Wishes(
-            captures,
-            out,
-            sides_of(stack, against.value if against else None),
-            How(pace.value, seconds),
-            Wanted(frozenset(only or ()), limit),
-            processes,
-        )
+        sides = sides_of(stack, against.value if against else None)
+        wanted = Wanted(frozenset(only or ()), limit)
+        wishes = Wishes(captures, out, sides, How(pace.value, seconds), wanted, processes)
         counts = _replayed(wishes, console)
         report = None if no_report else _compared(wishes, counts, console)
     except (CutoverError, OSError) as trouble:
@@ -137,7 +135,8 @@ def _compared(wishes: Wishes, counts: Counts, console: Console) -> Report | None
     """Write the report; None where nothing was replayed."""
     if not counts.replayed:
         return None
-    asked = Asked(str(wishes.out), "ignore", rules_at(None), waivers_at(None), wishes.processes)
+    processes = max(1, wishes.processes)
+    asked = Asked(str(wishes.out), "ignore", rules_at(None), waivers_at(None), processes)
     with _bar(console) as bar:
         task = bar.add_task("comparing", total=asked.size)
         tally = asked.tally(lambda count: bar.advance(task, count))

@@ -24,6 +24,9 @@ _HUNG = Ending("timeout", "stack", ErrorRecord("replay_timeout"))
 _LETS_GO = 1.0
 _SECOND = 1_000_000
 
+AT_ONCE = 64
+"""Exchanges side by side where most of the time is waiting: at the recorded pace."""
+
 
 class NothingThere(CutoverError):
     """A replay reached for the world."""
@@ -53,6 +56,11 @@ class How:
 
     pace: Pace = "full"
     seconds: float = 10.0
+
+    @property
+    def at_once(self) -> int:
+        """How many exchanges are played side by side."""
+        return 1 if self.pace == "full" else AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)

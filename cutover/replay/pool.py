@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from cutover.replay.replaying import Loss
     from cutover.replay.worker import Sign
 
-AT_ONCE = 64
-"""Exchanges side by side where most of the time is waiting: at the recorded pace."""
-
 _GRACE = 2 * BEAT
 _LOADING = 60.0
 _LETS_GO = 5.0
@@ -105,7 +102,7 @@ class Pool:
 
     def run(self, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:
         """Do parts, in any order; yield each with its counts; raises `WorkersDie`."""
-        jobs = (Job(part, self._at_once) for part in parts)
+        jobs = (Job(part, self._terms.how.at_once) for part in parts)
         while True:
             self._hand_out(jobs)
             busy = {worker.connection: worker for worker in self._workers if worker.job}
@@ -115,10 +112,6 @@ class Pool:
                 yield from self._hear(busy[ready])  # type: ignore[index]  # they are ours
             for worker in [worker for worker in self._workers if worker.silent]:
                 self._lose(worker, "blocked")
-
-    @property
-    def _at_once(self) -> int:
-        return 1 if self._terms.how.pace == "full" else AT_ONCE
 
     def _hand_out(self, jobs: Iterator[Job]) -> None:
         idle = [worker for worker in self._workers if worker.job is None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import msgspec
 
 from compare import CapturesUnreadable, find_segments
 from cutover.replay.counts import Counts
+from cutover.replay.here import Here
 from cutover.replay.journal import Header, Journal
 from cutover.replay.outputs import Outputs
 from cutover.replay.parts import Cutter, Wanted
@@ -21,6 +23,7 @@ from cutover.stacks import StackNotLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from cutover.replay.parts import Part
 
@@ -38,7 +41,7 @@ class InsideItself(ReplayMisused):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is to be replayed, on what, how, and where to."""
+    """What is to be replayed, on what, how, and where to; no processes: in this one."""
 
     captures: str
     out: Path
@@ -82,12 +85,17 @@ def replay(wishes: Wishes, hear: Callable[[Progress], None] = lambda _: None) ->
             counts.merge(done)
             hear(Progress(counts, part.read / size))
 
-        with Pool(Terms(wishes.sides, wishes.how, wishes.out), wishes.processes) as pool:
-            for part, done in pool.run(_left(parts, journal, finished)):
+        with _workers(wishes) as workers:
+            for part, done in workers.run(_left(parts, journal, finished)):
                 journal.note(part, done)
                 finished(part, done)
         _write_summary(wishes, counts)
     return counts
+
+
+def _workers(wishes: Wishes) -> AbstractContextManager[Pool | Here]:
+    terms = Terms(wishes.sides, wishes.how, wishes.out)
+    return Pool(terms, wishes.processes) if wishes.processes else nullcontext(Here(terms))
 
 
 def _left(

@@ -1,9 +1,7 @@
-"""Stacks that are named on a command line: copies with one thing changed, and broken ones."""
+"""Stacks that are named on a command line: copies with one thing changed, or more asked for."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -14,14 +12,10 @@ from contract.chat import Send
 from contract.flow import Event, Flow
 from contract.memory import Recall
 from contract.ports import Effects
-from cutover.replay.playing import NOTHING
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from tests.e2e import planted
-from tests.router.faulty import after, crash, deaf, short
-
-MARK = "blocks"
-"""Message ids that begin so are those on which a broken stack breaks."""
+from tests.router.faulty import after, crash, short
 
 Flows = Mapping[str, Flow]
 
@@ -53,55 +47,6 @@ async def _late(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa
 
 OLD_LATE: Flows = {"chat": _late}
 OLD_SHORT: Flows = {"chat": short(LEGACY["chat"], 3)}
-
-
-def _broken(act: Any) -> Flows:  # noqa: ANN401 - whatever an act does
-    """Break after the second event of a marked request."""
-
-    async def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
-        marked = request.body.message_id.startswith(MARK)
-        count = 0
-        async with aclosing(cast("Any", GRAPH["chat"](request, effects))) as events:
-            async for event in events:
-                yield event
-                count += 1
-                if marked and count == 2:
-                    await act()
-
-    return {"chat": flow}
-
-
-async def _block() -> None:
-    while True:
-        pass
-
-
-async def _exit() -> None:
-    os._exit(3)
-
-
-async def _hang() -> None:
-    await asyncio.get_running_loop().create_future()
-
-
-async def _ignore() -> None:
-    while True:
-        try:
-            await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            continue
-
-
-async def _crash() -> None:
-    raise ZeroDivisionError
-
-
-BLOCKING = _broken(_block)
-EXITING = _broken(_exit)
-HANGING = _broken(_hang)
-DEAF = _broken(_ignore)
-RELUCTANT = _broken(lambda: deaf(20.0)(NOTHING))
-CRASHING = _broken(_crash)
 
 
 def _asking(ask: Callable[[Effects], Awaitable[object]]) -> Flows:

@@ -18,10 +18,11 @@ from cutover.replay.replaying import Losses, Replayed, Replayer
 from cutover.replay.sides import Side, Sides, sides_of
 from cutover.stacks import StackNotLoaded
 from router.blobs import without_blobs
-from tests.cutover.replay.stacks import MARK
+from tests.cutover.replay.broken import MARK
 from tests.e2e.planted import served, with_tools
 
 HERE = "tests.cutover.replay.stacks"
+BROKEN = "tests.cutover.replay.broken"
 PLAIN = 12
 
 pytestmark = pytest.mark.virtual
@@ -109,13 +110,13 @@ async def test_a_new_call_is_a_finding(alone: list[list[RunRecord]]) -> None:
 
 async def test_a_crash_is_a_finding_of_the_outcome(marked: list[RunRecord]) -> None:
     """One cause."""
-    done = await replayed(marked, f"{HERE}:CRASHING")
+    done = await replayed(marked, f"{BROKEN}:CRASHING")
     assert causes(done) == [("outcome", "completed→failed")]
 
 
 async def test_a_stack_that_hangs_is_given_up(marked: list[RunRecord]) -> None:
     """After its time; the next exchange has its turn."""
-    done = await replayed(marked, f"{HERE}:HANGING")
+    done = await replayed(marked, f"{BROKEN}:HANGING")
     assert causes(done) == [("outcome", "completed→timeout")]
     assert isinstance(done, Replayed)
     assert not done.lingers
@@ -124,7 +125,7 @@ async def test_a_stack_that_hangs_is_given_up(marked: list[RunRecord]) -> None:
 async def test_a_stack_that_does_not_let_go_is_told_of(marked: list[RunRecord]) -> None:
     """Its process must be replaced."""
     before = asyncio.all_tasks()
-    done = await replayed(marked, f"{HERE}:RELUCTANT")
+    done = await replayed(marked, f"{BROKEN}:RELUCTANT")
     assert isinstance(done, Replayed)
     assert done.lingers
     await asyncio.wait(asyncio.all_tasks() - before)
@@ -133,9 +134,9 @@ async def test_a_stack_that_does_not_let_go_is_told_of(marked: list[RunRecord]) 
 async def test_a_run_that_was_lost_is_not_tried_again(marked: list[RunRecord]) -> None:
     """It took its process with it; that is a finding of the outcome."""
     key = marked[0].exchange, "graph"
-    blocked = await replayed(marked, f"{HERE}:BLOCKING", {key: "blocked"})
+    blocked = await replayed(marked, f"{BROKEN}:NAMED", {key: "blocked"})
     assert causes(blocked) == [("outcome", "completed→timeout")]
-    died = await replayed(marked, f"{HERE}:EXITING", {key: "died"})
+    died = await replayed(marked, f"{BROKEN}:NAMED", {key: "died"})
     assert causes(died) == [("outcome", "completed→failed")]
 
 

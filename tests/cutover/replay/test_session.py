@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from multiprocessing import active_children
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -17,17 +16,20 @@ from contract.records import RunRecord
 from cutover.replay import Counts, How, Progress, Wanted, Wishes, replay, sides_of
 from cutover.replay import parts as cutting
 from cutover.replay.journal import NAME
-from cutover.replay.pace import Pace
 from cutover.replay.session import SUMMARY, InsideItself
+from cutover.replay.sides import Side, Sides
 from cutover.replay.worker import LOG
+from tests.cutover.replay.broken import MARK
 from tests.cutover.replay.conftest import MANY, store
-from tests.cutover.replay.stacks import MARK
 from tests.e2e.planted import served
 from tests.flows.cases import case
 from tests.flows.playing import Case
 from tests.router.captured import runs
 
-HERE = "tests.cutover.replay.stacks"
+BROKEN = "tests.cutover.replay.broken:NAMED"
+ALONE = Sides(Side("legacy", "legacy:FLOWS"), Side("graph", ""))
+"""A worker loads one stack sooner than two."""
+EVERY = Wanted()
 
 pytestmark = pytest.mark.slow
 
@@ -40,17 +42,16 @@ def captures(alone: list[list[RunRecord]], tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def whole(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give an uninterrupted replay of them in one process."""
+    """Give an uninterrupted replay of them in this process."""
     out = tmp_path_factory.mktemp("whole") / "out"
     counts = replay(wishes(captures, out))
     assert (counts.exchanges, counts.equal) == (MANY, MANY)
     return out
 
 
-def wishes(captures: Path, out: Path, stack: str = "legacy", **how: object) -> Wishes:
-    """Ask for a replay."""
-    more = {name: how.pop(name) for name in ("wanted", "processes") if name in how}
-    return Wishes(str(captures), out, sides_of(stack), How(**how), **more)  # type: ignore[arg-type]
+def wishes(captures: Path, out: Path, processes: int = 0, wanted: Wanted = EVERY) -> Wishes:
+    """Ask for a replay of legacy."""
+    return Wishes(str(captures), out, ALONE, wanted=wanted, processes=processes)
 
 
 def said(out: Path) -> list[RunRecord]:
@@ -71,7 +72,7 @@ def test_a_stack_is_equal_to_its_own_past(whole: Path) -> None:
 
 def test_several_processes_say_the_same(captures: Path, whole: Path, tmp_path: Path) -> None:
     """To the byte: frames bear the moments of the tape."""
-    counts = replay(wishes(captures, tmp_path / "out", processes=2))
+    counts = replay(wishes(captures, tmp_path / "out", 2))
     assert counts.equal == MANY
     assert said(tmp_path / "out") == said(whole)
     assert active_children() == []
@@ -85,7 +86,7 @@ def test_an_interrupted_replay_goes_on(captures: Path, whole: Path, tmp_path: Pa
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replay(wishes(captures, out), interrupt)
+        replay(wishes(captures, out, 1), interrupt)
     assert active_children() == []
     (done,) = (out / "segments").glob("*.zst")
     (out / "segments" / f"{done.name}.77").write_bytes(b"half")
@@ -116,63 +117,39 @@ def test_the_recorded_pace_says_the_same(tmp_path: Path) -> None:
     """Side by side, each item at its moment."""
     quick = [batch[:1] for batch in served(map(case, range(60))) if _short(batch)]
     captures = store(quick, tmp_path / "captures")
-    counts = replay(wishes(captures, tmp_path / "out", pace="recorded"))
+    counts = replay(Wishes(str(captures), tmp_path / "out", ALONE, How("recorded"), processes=0))
     assert counts.exchanges == counts.equal == len(quick) > 10
 
 
 def _short(batch: Iterable[RunRecord]) -> bool:
-    return all(at < 1_500_000 for run in batch for entry in run.tape or () for at in [entry.ended])
+    return all(at < 600_000 for run in batch for entry in run.tape or () for at in [entry.ended])
 
 
-@pytest.fixture(scope="module")
-def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give six exchanges, on the second and fifth of which broken stacks break."""
-    names = ("m-0", f"{MARK}-1", "m-2", "m-3", f"{MARK}-4", "m-5")
+def test_a_broken_stack_costs_its_own_exchanges_only(tmp_path: Path) -> None:
+    """Whatever it does to its process, the others are replayed, and no process is left.
+
+    It blocks, ends its process and ignores that it is cancelled, at the recorded pace: first side
+    by side, then one by one. Where a stack stood when it was killed is in the log: who repairs it
+    must find the line.
+    """
+    names = ("m-0", f"{MARK}-stands", "m-2", f"{MARK}-ends", f"{MARK}-ignores", "m-5")
+    out, captures = tmp_path / "out", store(_answered(names), tmp_path / "captures")
+    how = How("recorded", 0.5)
+    counts = replay(Wishes(str(captures), out, sides_of(BROKEN), how, processes=1))
+    assert (counts.exchanges, counts.equal) == (6, 3)
+    assert counts.outcomes == {"completed": 3, "timeout": 2, "failed": 1}
+    assert active_children() == []
+    assert len({run.exchange for run in said(out)}) == 6
+    assert "_block" in (out / LOG).read_text("utf-8")
+
+
+def _answered(names: Iterable[str]) -> list[list[RunRecord]]:
+    """Serve a greeting for every name, on legacy alone."""
     said = (Chunk(text="Hello"), Chunk(text=" there.", finish="stop"))
     batches = served(
         Case(ChatRequest(message_id=name, content="hi"), answers=(said,)) for name in names
     )
-    alone = [[run for run in batch if run.role == "serving"] for batch in batches]
-    return store(alone, tmp_path_factory.mktemp("marked"))
-
-
-class Break(NamedTuple):
-    """How a stack breaks on so many of the first exchanges, and what is seen of it."""
-
-    stack: str
-    pace: Pace
-    outcome: str
-    in_log: str
-    exchanges: int
-    broken: int
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        Break("BLOCKING", "full", "timeout", "_block", 6, 2),
-        Break("BLOCKING", "recorded", "timeout", "_block", 3, 1),
-        Break("EXITING", "full", "failed", "", 3, 1),
-        Break("DEAF", "full", "timeout", "", 3, 1),
-    ],
-    ids=str,
-)
-def test_a_broken_stack_costs_its_own_exchange_only(
-    marked: Path, tmp_path: Path, broken: Break
-) -> None:
-    """Whatever it does to its process, the others are replayed, and no process is left.
-
-    Where a stack stood when it was killed is in the log: who repairs it must find the line.
-    """
-    out, wanted = tmp_path / "out", Wanted(limit=broken.exchanges)
-    stack, pace = f"{HERE}:{broken.stack}", broken.pace
-    counts = replay(wishes(marked, out, stack, seconds=0.5, pace=pace, wanted=wanted))
-    equal = broken.exchanges - broken.broken
-    assert (counts.exchanges, counts.equal) == (broken.exchanges, equal)
-    assert counts.outcomes == {"completed": equal, broken.outcome: broken.broken}
-    assert active_children() == []
-    assert len({run.exchange for run in said(out)}) == broken.exchanges
-    assert broken.in_log in (out / LOG).read_text("utf-8")
+    return [[run for run in batch if run.role == "serving"] for batch in batches]
 
 
 def test_only_one_exchange_and_a_limit(captures: Path, whole: Path, tmp_path: Path) -> None:
