@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import connection, get_context
+from multiprocessing import Pipe, connection
 from typing import TYPE_CHECKING, assert_never
 
 from contract.errors import CutoverError
 from cutover.replay.work import Job
-from cutover.replay.worker import BEAT, Beat, Began, Finished, Ready, Terms, main
+from cutover.replay.worker import BEAT, Beat, Began, Finished, Ready, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +35,8 @@ _GRACE = 2 * BEAT
 _LOADING = 60.0
 _LETS_GO = 5.0
 _FALSE_STARTS = 3
-_SPAWN = get_context("spawn")
+_MAIN = "import sys; from cutover.replay.worker import main; main(int(sys.argv[1]))"
+"""Not a process of `multiprocessing`, which would import all of the program that starts it."""
 
 
 class WorkersDie(CutoverError):
@@ -47,11 +50,13 @@ class _Worker:
     """One process, and what is known of it."""
 
     def __init__(self, terms: Terms) -> None:
-        ours, theirs = _SPAWN.Pipe()
-        self.connection: Connection[Job, Sign] = ours
-        self._process = _SPAWN.Process(target=main, args=(theirs, terms), name="replay")
-        self._process.start()
-        theirs.close()
+        ours, theirs = Pipe()
+        with theirs:
+            command = sys.executable, "-P", "-c", _MAIN, str(theirs.fileno())
+            paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=paths)  # noqa: S603 - our own module
+        self.connection: Connection[Job | Terms, Sign] = ours
+        self.connection.send(terms)
         self.job: Job | None = None
         self.run: tuple[str, str] | None = None
         self.patience = _LOADING
@@ -69,17 +74,17 @@ class _Worker:
     def end(self) -> None:
         """Let it end by itself, or make it."""
         self.connection.close()
-        self._process.join(_LETS_GO if self.job is None else 0)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LETS_GO if self.job is None else 0)
+            return
+        self._process.kill()
+        self._process.wait()
 
     def abort(self) -> None:
         """Kill it, and let it say in the log where it stood."""
-        with suppress(ProcessLookupError):
-            os.kill(self._process.pid or 0, signal.SIGABRT)
-        self._process.join(_LETS_GO)
+        self._process.send_signal(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LETS_GO)
         self.end()
 
 

@@ -10,8 +10,9 @@ import resource
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from cutover.flows import SPECS
 from cutover.replay.outputs import Outputs
@@ -19,8 +20,6 @@ from cutover.replay.replaying import Replayer
 from cutover.replay.work import Job, Result, work
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from cutover.replay.counts import Counts
     from cutover.replay.playing import How
     from cutover.replay.sides import Sides
@@ -76,15 +75,23 @@ Sign = Ready | Beat | Began | Finished
 """What a worker says; every word is a sign of life."""
 
 
-def main(connection: Connection[Sign, Job], terms: Terms) -> None:
-    """Replay what comes through the connection until it is closed."""
+def main(descriptor: int) -> None:
+    """Replay what comes through the connection, first the terms, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and says what now
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with terms.log.open("a", encoding="utf-8") as log:
-        _log_to(log)
-        with suppress(EOFError, BrokenPipeError):
-            _Worker(connection, terms, log).serve()
-    logging.shutdown()
+    connection: Connection[Sign, Any] = Connection(descriptor)
+    with suppress(EOFError, BrokenPipeError):
+        terms: Terms = connection.recv()
+        with terms.log.open("a", encoding="utf-8") as log:
+            _log_to(log)
+            _serve(connection, terms, log)
+
+
+def _serve(connection: Connection[Sign, Job], terms: Terms, log: IO[str]) -> None:
+    try:
+        _Worker(connection, terms, log).serve()
+    finally:
+        logging.shutdown()
 
 
 class _Worker:
