@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare.batches import decompressed
 from compare.captures import Question, compare_captures, compare_segment
 from compare.damage import CapturesUnreadable, Damage
-from compare.segments import Line, decompressed, find_segments, split_lines
+from compare.segments import Line, find_segments, split_lines
 from compare.tally import Tally
 from compare.verdict import verdict_on
 from contract.chat import CHAT

@@ -48,10 +48,12 @@ async def test_odd_bodies_are_served(tmp_path: Path, stack: str) -> None:
 async def test_an_id_with_another_text_is_a_conflict(tmp_path: Path) -> None:
     """The text first stored under an id stays; the same text again is served again."""
     async with deployed(tmp_path) as place:
-        first = await place.ask({"message_id": "m", "content": "Hello"})
-        other = await place.ask({"message_id": "m", "content": "Good bye"})
-        again = await place.ask({"message_id": "m", "content": "Hello"})
-        stored = await place.ask({"message_id": "m"})
+        # The time stands in the prompt, and the simulated provider answers by every word of it.
+        asked = {"message_id": "m", "prompt_params": {"current_date": "d", "current_time": "t"}}
+        first = await place.ask({**asked, "content": "Hello"})
+        other = await place.ask({**asked, "content": "Good bye"})
+        again = await place.ask({**asked, "content": "Hello"})
+        stored = await place.ask(asked)
         assert (first.status, again.status, stored.status) == (200, 200, 200)
         assert (other.status, other.problem["code"]) == (409, "message_conflict")
         assert first.events == again.events == stored.events
