@@ -122,23 +122,20 @@ class Shadows:
                 self.fail(job)
 
     async def _run(self, job: Job) -> None:
-        if job.drive is None:
-            self._start(job)
-        drive = job.drive
-        if drive is None:  # pragma: no cover - `_start` has just set it
-            return
+        drive = job.drive or self._start(job)
         if not await drive.gone(job.seconds):
             drive.dismiss(_HUNG)
             await drive.gone(1.0)
         self._settle(job, "compared", "equal" if _equal(job) else "different")
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
         run = Run(exchange, f"shadow {job.stack.name}", "nearest")
         order = Order(plan.spec, job.stack, plan.request, "shadow")
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
-        job.drive = Drive(order, run, exchange.stamp, strict=False)
-        job.drive.start()
+        job.drive = drive = Drive(order, run, exchange.stamp, strict=False)
+        drive.start()
+        return drive
 
     def _settle(self, job: Job, state: State, reason: str) -> None:
         """Close the books of one exchange; a run that is not compared is sent home."""

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from loadtests.simulator.refusal import Refusal
+from loadtests.simulator.refusal import Refusal, read
 from loadtests.simulator.tokens import count
 
 DIMENSIONS = 384
@@ -45,14 +45,9 @@ DECODER = msgspec.json.Decoder(EmbeddingRequest)
 
 def decode(body: bytes) -> EmbeddingRequest | Refusal:
     """Read a request body: 400 for broken JSON or nothing to embed, 422 for a wrong type."""
-    try:
-        request = DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        return Refusal(422, f"Invalid request: {error}", code="invalid_type")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Refusal(
-            400, "We could not parse the JSON body of your request.", code="invalid_json"
-        )
+    request = read(DECODER, body)
+    if isinstance(request, Refusal):
+        return request
     if not request.texts:
         return Refusal(400, "'input' must not be empty.", param="input")
     return request

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from loadtests.simulator.refusal import Refusal
+from loadtests.simulator.refusal import Refusal, read
 
 SPEAKER = re.compile(r"^\[[^\]\n]{1,64}\]: ")
 ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -155,14 +155,9 @@ DECODER = msgspec.json.Decoder(ChatCompletionRequest)
 
 def decode(body: bytes) -> ChatCompletionRequest | Refusal:
     """Read a request body: 400 for broken JSON or a missing field, 422 for a wrong type."""
-    try:
-        request = DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        return Refusal(422, f"Invalid request: {error}", code="invalid_type")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return Refusal(
-            400, "We could not parse the JSON body of your request.", code="invalid_json"
-        )
+    request = read(DECODER, body)
+    if isinstance(request, Refusal):
+        return request
     for field in ("model", "messages"):
         if not getattr(request, field):
             return Refusal(
