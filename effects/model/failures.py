@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -58,6 +59,16 @@ def status_fault(status: int, headers: Mapping[str, str], error: object) -> Faul
         facts["retry_after"] = seconds
     code, retryable = _named(status, error)
     return Fault(code, retryable, facts)
+
+
+def error_in(body: bytes) -> object:
+    """Give what the body of an error response says: its `error`, all its JSON, or its text."""
+    text = body.decode("utf-8", "replace")
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return said.get("error", said) if isinstance(said, dict) else said
 
 
 def in_band_fault(error: object) -> Fault:

@@ -1,6 +1,6 @@
 """The model port on OpenAI-compatible providers.
 
-The SDK brings authentication, connections and status errors; requests are encoded and chunks
+The SDK brings authentication, its headers and its connections; requests are encoded and chunks
 decoded here, because its models of every message and chunk cost nine tenths of the processor time.
 """
 
@@ -10,18 +10,17 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 
 import aiohttp
 import httpx2
-import openai
-from openai import AsyncOpenAI
 
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from contract.model import Chunk, ModelCall, ModelInfo
+from effects.model.clients import ProviderClient
 from effects.model.entry import ModelEntry
-from effects.model.failures import status_fault
+from effects.model.failures import error_in, status_fault
 from effects.model.limits import Deadlines
 from effects.model.registry import ModelRegistry
 from effects.model.request import encode
@@ -30,8 +29,6 @@ from effects.model.stream import StreamAssembler
 _LOG: Final = logging.getLogger(__name__)
 # The transport lets aiohttp's errors through where it has no name for them, as for bad HTTP.
 _BROKEN: Final = (httpx2.RequestError, aiohttp.ClientError)
-# Compressed streams wait in the compressor until a block is full.
-_OPTIONS: Final[openai.RequestOptions] = {"headers": {"Accept-Encoding": "identity"}}
 
 
 class OpenAIModel:
@@ -44,23 +41,25 @@ class OpenAIModel:
         """Tell what is registered; raises `EffectFailed` (`unknown_model`)."""
         return self._registry.entry(model_id).info
 
-    async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
-        """Ask the registered model; raises `EffectFailed` with any of the model faults."""
-        entry = self._registry.entry(call.model_id)
-        async with aclosing(self.attempt(entry, call)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def attempt(self, entry: ModelEntry, call: ModelCall) -> AsyncGenerator[Chunk, None]:
-        """Ask one entry once, whatever model the call names; raises as `stream` does.
+    def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+        """Ask the registered model; raises `EffectFailed` with any of the model faults.
 
         Closing the generator, or cancelling who waits for it, drops the connection.
         """
+        return self._ask(call, None)
+
+    def attempt(self, entry: ModelEntry, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+        """Ask one entry once, whatever model the call names; raises as `stream` does."""
+        return self._ask(call, entry)
+
+    async def _ask(self, call: ModelCall, entry: ModelEntry | None) -> AsyncGenerator[Chunk, None]:
+        # Looked up here: a stream fails when it is read, not when it is made.
+        entry = entry or self._registry.entry(call.model_id)
         now = asyncio.get_running_loop().time
         deadlines = Deadlines(entry.provider.limits, now())
         assembler = StreamAssembler()
         async with self._registry.lease(entry.provider) as client:
-            response = await _ask(client, encode(call, entry.model), deadlines)
+            response = await _answer(client, encode(call, entry.model), deadlines)
             try:
                 async with aclosing(response.aiter_bytes()) as pieces:
                     while (piece := await _next(pieces, deadlines, assembler)) is not None:
@@ -77,32 +76,23 @@ class OpenAIModel:
             raise EffectFailed(fault)
 
 
-async def _ask(client: AsyncOpenAI, body: bytes, deadlines: Deadlines) -> httpx2.Response:
+async def _answer(client: ProviderClient, body: bytes, deadlines: Deadlines) -> httpx2.Response:
     """Send the request; return the response when its headers have come, its body unread."""
     deadline = deadlines.next()
     limit = asyncio.timeout_at(deadline.when)
     try:
         async with limit:
-            response = await client.post(
-                "/chat/completions",
-                content=body,
-                cast_to=httpx2.Response,
-                options=_OPTIONS,
-                stream=True,
-                stream_cls=openai.AsyncStream[object],
-            )
-    except openai.APIStatusError as error:
-        fault = status_fault(error.status_code, error.response.headers, error.body)
-        # Without its cause: the provider's sentence may quote prompts and keys.
-        raise EffectFailed(fault) from None
-    except (openai.APIConnectionError, *_BROKEN) as error:
-        raise EffectFailed(_unreachable(error)) from error
+            response = await client.ask(body)
     except TimeoutError as error:
         fault = deadline.fault if limit.expired() else _unreachable(error)
         raise EffectFailed(fault) from error
+    except _BROKEN as error:
+        raise EffectFailed(_unreachable(error)) from error
+    if not response.is_success:
+        said = error_in(response.content)
+        raise EffectFailed(status_fault(response.status_code, response.headers, said))
     deadlines.answered()
-    # The SDK's signature promises the stream class; asked for a response it returns the response.
-    return cast("httpx2.Response", response)
+    return response
 
 
 async def _next(

@@ -7,11 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from openai import AsyncOpenAI
-
 from contract.errors import CutoverError, EffectFailed
 from contract.faults import Fault
-from effects.model.clients import ClientPool
+from effects.model.clients import ClientPool, ProviderClient
 from effects.model.entry import ModelEntry, Provider
 
 
@@ -54,7 +52,7 @@ class ModelRegistry:
         self._entries = _by_id(entries)
         await self._pool.want(self._providers())
 
-    def lease(self, provider: Provider) -> AbstractAsyncContextManager[AsyncOpenAI]:
+    def lease(self, provider: Provider) -> AbstractAsyncContextManager[ProviderClient]:
         """Lend the provider's client for one stream."""
         return self._pool.lease(provider)
 

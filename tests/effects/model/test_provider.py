@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 
 import pytest
+from openai import AsyncOpenAI
 
 from contract.errors import EffectFailed
 from contract.faults import Fault
@@ -81,6 +82,31 @@ async def test_the_request_is_ours_and_authenticated(monkeypatch: pytest.MonkeyP
     assert request.headers["accept-encoding"] == "identity"
     assert not [name for name in request.headers if name.startswith("openai-")]
     assert (request.body["model"], request.body["stream"]) == ("loop-1", True)
+
+
+async def test_the_head_of_the_request_is_the_sdks() -> None:
+    """It is made once and not by `post`; only what the SDK says of its own retrying is missing."""
+    async with serving(complete) as loopback:
+        await ask(loopback.entry())
+        async with AsyncOpenAI(
+            api_key=KEY, base_url=loopback.base_url, max_retries=0, timeout=None
+        ) as sdk:
+            stream = await sdk.chat.completions.create(
+                model="loop-1",
+                messages=[{"role": "user", "content": "Hello"}],
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_headers={"Accept-Encoding": "identity"},
+            )
+            assert [chunk async for chunk in stream]
+    ours, theirs = loopback.requests
+    about_us = {"content-length", "connection", "x-stainless-retry-count"}
+    assert ours.path == theirs.path
+    assert ours.body == theirs.body
+    assert {**ours.headers, **dict.fromkeys(about_us, "")} == {
+        **theirs.headers,
+        **dict.fromkeys(about_us, ""),
+    }
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

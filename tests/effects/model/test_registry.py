@@ -6,7 +6,6 @@ import asyncio
 import pickle
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
@@ -30,7 +29,7 @@ ENTRY = ModelEntry("gpt-4.1", HERE, "gpt-4.1-2025", 1000, 100, Prices(2.0, 8.0),
 
 def streaming(registry: ModelRegistry) -> AsyncGenerator[Chunk, None]:
     """Begin to ask model `m`."""
-    return cast("AsyncGenerator[Chunk, None]", OpenAIModel(registry).stream("reply", CALL))
+    return OpenAIModel(registry).stream("reply", CALL)
 
 
 async def held(wire: Wire) -> None:
