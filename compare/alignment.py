@@ -52,7 +52,7 @@ def _middle(
     a, b = left[head : ends[0]], right[head : ends[1]]
     if not a and not b:
         return
-    if not a or not b or min(len(a), len(b)) > MATCHED_AT_MOST:
+    if min(len(a), len(b)) > MATCHED_AT_MOST or set(a).isdisjoint(b):
         yield Block(range(head, ends[0]), range(head, ends[1]), equal=False)
         return
     for op, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():

@@ -52,10 +52,14 @@ class Comparer:
 
     def compare(self, pair: Pair) -> tuple[Finding, ...]:
         """Find every difference; causes have `after` None. Empty: equal."""
-        if raw_equal(pair):
-            return self._both_wrong(pair)
-        legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
+        alike = _sent_alike(pair.control, pair.candidate)
+        sound = alike and self._sound_as_sent(pair.control)
+        if alike and same_calls(pair.control, pair.candidate):
+            return () if sound else self._both_wrong(pair)
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
+        if sound and self.ruling is None:
+            return tuple(effect_findings(pair, *calls))
+        legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
             legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
@@ -68,12 +72,15 @@ class Comparer:
 
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""
-        read = self.reader.read_all(pair.control.frames)
-        ended = pair.control.outcome == COMPLETED
-        if ended and self._sound.sound([event for event in read if event is not None]):
-            return ()
         stream = read_stream(self.reader, pair.control.frames)
         return tuple(self._grammar(pair, stream, stream))
+
+    def _sound_as_sent(self, run: RunRecord) -> bool:
+        """Whether a run surely kept its grammar, told from its events before they are a stream."""
+        if run.outcome != COMPLETED or run.error is not None:
+            return False
+        read = self.reader.read_all(run.frames)
+        return self._sound.sound([event for event in read if event is not None])
 
     def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
         control, candidate = pair.control, pair.candidate
@@ -114,7 +121,12 @@ class Comparer:
 
 def raw_equal(pair: Pair) -> bool:
     """Whether both runs sent the same bytes and made the same calls, told without parsing."""
-    control, candidate = pair.control, pair.candidate
+    alike = _sent_alike(pair.control, pair.candidate)
+    return alike and same_calls(pair.control, pair.candidate)
+
+
+def _sent_alike(control: RunRecord, candidate: RunRecord) -> bool:
+    """Whether both runs sent the same bytes and ended alike."""
     if control.outcome != candidate.outcome or control.error != candidate.error:
         return False
     if len(control.frames) != len(candidate.frames):
@@ -122,7 +134,7 @@ def raw_equal(pair: Pair) -> bool:
     for (_, old), (_, new) in zip(control.frames, candidate.frames, strict=True):
         if old != new:
             return False
-    return same_calls(control, candidate)
+    return True
 
 
 def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:

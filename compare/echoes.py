@@ -18,8 +18,13 @@ def echoes(items: Iterable[object], others: Sequence[object]) -> Iterator[int | 
     due, end = 0, len(others)
     for item in items:
         found = None
-        for index in range(due, min(due + AHEAD, end)):
-            if others[index] == item:
-                found, due = index, index + 1
-                break
+        if due < end and others[due] == item:  # the usual one
+            found = due
+        else:
+            for index in range(due + 1, min(due + AHEAD, end)):
+                if others[index] == item:
+                    found = index
+                    break
+        if found is not None:
+            due = found + 1
         yield found

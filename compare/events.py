@@ -124,16 +124,27 @@ class EventReader:
 
     def read_all(self, frames: Iterable[Stamped]) -> list[Event | None]:
         """Read the frames of one run, as `read` does one by one."""
-        found: list[Event | None] = []
-        for _, frame in frames:
-            # The usual frame, as the one before but for more text, in as few steps as can be.
-            last = self._alikes[0] if self._alikes else None
-            event = None
-            if last and frame.startswith(last.body) and frame.endswith(last.tail):
-                event = last.event(frame)
-                self._thrift.used += 1
-            found.append(event or self.read(frame))
-        return found
+        return [self._next(frame) for _, frame in frames]
+
+    def read_again(
+        self, frames: Iterable[Stamped], others: Sequence[Stamped], known: Sequence[Event | None]
+    ) -> list[Event | None]:
+        """Read the frames of one run; those it shares with others are `known`, in their order."""
+        repeated = echoes((frame for _, frame in frames), [frame for _, frame in others])
+        return [
+            self._next(frame) if index is None else known[index]
+            for (_, frame), index in zip(frames, repeated, strict=True)
+        ]
+
+    def _next(self, frame: str) -> Event | None:
+        """Read the usual frame, as the one before but for more text, in as few steps as can be."""
+        last = self._alikes[0] if self._alikes else None
+        if last and frame.startswith(last.body) and frame.endswith(last.tail):
+            self._thrift.used += 1
+            event = last.event(frame)
+            if event is not None:
+                return event
+        return self.read(frame)
 
     @property
     def learns(self) -> bool:
@@ -260,12 +271,7 @@ def read_streams(
     """Read the frames of two runs; of equal streams only the stamps are read twice."""
     known = reader.read_all(legacy)
     first = _stream(*_events(legacy, known), reader.terminal)
-    repeated = echoes((frame for _, frame in graph), [frame for _, frame in legacy])
-    read = [
-        reader.read(frame) if index is None else known[index]
-        for (_, frame), index in zip(graph, repeated, strict=True)
-    ]
-    at, events = _events(graph, read)
+    at, events = _events(graph, reader.read_again(graph, legacy, known))
     if len(events) == len(first.events) and all(map(is_, events, first.events)):
         return first, msgspec.structs.replace(first, at=tuple(at))
     return first, _stream(at, events, reader.terminal)

@@ -50,6 +50,8 @@ class _Matching:
 
     def pass_by(self, key: Callable[[Call], Hashable], fit: Callable[[Call], bool]) -> None:
         """Match what is left and equal in key, in order; `fit` says which candidate calls may."""
+        if not self.legacy or not self.graph:
+            return
         old, new = self._calls
         waiting: dict[Hashable, list[int]] = defaultdict(list)
         for i in self.legacy:

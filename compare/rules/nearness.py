@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,7 +69,7 @@ class Nearness:
         for key, rule in self._rules:
             if for_call(rule, call):
                 args = self._snapped(args, key, rule, known[key, _place(call)])
-        return call if args is call.args else replace(call, args=args)
+        return call if args is call.args else msgspec.structs.replace(call, args=args)
 
     def _snapped(self, written: bytes, key: str, rule: Tolerance, known: list[Number]) -> bytes:
         def snap(value: Any) -> Any:  # noqa: ANN401 (JSON)

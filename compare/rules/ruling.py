@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -151,7 +150,7 @@ class _Side:
     def call(self, call: Call) -> Call:
         """Apply the rules to one call's arguments."""
         args = self.value(call.args, call=call)
-        return call if args is call.args else replace(call, args=args)
+        return call if args is call.args else msgspec.structs.replace(call, args=args)
 
 
 def _steps(rule: Rule) -> tuple[str, ...]:
