@@ -6,15 +6,14 @@ multi-byte UTF-8 sequence equals CR or LF.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 _BOM = b"\xef\xbb\xbf"
 # Thirty thousand years in milliseconds; int() refuses thousands of digits with an exception.
 _MOST_RETRY_DIGITS = 15
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(msgspec.Struct, frozen=True):
     """One dispatched event; `data` as bytes (lines joined by LF), `event` "" when unnamed."""
 
     data: bytes

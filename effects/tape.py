@@ -167,10 +167,9 @@ class Bounds:
 
     def grow(self, size: int) -> None:
         """Count bytes."""
-        if self.overflowed:
-            return  # from here on nothing is kept
-        self.size += size
-        self._spend(size)
+        if not self.overflowed:  # from there on nothing is kept
+            self.size += size
+            self._spend(size)
 
     def grow_beside(self, size: int) -> None:
         """Count bytes kept together with the tape: they weigh on the common budget alone."""
@@ -185,11 +184,10 @@ class Bounds:
 
     def _spend(self, size: int) -> None:
         self._spent += size
-        over = self.size > self._limit
-        if self._budget is not None:
-            self._budget.left -= size
-            over = over or self._budget.left < 0
-        if over:
+        budget = self._budget
+        if budget is not None:
+            budget.left -= size
+        if self.size > self._limit or (budget is not None and budget.left < 0):
             self.overflowed = True
             self._changed.wake()  # who waits for a call not yet made must not wait for it
 
