@@ -182,8 +182,9 @@ class Run:
         if policy == "live" or (policy == "resume" and self.answered):
             return self._give(play, "live", await self._live(play, arguments))
         near = self._nearest(play)
-        if policy == "nearest" and near is not None:
-            return self._give(play, "nearest", near)
+        given = self._again(play) or near
+        if policy == "nearest" and given is not None:
+            return self._give(play, "nearest", given)
         if policy != "resume" and near is None and isinstance(arguments, AwaitAnswer):
             raise Paused(arguments.hitl_id)  # the tape ends in this question
         code = "resume_mismatch" if policy == "resume" else "tape_miss"
@@ -205,6 +206,20 @@ class Run:
     def answered(self) -> bool:
         """Whether the run has passed the answer it was resumed with: frames before it are old."""
         return self._answer is None or self._answer.seq in self._played
+
+    def _again(self, play: Play) -> Entry | None:
+        """Give the entry of the call made just before, if that was the same one.
+
+        Whoever asks twice in a row threw an answer away, and gets it once more: the answer to the
+        next question would lead the run astray. A third time it is a call like any other.
+        """
+        made = self.plays.index(play)
+        before = self.plays[made - 1] if made else None
+        if before is None or before.how != "exact" or before.entry is None:
+            return None
+        asked = play.operation.label, play.site, play.args
+        same = asked == (before.operation.label, before.site, before.args)
+        return before.entry if same else None
 
     def _nearest(self, play: Play) -> Entry | None:
         """Give the call of the same ordinal, or the first at that site nobody asked for yet."""

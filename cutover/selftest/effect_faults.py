@@ -163,14 +163,15 @@ def _write_order() -> Meddle:
 
 
 class _AskedTwice:
-    """A model whose first answer to the last question is thrown away."""
+    """A model whose first answer to one question, the last or the first, is thrown away."""
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 - any model
+    def __init__(self, model: Any, *, last: bool) -> None:  # noqa: ANN401 - any model
         self._model = model
+        self._last = last
 
     async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
         """Ask, and ask again."""
-        if any(isinstance(message, ToolMessage) for message in call.messages):
+        if any(isinstance(message, ToolMessage) for message in call.messages) is self._last:
             async for _ in self._model.stream(site, call):
                 pass
         async for chunk in self._model.stream(site, call):
@@ -227,7 +228,14 @@ EFFECT_FAULTS = (
     _effects(
         "a tool not offered", asking(lambda c: replace(c, tools=c.tools[:1])), "parameter_changed"
     ),
-    _effects("model asked twice", through(model=lambda it, _: _AskedTwice(it)), "call_extra"),
+    _effects(
+        "model asked twice", through(model=lambda it, _: _AskedTwice(it, last=True)), "call_extra"
+    ),
+    _effects(
+        "model asked for tools twice",
+        through(model=lambda it, _: _AskedTwice(it, last=False)),
+        "call_extra",
+    ),
     _effects("tool called twice", _twice("tools", "run", _first_tool), "tool_added"),
     _effects(
         "tool not called", _never("tools", "run", ToolResult("晴"), _first_tool), "tool_dropped"

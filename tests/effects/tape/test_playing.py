@@ -92,6 +92,31 @@ async def test_nearest_survives_a_skipped_call() -> None:
     assert unplayed == {1, 2}
 
 
+async def test_a_call_made_twice_in_a_row_gets_its_answer_once_more() -> None:
+    """The next question keeps its own; a third time there is no more to give."""
+    world, exchange = await recorded("one", "two")
+    assert await played(world, exchange, "one", "one", "two") == [
+        "exact ONE",
+        "nearest ONE",
+        "exact TWO",
+    ]
+    assert await played(world, exchange, "one", "one", "one") == [
+        "exact ONE",
+        "nearest ONE",
+        "nearest TWO",
+    ]
+
+
+async def test_a_question_repeated_after_another_stands_in_the_place_of_the_next() -> None:
+    """A prompt that lost what was said since looks like this: it is the next one, changed."""
+    world, exchange = await recorded("one", "two", "three")
+    assert await played(world, exchange, "one", "two", "one") == [
+        "exact ONE",
+        "exact TWO",
+        "nearest THREE",
+    ]
+
+
 async def test_an_extra_call_is_a_miss_that_names_the_nearest() -> None:
     """Nothing is left to give: the run fails, and is told what there was."""
     world, exchange = await recorded("one")
