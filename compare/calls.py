@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from compare.values import written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +38,15 @@ class Call(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """`port.op@site[n]`, the head of a finding's path."""
         return f"{self.port}.{self.op}@{self.site}[{self.n}]"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What was asked, decoded; {} of what is no JSON, what is no object under ""."""
+        try:
+            value = msgspec.json.decode(self.args)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return {}
+        return value if isinstance(value, dict) else {"": written(value)}
 
 
 def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[Call]:

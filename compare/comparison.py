@@ -8,9 +8,10 @@ from compare.calls import Call, calls_of, one_tape, same_calls
 from compare.causes import COMPLETED, Case, settle
 from compare.events import EventReader, Stream, read_stream, read_streams
 from compare.glances import equal_runs
-from compare.layers.effects import MODEL, effect_findings
+from compare.layers.effects import effect_findings
 from compare.layers.frames import Chunking, frame_findings, script_of
 from compare.layers.grammar import Sound, Violation, grammar_findings, violation_of
+from compare.layers.model_calls import MODEL
 from compare.layers.outcome import outcome_findings
 from compare.layers.text import text_findings
 from compare.skimming import Skimmer

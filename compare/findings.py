@@ -130,7 +130,10 @@ class TextShrank(Difference, frozen=True, kw_only=True, tag="text_shrank"):
 
 
 class PromptChanged(Difference, frozen=True, kw_only=True, tag="prompt_changed"):
-    """A message to the model differs, is missing (graph None) or is new (legacy None)."""
+    """Messages to the model differ, are missing (graph None) or are new (legacy None).
+
+    One finding tells all that differs in one prompt for one reason; the path names the roles.
+    """
 
     layer: Literal["effects"] = "effects"
 

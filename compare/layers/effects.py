@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from compare.findings import (
     CallChanged,
@@ -12,8 +10,6 @@ from compare.findings import (
     CallSkipped,
     CallUnplayed,
     EffectFinding,
-    ParameterChanged,
-    PromptChanged,
     SiteChanged,
     ToolAdded,
     ToolArguments,
@@ -21,22 +17,19 @@ from compare.findings import (
     ToolOrder,
     WriteChanged,
     WriteOrder,
-    excerpts,
     shortened,
     signature_of,
 )
-from compare.layers.prompts import MessageChange, message_changes, parameter_changes
+from compare.layers.model_calls import MODEL, Prompts
 from compare.matching import Matched, inverted, match_calls
-from compare.values import changes, written
-from contract.operations import MODEL_STREAM, TOOLS_RUN, WRITES
+from compare.values import changes
+from contract.operations import TOOLS_RUN, WRITES
 
 if TYPE_CHECKING:
     from compare.calls import Call
     from compare.pairs import Pair
 
-MODEL = MODEL_STREAM.label
 TOOL = TOOLS_RUN.label
-_TOOL_TURNS = frozenset({"assistant", "tool"})
 
 
 def effect_findings(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[EffectFinding]:
@@ -47,7 +40,7 @@ def effect_findings(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[E
     for old, new in twins:
         found += _asked(pair, old, new)
     found += _orders(pair, legacy, graph, matched)
-    found += _Prompts(pair, _first_tool(found)).findings(twins)
+    found += Prompts(pair, _first_tool(found)).findings(twins)
     return found + _unplayed(pair, legacy, graph)
 
 
@@ -72,7 +65,7 @@ def _asked(pair: Pair, old: Call, new: Call) -> list[EffectFinding]:
 
 def _tool_arguments(pair: Pair, old: Call, new: Call) -> ToolArguments:
     tool = tool_name(old)
-    before, after = _tool_call(old), _tool_call(new)
+    before, after = old.arguments, new.arguments
     if (before.get("id"), before.get("name")) != (after.get("id"), after.get("name")):
         legacy, graph, path = _text(old.args), _text(new.args), ""
     else:
@@ -148,64 +141,8 @@ def _order(
 
 def _short(call: Call) -> str:
     if call.label == TOOL:
-        return f"{tool_name(call)}({_tool_call(call).get('id', '')})"
+        return f"{tool_name(call)}({call.arguments.get('id', '')})"
     return f"{call.label}@{call.site}"
-
-
-class _Prompts:
-    """Compares model calls in order: what a later round merely repeats follows from the first."""
-
-    def __init__(self, pair: Pair, tool: str | None) -> None:
-        self._pair = pair
-        self._tool = tool
-        self._seen: dict[tuple[str, str | None, str | None], str] = {}
-
-    def findings(self, twins: list[tuple[Call, Call]]) -> list[EffectFinding]:
-        found: list[EffectFinding] = []
-        for old, new in twins:
-            if old.label == MODEL and old.args != new.args:
-                found += self._call(old, _decoded(old.args), _decoded(new.args))
-        return found
-
-    def _call(
-        self, old: Call, legacy: dict[str, Any], graph: dict[str, Any]
-    ) -> list[EffectFinding]:
-        found: list[EffectFinding] = [
-            self._message(old, change) for change in message_changes(legacy, graph)
-        ]
-        for name, before, after in parameter_changes(legacy, graph):
-            finding = ParameterChanged(
-                path=f"{old.place}.{name}",
-                exchange=self._pair.exchange,
-                legacy=before,
-                graph=after,
-                after=self._seen.get((name, before, after)),
-            )
-            self._seen.setdefault((name, before, after), signature_of(finding))
-            found.append(finding)
-        return found
-
-    def _message(self, old: Call, change: MessageChange) -> PromptChanged:
-        key = (change.role, change.legacy, change.graph)
-        cause = self._seen.get(key)
-        if cause is None and change.role in _TOOL_TURNS:
-            cause = self._tool
-        legacy, graph = _both(change.legacy, change.graph)
-        finding = PromptChanged(
-            path=f"{old.place}.{change.path}",
-            exchange=self._pair.exchange,
-            legacy=legacy,
-            graph=graph,
-            after=cause,
-        )
-        self._seen.setdefault(key, signature_of(finding))
-        return finding
-
-
-def _both(legacy: str | None, graph: str | None) -> tuple[str | None, str | None]:
-    if legacy is None or graph is None:
-        return legacy and shortened(legacy), graph and shortened(graph)
-    return excerpts(legacy, graph)
 
 
 def _first_tool(found: list[EffectFinding]) -> str | None:
@@ -229,19 +166,7 @@ def _unplayed(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[EffectF
 
 def tool_name(call: Call) -> str:
     """Name of the tool a call runs."""
-    return str(_tool_call(call).get("name", "?"))
-
-
-def _tool_call(call: Call) -> dict[str, Any]:
-    return _decoded(call.args)
-
-
-def _decoded(args: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(args)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return value if isinstance(value, dict) else {"": written(value)}
+    return str(call.arguments.get("name", "?"))
 
 
 def _text(args: bytes) -> str:

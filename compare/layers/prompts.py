@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from compare.alignment import align
 from compare.values import written
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class MessageChange(NamedTuple):
     """One message that differs; None where one side has none."""
 
-    path: str
+    at: int
     role: str
+    legacy: str | None
+    graph: str | None
+
+
+class PromptChange(NamedTuple):
+    """Messages of one prompt that differ, as one text a side; None where one side has none."""
+
+    path: str
     legacy: str | None
     graph: str | None
 
@@ -37,6 +48,27 @@ def message_changes(legacy: dict[str, Any], graph: dict[str, Any]) -> list[Messa
         if not block.equal:
             found += _block([(k, old[k]) for k in block.left], [(k, new[k]) for k in block.right])
     return found
+
+
+def told_as_one(changed: Sequence[MessageChange]) -> PromptChange:
+    """Tell the messages of one prompt that differ as one change; several are each headed.
+
+    The path says where the first stands and which roles there are: what is accepted of the system
+    prompt is not accepted of the user's.
+    """
+    first, *others = changed
+    roles = dict.fromkeys(change.role for change in changed)
+    path = f"messages[{first.at}].{'+'.join(roles)}"
+    if not others:
+        return PromptChange(path, first.legacy, first.graph)
+    legacy = [(change, change.legacy) for change in changed if change.legacy is not None]
+    graph = [(change, change.graph) for change in changed if change.graph is not None]
+    return PromptChange(path, _headed(legacy), _headed(graph))
+
+
+def _headed(texts: Sequence[tuple[MessageChange, str]]) -> str | None:
+    said = (f"messages[{change.at}].{change.role}:\n{text}" for change, text in texts)
+    return "\n\n".join(said) or None
 
 
 def _messages(call: dict[str, Any]) -> list[dict[str, Any]]:
@@ -69,7 +101,7 @@ def _change(
 ) -> MessageChange:
     plain = all(_is_plain(m) for m in (legacy, graph) if m is not None)
     return MessageChange(
-        f"messages[{index}].{role}",
+        index,
         role,
         None if legacy is None else _said(legacy, plain=plain),
         None if graph is None else _said(graph, plain=plain),

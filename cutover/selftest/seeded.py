@@ -81,6 +81,7 @@ def cut_short(events: Events) -> Events:
 FAULTS = (
     Fault("prompt", SOUND.but(system="你是一个冷淡的助手。"), "effects", "prompt_changed"),
     Fault("user", SOUND.but(user="北京天气怎么样？"), "effects", "prompt_changed"),
+    Fault("system and user", SOUND.but(system="冷", user="?"), "effects", "prompt_changed"),
     Fault("temperature", SOUND.but(temperature=0.2), "effects", "parameter_changed"),
     Fault(
         "tool argument",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import msgspec
 import pytest
 
 from compare.comparison import Comparer, raw_equal
-from compare.findings import Finding, kind_of
+from compare.findings import Finding, kind_of, signature_of
 from compare.layers.frames import Chunking
 from compare.pairs import Pair, pair_of
 from contract.chat import CHAT, Send
+from contract.model import ModelCall, UserMessage
 from contract.records import RunRecord
 from contract.sse import comment
-from tests.compare.exchanges import Events, Script, exchange, tool
+from tests.compare.exchanges import Asked, Events, Script, exchange, tool
 from tests.compare.seeded import FAULTS, SOUND, Fault, add, drop
 
 
@@ -97,6 +101,37 @@ def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
     """The second round's copy follows from the first."""
     findings = found(SOUND, SOUND.but(system="冷"))
     assert [f.after is None for f in findings] == [True, False]
+
+
+def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None:
+    """Whoever accepts another system prompt has not accepted what else differs beside it."""
+    both, again = found(SOUND, SOUND.but(system="冷", user="?"))
+    assert both.path == "model.stream@reply[0].messages[0].system+user"
+    assert both.graph == "messages[0].system:\n冷\n\nmessages[1].user:\n?"
+    assert again.after == signature_of(both)
+    [system, _] = found(SOUND, SOUND.but(system="冷"))
+    assert signature_of(system) != signature_of(both)
+
+
+def test_a_prompt_that_changes_again_in_a_later_round_has_another_cause() -> None:
+    """What the first round's copy explains is told apart from what is new."""
+
+    def otherwise(asked: list[Asked]) -> list[Asked]:
+        last = max(k for k, call in enumerate(asked) if isinstance(call.arguments, ModelCall))
+        call = cast("ModelCall", asked[last].arguments)
+        messages = call.messages[0], UserMessage("?"), *call.messages[2:]
+        return [
+            *asked[:last],
+            replace(asked[last], arguments=msgspec.structs.replace(call, messages=messages)),
+            *asked[last + 1 :],
+        ]
+
+    findings = found(SOUND, SOUND.but(system="冷", upset=otherwise))
+    assert [(f.path, f.after is None) for f in findings] == [
+        ("model.stream@reply[0].messages[0].system", True),
+        ("model.stream@reply[1].messages[0].system", False),
+        ("model.stream@reply[1].messages[1].user", True),
+    ]
 
 
 def test_a_changed_tool_argument_explains_the_next_prompt() -> None:
