@@ -21,6 +21,7 @@ from compare.findings import (
     FrameReplaced,
     shortened,
 )
+from compare.layers.spans import renamed
 from compare.values import changes
 
 if TYPE_CHECKING:
@@ -100,7 +101,15 @@ class _Naming:
         found, gaps = self._moves(gaps)
         for gap in gaps:
             found += self._gap(gap)
+        found += self._renamed()
         return sorted(found, key=lambda finding: (finding.at_legacy, finding.at_graph))
+
+    def _renamed(self) -> list[FrameFinding]:
+        """Find equal texts sent under another name: the script looks at how far they came alone."""
+        if (self._legacy.text, self._legacy.reasoning) != (self._graph.text, self._graph.reasoning):
+            return []
+        found = renamed(self._legacy, self._graph)
+        return [] if found is None else [self._replaced(*found, [found[0]], [found[1]])]
 
     def _without_moved_cuts(self, gaps: list[Gap]) -> list[Gap]:
         """Leave out cuts that merely moved: each side then has some the other lacks.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import cast
 
 import msgspec
@@ -77,6 +78,21 @@ def test_the_cuts_of_a_text_count_when_asked() -> None:
     moved = recut.but(pieces=(whole[:3], whole[3:11], whole[11:]))
     layers = {layer for layer, _ in causes(found(Script(), moved, chunking="exact"))}
     assert layers == {"frames"}
+
+
+@pytest.mark.parametrize(
+    ("cuts", "kind"),
+    [((3, 10, 20), "chunks_moved"), ((3, 6, 9, 20), "frame_added"), ((9, 20), "frame_dropped")],
+)
+def test_each_boundary_on_one_tape_counts_when_asked(cuts: tuple[int, ...], kind: str) -> None:
+    """One moved, one more, one less."""
+    whole = Script().text
+
+    def cut(*at: int) -> tuple[str, ...]:
+        return tuple(whole[a:b] for a, b in pairwise((0, *at, len(whole))))
+
+    legacy, graph = Script(pieces=cut(3, 9, 20)), Script(pieces=cut(*cuts))
+    assert causes(found(legacy, graph, chunking="exact")) == [("frames", kind)]
 
 
 def test_comment_frames_are_no_part_of_a_stream() -> None:
