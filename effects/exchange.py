@@ -74,7 +74,11 @@ class Exchange:
 
     def stamp(self) -> int:
         """Microseconds since the exchange began, quantised before anybody sees them."""
-        return int((self._monotonic() - self._began) * 1_000_000)
+        return self.stamp_of(self._monotonic())
+
+    def stamp_of(self, moment: float) -> int:
+        """Give the stamp of a moment, in seconds of the exchange's clock."""
+        return int((moment - self._began) * 1_000_000)
 
     def start(
         self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes

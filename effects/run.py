@@ -15,7 +15,7 @@ from effects.play import Play
 from effects.ports import NodeTimes, taped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from contract.faults import Fault
     from contract.operations import Operation
@@ -42,13 +42,15 @@ class Run:
         policy: Policy = "live",
         *,
         answer: Entry | None = None,
+        stamp: Callable[[], int] | None = None,
     ) -> None:
         self.name = name
         self.plays: list[Play] = []
         self.fenced = False
         self.waiting = 0
         self.fault: Fault | None = None
-        self.touched = exchange.stamp()
+        self._stamp = stamp or exchange.stamp
+        self.touched = self._stamp()
         self.trace = NodeTimes()
         self._exchange = exchange
         self._tape = exchange.tape
@@ -68,7 +70,7 @@ class Run:
 
     def touch(self) -> None:
         """Note that the stack did something."""
-        self.touched = self._exchange.stamp()
+        self.touched = self._stamp()
 
     def keep(self, size: int) -> None:
         """Note the bytes of a frame that is kept until the exchange is written down."""
@@ -87,8 +89,7 @@ class Run:
             while entry.end == "open":
                 await self._wait(entry.changed)
         elif play.how != "live":
-            # Without this a recorded flow would be played in one go, and hold up the loop.
-            await asyncio.sleep(0)
+            await self.give_way()
         self._check()
         self.touch()
         if entry.end != "complete":
@@ -113,8 +114,7 @@ class Run:
                 self.touch()
                 yield item
                 if polite:
-                    # As above: what is there already comes one turn of the loop at a time.
-                    await asyncio.sleep(0)
+                    await self.give_way()
             elif entry.end == "open":
                 await self._wait(entry.changed)
             else:
@@ -122,6 +122,13 @@ class Run:
         self.touch()
         if entry.end != "complete":
             self._raise_end(entry)
+
+    async def give_way(self) -> None:
+        """Leave the loop to others after each item that was there already.
+
+        Without this a recorded flow would be played in one go, and hold up the loop.
+        """
+        await asyncio.sleep(0)
 
     @property
     def _records(self) -> bool:

@@ -12,6 +12,7 @@ from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.exchange import Deadlines, Exchange
 from effects.tape import Budget, Tape
+from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
 from router.qa_header import Forced, verify
@@ -50,7 +51,8 @@ class Router:
         self.counts = Counts()
         self.draining = False
         self._budget = Budget(settings.limits.total_bytes)
-        self._shadows = Shadows(self.ledger, settings.shadow.queue)
+        self._courtesy = Courtesy(parts.monotonic)
+        self._shadows = Shadows(self.ledger, settings.shadow.queue, self._courtesy)
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._open: dict[str, Ticket] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -165,7 +167,7 @@ class Router:
             self.parts.live(body),
             Tape(limit=settings.limits.exchange_bytes, budget=self._budget),
             deadlines=Deadlines(settings.limits.write_seconds),
-            monotonic=self.parts.monotonic,
+            monotonic=self._courtesy.clock,
         )
 
     def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
-from effects.run import Run
+from router.courtesy import CourteousRun
 from router.driving import Drive, Ending, Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from router.courtesy import Courtesy
     from router.ledger import Ledger, State
     from router.serving import Serving
     from router.stacks import Stack
@@ -47,8 +48,9 @@ class Job:
 class Shadows:
     """Runs shadows one by one; settles each in the ledger exactly once."""
 
-    def __init__(self, ledger: Ledger, size: int) -> None:
+    def __init__(self, ledger: Ledger, size: int, courtesy: Courtesy) -> None:
         self._ledger = ledger
+        self._courtesy = courtesy
         self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
         self._worker: asyncio.Task[None] | None = None
         self._tailing: Job | None = None
@@ -122,6 +124,7 @@ class Shadows:
                 self.fail(job)
 
     async def _run(self, job: Job) -> None:
+        await self._courtesy.stand_back()
         drive = job.drive or self._start(job)
         if not await drive.gone(job.seconds):
             drive.dismiss(_HUNG)
@@ -130,10 +133,10 @@ class Shadows:
 
     def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
-        run = Run(exchange, f"shadow {job.stack.name}", "nearest")
+        run = CourteousRun(exchange, f"shadow {job.stack.name}", self._courtesy)
         order = Order(plan.spec, job.stack, plan.request, "shadow")
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
-        job.drive = drive = Drive(order, run, exchange.stamp, strict=False)
+        job.drive = drive = Drive(order, run, run.stamp, strict=False)
         drive.start()
         return drive
 

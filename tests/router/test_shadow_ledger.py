@@ -150,7 +150,7 @@ def left(house: House) -> int:
 
 @pytest.mark.slow
 @given(mixes)
-@settings(max_examples=120)
+@settings(max_examples=2 * settings().max_examples)
 def test_every_request_ends_in_exactly_one_state(mix: Mix) -> None:
     """Refused, left, broken, replaced, too large, too many, not sampled, stopped: all mixed."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

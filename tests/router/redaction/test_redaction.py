@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.faults import Fault
@@ -182,7 +182,6 @@ def test_arguments_in_history_stay_valid_json() -> None:
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@+0123456789"))
 
 
-@settings(max_examples=40)
 @given(texts, st.lists(texts, max_size=6), st.dictionaries(texts, texts, max_size=3))
 def test_what_holds_nothing_is_left_alone(
     said: str, pieces: list[str], params: dict[str, str]
@@ -196,7 +195,6 @@ def test_what_holds_nothing_is_left_alone(
     assert redacted(record) == record
 
 
-@settings(max_examples=40)
 @given(texts, texts)
 def test_around_a_value_nothing_changes(before: str, after: str) -> None:
     """Text before and after stays byte for byte."""

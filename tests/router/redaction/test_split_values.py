@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.dialect import Dialect
@@ -56,7 +56,6 @@ def test_every_cut(place: str, name: str) -> None:
         assert AFTER in left
 
 
-@settings(max_examples=60)
 @given(
     place=st.sampled_from(sorted(PLACES)),
     value=st.sampled_from(sorted(VALUES.values())),
