@@ -14,7 +14,7 @@ from compare.damage import CapturesUnreadable, Damage
 from compare.glances import whole
 from compare.noise.control import ControlChecker
 from compare.noise.sorting import control_pairs, owning_tape
-from compare.pairs import CONTROL, ONE_RUN, Pair, Unpaired, basis_of, choose, pair_of
+from compare.pairs import CONTROL, ONE_RUN, Pair, Unpaired, choose, pair_of
 from compare.processes import can_share, processes_for, share
 from compare.reading import sightings
 from compare.rules import NO_RULES, Rules, Ruling
@@ -115,14 +115,14 @@ class _Work:
         tally.seen(first.began)
         comparer = self._comparers.get(first.flow)
         if comparer is None:
-            tally.not_comparable[f"unknown flow {first.flow!r}"] += 1
+            tally.not_comparable.count(f"unknown flow {first.flow!r}")
             return
         comparer.reader.begin()
         self._control(sighting)
         chosen = self._chosen(sighting, comparer)
         if isinstance(chosen, Unpaired):
             beside = sighting.beside_damage and chosen.reason == ONE_RUN
-            tally.not_comparable[f"{ONE_RUN}, beside damage" if beside else chosen.reason] += 1
+            tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else chosen.reason)
         elif isinstance(chosen, Pair):
             count_pair(tally, chosen, comparer)
         else:
@@ -142,7 +142,7 @@ class _Work:
             if isinstance(chosen, Unpaired):
                 return chosen
             if comparer.equal_at_a_glance(*chosen):
-                self.tally.paired(basis_of(*chosen))
+                self.tally.paired(*chosen)
                 return None
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # a frame that is no text: reading the lines whole says which

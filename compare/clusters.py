@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from compare.findings import LAYERS, Finding, Layer, general_path, kind_of, signature_of
+from compare.pairs import STACKS, Sides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,8 @@ class Row(msgspec.Struct, frozen=True):
 class Exemplar(msgspec.Struct, frozen=True):
     """One exchange that shows a cluster: everything found in it, and both streams.
 
-    `began` is wall-clock microseconds since the Unix epoch; `left_out` counts rows not kept.
+    `began` is wall-clock microseconds since the Unix epoch; `left_out` counts rows not kept;
+    `sides` are what both runs are called.
     """
 
     exchange: str
@@ -48,6 +50,7 @@ class Exemplar(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
     left_out: int = 0
+    sides: Sides = STACKS
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def count_pair(tally: Tally, pair: Pair, comparer: Comparer) -> None:
     """Compare a pair and count it as equal, equal by rules or different."""
-    tally.paired(pair.basis)
+    tally.paired(pair.control, pair.candidate)
     ruled = comparer.ruled
     findings = comparer.compare(pair)
     if not findings:

@@ -43,6 +43,7 @@ def exemplar_of(
         findings,
         tuple(kept),
         len(rows) - len(kept),
+        pair.sides,
     )
 
 

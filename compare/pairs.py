@@ -13,6 +13,9 @@ CONTROL = "legacy"
 CANDIDATE = "graph"
 ONE_RUN = "one run only"
 REPLAY: Role = "replay"
+Sides = tuple[str, str]
+"""What control and candidate are called where their streams stand side by side."""
+STACKS: Sides = (CONTROL, CANDIDATE)
 _AGE = {True: "it is now", False: "recorded"}
 
 
@@ -40,6 +43,11 @@ class Pair:
     def basis(self) -> str:
         """Say what is compared with what where a run is a replay; "" for two recorded ones."""
         return basis_of(self.control, self.candidate)
+
+    @property
+    def sides(self) -> Sides:
+        """What both runs are called."""
+        return sides_of(self.control.stack, self.candidate.stack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,13 @@ def basis_of(control: Kind, candidate: Kind) -> str:
         return ""
     runs = control, candidate
     return " → ".join(f"{run.stack} as {_AGE[run.role == REPLAY]}" for run in runs)
+
+
+def sides_of(control: str, candidate: str) -> Sides:
+    """Name both sides by their stacks; of one stack, by when it ran."""
+    if control == candidate:
+        return f"{control} recorded", f"{control} now"
+    return control, candidate
 
 
 def choose(exchange: tuple[R, ...]) -> tuple[R, R] | Unpaired:

@@ -65,7 +65,7 @@ def compare_recordings(
         work.tally.exchanges += 1
         if old is None or new is None:
             lacking = "legacy" if old is None else "graph"
-            work.tally.not_comparable[f"nothing of that id on the side of {lacking}"] += 1
+            work.tally.not_comparable.count(f"nothing of that id on the side of {lacking}")
         else:
             work.pair(old, legacy.read(old), graph.read(new))
     return work.done()
@@ -111,7 +111,7 @@ class _Work:
             if isinstance(side, Damage):
                 self.tally.damaged(side)
         if len(read) < len(sides):
-            self.tally.not_comparable["damaged"] += 1
+            self.tally.not_comparable.count("damaged")
             return
         old, new = read
         control, candidate = (

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compare.clusters import Clusters
 from compare.damage import NAMED_AT_MOST, Damage
+from compare.kinds import OTHERS, Kinds
 from compare.noise.control import NO_CHECK, ControlCheck
+from compare.pairs import STACKS, basis_of, sides_of
 
 if TYPE_CHECKING:
     from compare.glances import Glance
     from compare.layers.timing import Times
+    from compare.pairs import Kind, Sides
     from contract.records import RunRecord
+
+
+SERIES_AT_MOST = 300
 
 
 class Series(NamedTuple):
@@ -30,8 +36,8 @@ class Series(NamedTuple):
 class Tally:
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
-    `bases` counts pairs with a replay by what was compared with what; `control` holds legacy
-    against legacy on one tape.
+    `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
+    by the stack; `control` holds legacy against legacy on one tape.
     """
 
     exchanges: int = 0
@@ -40,8 +46,9 @@ class Tally:
     different: int = 0
     equal_by_rules: int = 0
     rule_hits: Counter[str] = field(default_factory=Counter)
-    bases: Counter[str] = field(default_factory=Counter)
-    not_comparable: Counter[str] = field(default_factory=Counter)
+    bases: Kinds = field(default_factory=Kinds)
+    alone: Kinds = field(default_factory=Kinds)
+    not_comparable: Kinds = field(default_factory=Kinds)
     damage: Counter[str] = field(default_factory=Counter)
     named: list[Damage] = field(default_factory=list)
     clusters: Clusters = field(default_factory=Clusters)
@@ -61,17 +68,32 @@ class Tally:
         self.first_seen = min(self.first_seen or began, began)
         self.last_seen = max(self.last_seen, began)
 
-    def paired(self, basis: str) -> None:
-        """Count a pair that is compared; `basis` as `Pair.basis`."""
+    def paired(self, control: Kind, candidate: Kind) -> None:
+        """Count a pair that is compared."""
         self.pairs += 1
+        basis = basis_of(control, candidate)
         if basis:
-            self.bases[basis] += 1
+            self.bases.count(basis)
+        if control.stack == candidate.stack:
+            self.alone.count(control.stack)
+
+    @property
+    def sides(self) -> Sides:
+        """What both runs of every pair are called; of mixed pairs, the stacks."""
+        one = next(iter(self.alone), "")
+        return sides_of(one, one) if self.pairs and self.alone[one] == self.pairs else STACKS
 
     def timed(self, run: RunRecord | Glance, times: Times) -> None:
         """Collect one run's times."""
         for metric, value in (("first", times.first), ("text", times.text), ("end", times.end)):
             if value is not None:
-                self.times[Series(run.flow, run.stack, run.role, metric)].append(value)
+                self._series(Series(run.flow, run.stack, run.role, metric)).append(value)
+
+    def _series(self, series: Series) -> array[int]:
+        """Find a series, or begin it; beyond `SERIES_AT_MOST`, stacks are no longer told apart."""
+        if series not in self.times and len(self.times) >= SERIES_AT_MOST:
+            return self.times[series._replace(stack=OTHERS)]
+        return self.times[series]
 
     def merge(self, other: Tally) -> None:
         """Take in the tally of another part."""
@@ -81,14 +103,15 @@ class Tally:
         self.different += other.different
         self.equal_by_rules += other.equal_by_rules
         self.rule_hits += other.rule_hits
-        self.bases += other.bases
-        self.not_comparable += other.not_comparable
+        self.bases.merge(other.bases)
+        self.alone.merge(other.alone)
+        self.not_comparable.merge(other.not_comparable)
         self.damage += other.damage
         self.named = (self.named + other.named)[:NAMED_AT_MOST]
         self.clusters.merge(other.clusters)
         self.control = self.control.merged(other.control)
         for series, values in other.times.items():
-            self.times[series].extend(values)
+            self._series(series).extend(values)
         if other.exchanges:
             self.seen(other.first_seen)
             self.seen(other.last_seen)

@@ -13,8 +13,9 @@ from compare.layers.frames import Chunking
 from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.noise.wording import control_said, study_said
+from compare.pairs import STACKS, Sides
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
-from compare.report.titles import TITLES
+from compare.report.titles import title_of
 from compare.rules import NO_RULES, Rule, Rules
 from compare.rules.wording import says, where
 from compare.verdict import Verdict, verdict_on
@@ -88,8 +89,9 @@ class WaiverReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A comparison of captures, legacy against graph.
+    """A comparison of captures, legacy against graph, or one stack with what it did before.
 
+    `sides` are what control and candidate are called; of mixed pairs, the stacks.
     `findings_left_out` counts findings of clusters beyond the most that are kept. `damage` names
     the first things passed over; `counts.damaged` counts all of them. `control` holds legacy
     against legacy on one tape; `noise` is put in where it was asked for.
@@ -112,6 +114,7 @@ class Report(msgspec.Struct, frozen=True):
     waivers: tuple[WaiverReport, ...] = ()
     control: ControlCheck = NO_CHECK
     noise: Noise | None = None
+    sides: Sides = STACKS
 
 
 def report_of(
@@ -139,6 +142,7 @@ def report_of(
         rules=tuple(_rule(key, rule, tally.rule_hits[key]) for key, rule in rules.numbered()),
         waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
         control=tally.control,
+        sides=tally.sides,
     )
 
 
@@ -180,13 +184,15 @@ def _counts(tally: Tally) -> Counts:
 
 def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
     waiver = waivers.of(cluster.id, cluster.flow)
+    shown = {exemplar.sides for exemplar in cluster.exemplars}
+    sides = shown.pop() if len(shown) == 1 else STACKS
     return ClusterReport(
         id=cluster.id,
         flow=cluster.flow,
         layer=cluster.layer,
         kind=cluster.kind,
         path=cluster.path,
-        title=TITLES[cluster.kind],
+        title=title_of(cluster.kind, sides),
         exchanges=cluster.exchanges,
         findings=cluster.findings,
         share=cluster.exchanges / pairs if pairs else 0.0,

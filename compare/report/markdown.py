@@ -55,7 +55,7 @@ def _clusters(report: Report) -> list[str]:
     # What is not waived comes first: that is what a reader has to do something about.
     shown = sorted(report.clusters, key=lambda cluster: cluster.waived)[:CLUSTERS_SHOWN]
     lines = [
-        "| share | layer | what | where | legacy → graph | id |",
+        f"| share | layer | what | where | {' → '.join(report.sides)} | id |",
         "|--:|---|---|---|---|---|",
         *map(_row, shown),
         "",

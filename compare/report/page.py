@@ -13,7 +13,7 @@ from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, sign
 from compare.noise import wording
 from compare.report.legible import duration, moment, percent, visible
 from compare.report.timeline import bars_of, marks_of, timeline_of
-from compare.report.titles import TITLES
+from compare.report.titles import title_of
 from compare.words import Piece, word_diff
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "WHOLE": WHOLE,
         "METRIC_TITLES": METRIC_TITLES,
-        "TITLES": TITLES,
+        "title_of": title_of,
         "kind_of": kind_of,
         "views": views,
         "stretches": stretches,

@@ -26,9 +26,9 @@ class Tick(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The frames of one stack."""
+    """The frames of one run; `side` says which, whatever the runs are called."""
 
-    stack: Literal["legacy", "graph"]
+    side: Literal["legacy", "graph"]
     ticks: tuple[Tick, ...]
 
 

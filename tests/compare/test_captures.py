@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import fsspec
 import pytest
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 from compare.batches import decompressed
 from compare.captures import Question, compare_captures, compare_segment
 from compare.damage import CapturesUnreadable, Damage
+from compare.kinds import KINDS_AT_MOST, NAME_AT_MOST
+from compare.report.latency import METRICS
 from compare.segments import Line, find_segments, split_lines
-from compare.tally import Tally
+from compare.tally import SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
 from contract.chat import CHAT
+from contract.records import Role
 from tests.compare.exchanges import Script, batch, exchange, lines, store
 
 ASKED = Question({"chat": CHAT})
@@ -107,6 +111,33 @@ def test_an_unknown_flow_is_counted_not_compared(tmp_path: Path) -> None:
     """Nothing is compared by a grammar that is not its own."""
     store(tmp_path, lines(exchange()).replace(b'"chat"', b'"chit"'), name="s.jsonl")
     assert tally(tmp_path).not_comparable == {"unknown flow 'chit'": 1}
+
+
+def test_names_anybody_may_have_made_up_take_bounded_memory() -> None:
+    """A thousand flows, a thousand stacks: the first are told apart, and none goes uncounted."""
+    many = 1_000
+    flows = b"".join(
+        lines(exchange(number=n)).replace(b'"chat"', f'"{n}{"x" * 999}"'.encode())
+        for n in range(many)
+    )
+    stacks = b"".join(
+        lines(exchange(number=many + n)).replace(b'"stack":"graph"', f'"stack":"s{n}"'.encode())
+        for n in range(many)
+    )
+    halves = [_read(part) for part in (flows, stacks)]
+    for result in (_merged(halves), _merged(halves[::-1]), _merged([halves[0]] * 2)):
+        assert len(result.not_comparable) <= KINDS_AT_MOST + 1
+        assert result.not_comparable.total() == result.exchanges == 2 * many
+        assert max(map(len, result.not_comparable)) < 2 * NAME_AT_MOST
+        assert len(result.times) <= SERIES_AT_MOST + len(get_args(Role)) * len(METRICS)
+    assert sum(map(len, halves[1].times.values())) == 2 * len(METRICS) * many
+
+
+def _merged(parts: list[Tally]) -> Tally:
+    whole = Tally()
+    for part in parts:
+        whole.merge(part)
+    return whole
 
 
 def test_parts_merge_into_the_whole() -> None:

@@ -76,6 +76,27 @@ def parsed(html: str) -> Tags:
     return tags
 
 
+def regression(number: int = 0) -> tuple[RunRecord, ...]:
+    """Play what legacy recorded on legacy as it is now, which asks for one tool less."""
+    recorded, played = exchange(SOUND, SOUND.but(tools=SOUND.tools[:1]), number=number)
+    return recorded, msgspec.structs.replace(played, stack="legacy", role="replay")
+
+
+def test_one_stack_beside_what_it_did_before_is_called_so() -> None:
+    """Nothing of graph is said where there is none."""
+    written = report(regression())
+    assert written.sides == ("legacy recorded", "legacy now")
+    assert written.clusters[0].title == "Tool not called by legacy now"
+    for text in (page(written), markdown(written)):
+        assert "legacy recorded → legacy now" in text
+        seen = re.sub(r"<style>.*?</style>|<[^>]*>", "", text, flags=re.DOTALL)
+        assert "graph" not in seen
+    mixed = report(exchange(SOUND, SOUND.but(tools=SOUND.tools[:1])), regression(1))
+    assert mixed.sides == ("legacy", "graph")
+    assert mixed.clusters[0].title == "Tool not called by graph"
+    assert "<bdi>legacy now</bdi>" in page(mixed)
+
+
 def test_every_kind_of_finding_has_a_title() -> None:
     """The union is closed, and so is the table."""
     kinds = {str(kind.__struct_config__.tag) for kind in get_args(Finding)}
