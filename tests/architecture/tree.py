@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,11 +27,13 @@ def sources(*folders: str) -> Iterator[Path]:
             yield path.relative_to(ROOT)
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     """Return the syntax tree of a file named from the root."""
     return ast.parse((ROOT / path).read_text("utf-8"), filename=str(path))
 
 
+@cache
 def imports(path: Path) -> list[tuple[int, str]]:
     """Return (line, module) of every absolute import of a file, deferred ones too."""
     found: list[tuple[int, str]] = []

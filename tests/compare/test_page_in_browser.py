@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,11 @@ def written(folder: Path, causes: int) -> Path:
     return file
 
 
-@pytest.mark.parametrize("causes", [0, 3, 60])
-async def test_the_page_is_quiet_and_fits(chromium: str, tmp_path: Path, causes: int) -> None:
+async def test_the_page_is_quiet_and_fits(chromium: str, tmp_path: Path) -> None:
     """No word on the console, no request, nothing wider than the window, hostile text is text."""
-    file = written(tmp_path, causes)
     async with browsing(chromium, tmp_path / "profile") as tab:
-        for width, dark in ((390, True), (1280, False)):
+        for causes, (width, dark) in product((0, 3, 60), ((390, True), (1280, False))):
+            file = written(tmp_path, causes)
             await tab.open(file, width=width, dark=dark)
             await tab.value(OPEN_ALL)
             assert await tab.value("innerWidth") == width

@@ -28,7 +28,7 @@ PLANTED: list[tuple[Plant, str]] = [
     (wrong_final_text, "text"),
     (frame_after_end, "grammar"),
 ]
-PAIRS = 500
+PAIRS = 60
 
 
 def diff(captures: Path, out: Path) -> tuple[int, Report]:
@@ -53,7 +53,10 @@ def test_a_planted_difference_is_found_once_on_its_layer(
 
 @pytest.mark.slow
 def test_nothing_is_found_in_equal_pairs(tmp_path: Path) -> None:
-    """Five hundred exchanges of every kind, shadowed by the unchanged stack: exit status 0."""
+    """Exchanges of every kind, shadowed by the unchanged stack: exit status 0.
+
+    That the stacks are equal is tests/flows' to prove; that a diff of many says so, replay's.
+    """
     captures = captured(served(map(case, range(PAIRS))), tmp_path / "captures")
     status, report = diff(captures, tmp_path / "report")
     assert (status, report.counts.pairs, report.clusters) == (0, PAIRS, ())

@@ -219,4 +219,4 @@ async def _awaited(awaitable: Awaitable[Result]) -> Result:
 
 
 TestPauses = pytest.mark.slow(Pauses.TestCase)
-TestPauses.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestPauses.settings = settings(stateful_step_count=30)

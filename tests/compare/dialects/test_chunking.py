@@ -74,7 +74,7 @@ def findings(
 
 @pytest.mark.parametrize("name", DIALECTS)
 @given(stories=retold())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_text_cut_anywhere_is_equal(name: str, stories: tuple[Story, Story]) -> None:
     """Deltas, cumulative texts, pieces of arguments; one character may be spread over frames."""
     legacy, graph = (TOLD[name](story) for story in stories)
@@ -95,7 +95,7 @@ def test_where_a_text_is_cut_counts_when_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @given(stories=retold(), data=st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_changed_character_is_always_found(
     name: str, stories: tuple[Story, Story], data: st.DataObject
 ) -> None:

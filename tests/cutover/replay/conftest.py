@@ -14,7 +14,8 @@ from router.sections import Captures, Redact
 from tests.e2e.planted import served
 from tests.flows.cases import case
 
-MANY = 300
+MANY = 140
+"""More than one part of a replay takes; every kind of ending is among them."""
 OPEN = Redact(paths=(), patterns={})
 """Nothing is taken out of these exchanges: nobody's data is in them but names."""
 
@@ -35,7 +36,7 @@ async def _store(batches: list[list[RunRecord]], folder: Path, redact: Redact) -
 
 @pytest.fixture(scope="session")
 def exchanges() -> list[list[RunRecord]]:
-    """Give a few hundred exchanges: legacy serves, graph runs in the shadow."""
+    """Give enough exchanges for two parts: legacy serves, graph runs in the shadow."""
     return served(map(case, range(MANY)))
 
 

@@ -34,7 +34,7 @@ async def test_both_paces_give_the_recorded_frames(
     exchanges: list[list[RunRecord]], stack: str
 ) -> None:
     """On either stack, to the byte; the calls are the same ones in the same order."""
-    for batch in exchanges[:120]:
+    for batch in exchanges[:60]:
         ready = recording(batch)
         for pace in ("full", "recorded"):
             played = await play(ready, STACKS[stack], How(pace), ready.serving)

@@ -63,7 +63,7 @@ def test_a_planted_difference_is_found_once_on_its_layer(
 def test_unchanged_code_is_no_finding(
     exchanges: list[list[RunRecord]], redact: Redact, tmp_path: Path
 ) -> None:
-    """Some hundred exchanges of every kind; redacted ones too, on both stacks."""
+    """Exchanges of every kind; redacted ones too, on both stacks."""
     captures = store(exchanges, tmp_path / "captures", redact)
     status, said = typed(captures, "--stack", "graph", "-o", tmp_path / "out")
     report = report_of(tmp_path / "out")

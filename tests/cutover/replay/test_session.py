@@ -67,7 +67,7 @@ def said(out: Path) -> list[RunRecord]:
 
 
 def test_a_stack_is_equal_to_its_own_past(whole: Path) -> None:
-    """Not one finding in some hundred exchanges of every kind; each is there once."""
+    """Not one finding in exchanges of every kind; each is there once."""
     found = said(whole)
     assert len(found) == 2 * MANY
     assert len({run.exchange for run in found}) == MANY

@@ -18,7 +18,7 @@ from rules.tool_calls import ToolCallAssembly
 
 STACKS = load_stacks()
 LEGACY, GRAPH = STACKS["legacy"], STACKS["graph"]
-PAIRS = 200
+PAIRS = 80
 
 
 def said(answer: Answer) -> tuple[object, ...]:

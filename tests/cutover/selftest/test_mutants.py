@@ -49,13 +49,14 @@ BROKEN = [
     ("await _stop(task)", "pass", "tasks left"),
     ("_END: Final = object()", "_END = missing", "not loaded"),
     ("interrupted = True", "pass", "did not let go"),
+    ("await task\n", "pass\n", "hid a crash"),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("old", "new", "way"), BROKEN)
 def test_a_broken_stack_is_found_out(tapes: Tapes, old: str, new: str, way: str) -> None:
-    """By what it sends, by what it leaves behind, by not being there."""
+    """By what it sends, by what it leaves behind or keeps to itself, by not being there."""
     assert old in RUN
     found = tapes.try_out("run", ast.parse(RUN.replace(old, new)))
     assert found is not None
@@ -66,7 +67,7 @@ def test_a_broken_stack_is_found_out(tapes: Tapes, old: str, new: str, way: str)
 def test_a_mutant_that_hangs_is_found_out_and_the_next_one_tried() -> None:
     """Its process is ended, and another one goes on."""
     hanging, source = next(it for it in THERE if _key(it[0]) == HANGS)
-    with MutantProcess(1.0, drawn=0) as process:
+    with MutantProcess(0.5, drawn=0) as process:
         assert process.try_out(hanging, source).way == "hung"
         assert process.try_out(*THERE[0]).way == "not loaded"
 

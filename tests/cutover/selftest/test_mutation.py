@@ -54,10 +54,10 @@ def test_what_does_nothing_is_not_changed(source: str) -> None:
 
 
 def test_a_mutant_of_the_graph_stack_is_another_module() -> None:
-    """Every eighth can be compiled and differs from its origin; the command tries them all."""
+    """One in 25 can be compiled and differs from its origin; the command tries them all."""
     for name, source in modules_in(FOLDER).items():
         sound = ast.dump(ast.parse(source))
-        for mutant in mutants_of(name, source)[::8]:
+        for mutant in mutants_of(name, source)[::25]:
             tree = mutated(source, mutant.number)
             compile(tree, name, "exec")
             assert ast.dump(tree) != sound, mutant

@@ -148,4 +148,4 @@ class TapeMachine(RuleBasedStateMachine):
 
 
 TestTape = pytest.mark.slow(TapeMachine.TestCase)
-TestTape.settings = settings(max_examples=40, stateful_step_count=25)
+TestTape.settings = settings(stateful_step_count=25)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import operations as ops
@@ -79,7 +79,6 @@ def tape_of(made: Sequence[Made]) -> Tape:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
 @given(values(EntryRecord), values(RunRecord))
 def test_every_run_record_survives_its_line(entry: EntryRecord, run: RunRecord) -> None:
     """One run, one line; what is read is what was written."""
@@ -91,7 +90,6 @@ def test_every_run_record_survives_its_line(entry: EntryRecord, run: RunRecord) 
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
 @given(st.lists(calls(), max_size=6))
 def test_a_tape_survives_being_written_down_and_loaded(made: list[Made]) -> None:
     """Entries, numbers, occurrences, stamps, ends: all of it."""
@@ -105,7 +103,6 @@ def test_a_tape_survives_being_written_down_and_loaded(made: list[Made]) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
 @given(st.lists(calls(), max_size=6), st.randoms(use_true_random=False))
 def test_a_loaded_tape_plays_what_was_recorded(made: list[Made], order: Any) -> None:  # noqa: ANN401 - hypothesis's own Random
     """Every call gets its own items and its own end, whatever order keys are asked in."""
