@@ -17,10 +17,10 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from contract.blobs import without_blobs
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run
 from router.batches import Batches, Dropped
-from router.blobs import without_blobs
 from router.patterns import compiled
 from router.redaction import Redactor
 from router.rollout import captured

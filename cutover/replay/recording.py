@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from compare.blobs import BlobMissing
+from contract.blobs import with_blobs
 from contract.flow import Request
-from cutover.replay.blobs import BlobMissing
 from effects.tape import Tape
-from router.blobs import with_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compare.reading import Exchange
+    from contract.blobs import Fetch
     from contract.flow import FlowSpec
     from contract.records import RequestRecord, RunRecord
-    from router.blobs import Fetch
 
 _BY_ROUTER = frozenset({"serving", "fallback"})
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from compare.pairs import Pair
     from compare.reading import Exchange
+    from contract.blobs import Fetch
     from contract.flow import FlowSpec
     from contract.records import RunRecord
     from cutover.replay.sides import Side
-    from router.blobs import Fetch
     from router.stacks import Stack
 
     Began = Callable[[str, str], None]

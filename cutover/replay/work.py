@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from compare import Damage
+from compare.blobs import BlobFolder
 from compare.reading import exchanges
 from contract.records import encode_run
-from cutover.replay.blobs import Blobs
 from cutover.replay.counts import Counts
 from cutover.replay.recording import Skipped
 from cutover.replay.replaying import Losses, Replayed
@@ -43,7 +43,7 @@ class Result:
 async def work(job: Job, replayer: Replayer, began: Began) -> Result:
     """Replay the exchanges of a part, in their order."""
     result = Result()
-    fetch = Blobs(job.part.segment).fetch
+    fetch = BlobFolder(job.part.segment).fetch
     for group in _groups(job, result):
         replays = (replayer.replay(one, fetch, job.lost, began) for one in group)
         for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):

@@ -10,9 +10,9 @@ import zstandard
 from compare.blobs import Blobs
 from compare.captures import Question, compare_captures
 from compare.tally import Tally
+from contract.blobs import without_blobs
 from contract.chat import CHAT
 from contract.records import PlayRecord, RunRecord, encode_run
-from router.blobs import without_blobs
 from router.segments import SegmentStore, Sizes
 from tests.compare.exchanges import Script, exchange
 

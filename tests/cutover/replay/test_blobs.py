@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from compare.blobs import BlobFolder, BlobMissing
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from cutover.replay.blobs import BlobMissing, Blobs
 from cutover.replay.playing import How
 from cutover.replay.recording import Skipped
 from cutover.replay.replaying import Replayed, Replayer
@@ -43,7 +43,7 @@ def test_a_blob_is_read_from_the_captures_of_its_segment(captures: Path) -> None
     """Its digest is its name."""
     (segment,) = segments(captures)
     digest = blob_of(captures).name.partition(".")[0]
-    assert Blobs(segment.as_uri()).fetch(digest) == LONG.encode()
+    assert BlobFolder(segment.as_uri()).fetch(digest) == LONG.encode()
 
 
 @pytest.mark.parametrize("spoil", ["missing", "foreign", "broken"])
@@ -60,7 +60,7 @@ def test_a_blob_that_cannot_be_trusted_is_missing(captures: Path, spoil: str) ->
         other = SegmentStore(str(captures), Sizes(1 << 20, 1 << 30)).blob(b"something else")
         (captures / "blobs" / f"{other}.zst").replace(path)
     with pytest.raises(BlobMissing, match=digest[:12]):
-        Blobs(segment.as_uri()).fetch(digest)
+        BlobFolder(segment.as_uri()).fetch(digest)
 
 
 @pytest.mark.virtual
@@ -68,7 +68,7 @@ async def test_an_exchange_whose_blob_is_missing_is_skipped(captures: Path) -> N
     """Nothing is made up; nor is it a failure of the stack."""
     (segment,) = segments(captures)
     replayer = Replayer(sides_of("legacy"), How(), SPECS)
-    fetch = Blobs(segment.as_uri()).fetch
+    fetch = BlobFolder(segment.as_uri()).fetch
     blob_of(captures).unlink()
     done = await replayer.replay(tuple(runs(captures)), fetch, {}, lambda *_: None)
     assert not isinstance(done, Replayed)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from compare import Comparer, Pair, pair_of
+from contract.blobs import without_blobs
 from contract.chat import CHAT
 from contract.records import RunRecord
 from cutover.flows import SPECS
@@ -17,7 +18,6 @@ from cutover.replay.recording import Skipped
 from cutover.replay.replaying import Losses, Replayed, Replayer
 from cutover.replay.sides import Side, Sides, sides_of
 from cutover.stacks import StackNotLoaded
-from router.blobs import without_blobs
 from tests.cutover.replay.broken import MARK
 from tests.e2e.planted import served, with_tools
 

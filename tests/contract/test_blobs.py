@@ -4,8 +4,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from contract.blobs import LONGEST, with_blobs, without_blobs
 from contract.records import EntryRecord, PlayRecord, RequestRecord
-from router.blobs import LONGEST, with_blobs, without_blobs
 from tests.router.captured import a_run
 
 LONG = "图" * LONGEST

@@ -18,8 +18,8 @@ Json: TypeAlias = Any
 Change: TypeAlias = Callable[[msgspec.Raw], msgspec.Raw]
 Store = Callable[[bytes], str]
 """Stores a content and returns its digest."""
-Fetch = Callable[[str], bytes]
-"""Gives the content of a digest."""
+Fetch = Callable[[str], bytes | None]
+"""Gives the content of a digest; None leaves the reference where it is."""
 
 
 def without_blobs(record: RunRecord, store: Store) -> RunRecord:
@@ -35,13 +35,14 @@ def without_blobs(record: RunRecord, store: Store) -> RunRecord:
 
 def with_blobs(record: RunRecord, fetch: Fetch) -> RunRecord:
     """Give the record with every blob's text back in its place; raises what `fetch` raises."""
+    return _changed(record, lambda raw: put_back(raw, fetch))
 
-    def change(raw: msgspec.Raw) -> msgspec.Raw:
-        if len(memoryview(raw)) < _SHORTEST_REFERENCE or b'{"blob":"' not in bytes(raw):
-            return raw
-        return msgspec.Raw(msgspec.json.encode(_back(msgspec.json.decode(raw), fetch)))
 
-    return _changed(record, change)
+def put_back(raw: msgspec.Raw, fetch: Fetch) -> msgspec.Raw:
+    """Give one value with every blob's text back in its place; raises what `fetch` raises."""
+    if len(memoryview(raw)) < _SHORTEST_REFERENCE or b'{"blob":"' not in bytes(raw):
+        return raw
+    return msgspec.Raw(msgspec.json.encode(_back(msgspec.json.decode(raw), fetch)))
 
 
 def _changed(record: RunRecord, change: Change) -> RunRecord:
@@ -84,7 +85,8 @@ def _out(value: Json, store: Store) -> Json:
 def _back(value: Json, fetch: Fetch) -> Json:
     if isinstance(value, dict):
         if _is_blob(value):
-            return fetch(value["blob"]).decode()
+            content = fetch(value["blob"])
+            return value if content is None else content.decode("utf-8", "replace")
         return {key: _back(child, fetch) for key, child in value.items()}
     if isinstance(value, list):
         return [_back(child, fetch) for child in value]
