@@ -14,6 +14,7 @@ from contract.records import ErrorRecord
 from cutover.selftest.case import FOREVER, Case
 from cutover.selftest.cases import case
 from cutover.selftest.findings import NotAPair, causes
+from cutover.selftest.meddling import Meddled, through
 from cutover.selftest.mutant_loading import loaded
 from cutover.selftest.mutant_scenes import SCENES, SLOW_TOOLS
 from cutover.selftest.scene import SCENE
@@ -36,6 +37,7 @@ Way = Literal[
     "no pair",
     "tasks left",
     "did not let go",
+    "hid a crash",
     "complained",
     "broke its driver",
     "hung",
@@ -100,6 +102,7 @@ class Tapes:
         for it, frames in LEAVING_AFTER:
             yield _left_alone(graph, it, frames)
         yield _closed(graph.flows[CHAT.name], SCENE)
+        yield _crashed(graph.flows[CHAT.name], SCENE)
 
 
 async def _heard(way: Coroutine[object, object, FoundOut | None]) -> FoundOut | None:
@@ -158,6 +161,19 @@ async def _closed(flow: Flow, it: Case) -> FoundOut | None:
         if not closing.done() or closing.cancelled() != cancelled:
             return FoundOut("did not let go", f"closed, cancelled meanwhile: {cancelled}")
     return None
+
+
+async def _crashed(flow: Flow, it: Case) -> FoundOut | None:
+    """Let it break in the midst, as nobody foresaw: the run must say so, not just end."""
+    graph = stack_of("graph", through(ids=lambda port, _: Meddled(port, new=_breaks))(flow))
+    ended = (await serve(graph, it)).error
+    if ended is None or ended.code != "crash":
+        return FoundOut("hid a crash", f"ended by {ended.code if ended else 'nothing'}")
+    return await _left()
+
+
+async def _breaks(_site: str) -> str:
+    raise RuntimeError
 
 
 def _compared(runs: tuple[RunRecord, RunRecord]) -> FoundOut | None:
