@@ -12,11 +12,13 @@ from contract.model import Chunk
 class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was said so far, and what of it the client has.
 
-    `last` is the frame sent last, `last_at` the stamp it was sent at (None: nothing sent yet).
+    `at` is the stamp of what came last, `last` the frame sent last, `last_at` the stamp it was
+    sent at (None: nothing sent yet).
     """
 
     content: str = ""
     reasoning: str = ""
+    at: int = 0
     last: Send | None = None
     last_at: int | None = None
 
@@ -41,11 +43,12 @@ def take(draft: Draft, chunk: Chunk, options: ChatOptions) -> Sent:
         draft,
         content=draft.content + chunk.text,
         reasoning=draft.reasoning + chunk.reasoning if extended else "",
+        at=chunk.at,
     )
-    return flush(grown, chunk.at, options) if _due(grown, chunk.at, options) else (grown, ())
+    return flush(grown, options) if _due(grown, options) else (grown, ())
 
 
-def _due(draft: Draft, at: int, options: ChatOptions) -> bool:
+def _due(draft: Draft, options: ChatOptions) -> bool:
     last = draft.last
     if last is None or draft.last_at is None:
         return True
@@ -53,22 +56,22 @@ def _due(draft: Draft, at: int, options: ChatOptions) -> bool:
         return True
     if draft.reasoning and not last.reason_content:
         return True
-    return at - draft.last_at >= round(options.yield_interval * 1_000_000)
+    return draft.at - draft.last_at >= round(options.yield_interval * 1_000_000)
 
 
-def flush(draft: Draft, at: int, options: ChatOptions) -> Sent:
+def flush(draft: Draft, options: ChatOptions) -> Sent:
     """Send what the client lacks."""
-    return _send(draft, at, options) if draft.unsent else (draft, ())
+    return _send(draft, options) if draft.unsent else (draft, ())
 
 
-def feedback(draft: Draft, news: Feedback, at: int, options: ChatOptions) -> Sent:
+def feedback(draft: Draft, news: Feedback, options: ChatOptions) -> Sent:
     """Send how a tool is doing, at once; unsent text goes before it."""
-    draft, text = flush(draft, at, options)
-    draft, frames = _send(draft, at, options, news)
+    draft, text = flush(draft, options)
+    draft, frames = _send(draft, options, news)
     return draft, text + frames
 
 
-def _send(draft: Draft, at: int, options: ChatOptions, news: Feedback | None = None) -> Sent:
+def _send(draft: Draft, options: ChatOptions, news: Feedback | None = None) -> Sent:
     frame = Send(
         draft.content,
         draft.reasoning if options.wire == "extended" else UNSET,
@@ -76,4 +79,4 @@ def _send(draft: Draft, at: int, options: ChatOptions, news: Feedback | None = N
     )
     if frame == draft.last:
         return draft, ()
-    return msgspec.structs.replace(draft, last=frame, last_at=at), (frame,)
+    return msgspec.structs.replace(draft, last=frame, last_at=draft.at), (frame,)

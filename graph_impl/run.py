@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from langgraph.graph.state import CompiledStateGraph
 
@@ -51,10 +51,13 @@ async def run(
     context: Callable[[Sink], C],
     *,
     steps: int,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Run a graph and yield what its nodes send; raises what a node raised.
 
     `steps` bounds the supersteps. When the reader leaves, the run is cancelled and awaited.
+
+    The engine starts with the loop's next turn: whoever was woken by an event yielded before has
+    sent it by then.
     """
     sink = Sink()
     task = asyncio.create_task(_drain(graph, state, context(sink), steps), name="graph run")

@@ -15,94 +15,48 @@ Key = tuple[str, str, str]
 _GUARDS = "a guard of the code's own: nobody assigns to it, subclasses it, or adds to it"
 _NAMES = "a name for people who read timings, traces or diagrams; nothing depends on it"
 _LOGGED = "the text of a log line"
-_ALWAYS_SET = "each node that leads to a reader of it sets it anew, and a reader has a default"
 _NO_NOTICE = "a finish reason nobody knows brings no notice, as none does"
 _OUTLIVED = (
     "outlived: every chunk and every tool's result sets a later stamp before one is compared, "
     "and what is flushed at the end is sent whatever its stamp"
 )
-_OVER = "the run ends here: nobody reads the state after it"
-_FALSY = "None is as false as an empty text, and nobody looks further"
+_OVER = "the run ends here: nothing follows a node that names no other"
 _SAME_CODEC = "the same encoding under another spelling, or the platform's, which is UTF-8"
 _SPARE = "a bound with room to spare: more supersteps than all rounds take, and never reached"
 _SAME_TURN = "the reader has the event before the next effect is answered, all the same"
 _NOT_READ = "the states between the steps are put together, and nobody reads them: only slower"
 _TYPES = "tells the engine a type it does not check"
 _ENDS_BY_ITSELF = "the tools' tasks are cancelled already, and end with the next turn of the loop"
+_RAISED_ALREADY = "what it would raise is being raised already: the failure of one of the tools"
 _UNREAD_FAILURE = "keeps the loop from complaining of a failure in a run nobody reads any more"
 _BOTH_OR_NEITHER = "the last frame and its stamp are set together: both are there, or neither"
 _LONGER_STATE = "the state is written with its defaults, and read as the same draft"
 _EQUAL_LENGTHS = "as many tasks as calls, by the line above"
 
-_LAID_OUT = (
-    "{'turn': msgspec.to_builtins(turn), 'messages': msgspec.to_b… → "
-    "{'turn': msgspec.to_builtins(turn), 'messages': msgspec.to_b…"
-)
-_ANSWERED = "{'finish': answer.finish, 'at': answer.at, 'draft': msgspec.… → "
-_USED = "{'messages': messages, 'rounds': state['rounds'] + 1, 'at': … → "
-_COMMAND = "Command(update={**update, 'draft': msgspec.to_builtins(draft… → "
-_LAST_UPDATE = "{**update, 'draft': msgspec.to_builtins(draft)} → "
 _MISSING = "prompt %r is missing in %s: the built-in default is used"
 _TASK = "asyncio.create_task(_drain(graph, state, context(sink), step… → "
 _STREAM = "graph.astream(state, {'recursion_limit': steps}, context=con… → "
 
 _CHAT: Mapping[tuple[str, str], str] = {
-    ("ChatState", "False → True"): _TYPES,
-    (
-        "ChatContext",
-        "dataclass(frozen=True, slots=True) → dataclass(slots=True) (without frozen)",
-    ): _GUARDS,
-    (
-        "ChatContext",
-        "dataclass(frozen=True, slots=True) → dataclass(frozen=True) (without slots)",
-    ): _GUARDS,
-    ("ChatContext", "True → False"): _GUARDS,
-    ("ChatContext", "True → False [2]"): _GUARDS,
     ("_prepare.prepare", "'prepare' → 'prepare!'"): _NAMES,
-    ("_lay_out", f"{_LAID_OUT} (without 'calls')"): _ALWAYS_SET,
-    ("_lay_out", f"{_LAID_OUT} (without 'draft')"): _ALWAYS_SET,
-    ("_lay_out", "'calls' → 'calls!'"): _ALWAYS_SET,
-    ("_lay_out", "'draft' → 'draft!'"): _ALWAYS_SET,
-    ("_lay_out", "'' → '!'"): _NO_NOTICE,
-    ("_lay_out", "0 → 1 [2]"): _OUTLIVED,
-    ("_lay_out", "0 → -1 [2]"): _OUTLIVED,
     ("_Round", "dataclass(slots=True) → dataclass() (without slots)"): _GUARDS,
     ("_Round", "True → False"): _GUARDS,
-    ("_Round.read", "self.at = chunk.at → pass"): _OUTLIVED,
-    ("_Round.read", "return '' → pass"): _FALSY,
+    ("_Round", "'' → '!'"): _NO_NOTICE,
     ("_model", "'model' → 'model!'"): _NAMES,
-    (
-        "_model",
-        f"{_ANSWERED}{{'finish': answer.finish, 'draft': msgspec.to_builtins(answe… (without 'at')",
-    ): _OUTLIVED,
-    ("_model", "'at' → 'at!' [2]"): _OUTLIVED,
-    ("_model", f"{_ANSWERED}{_ANSWERED.removesuffix(' → ')} (without 'calls')"): _ALWAYS_SET,
-    ("_model", "'calls' → 'calls!'"): _ALWAYS_SET,
     ("_tools", "'tools' → 'tools!'"): _NAMES,
     ("_use", "zip(calls, tasks, strict=True) → zip(calls, tasks) (without strict)"): _EQUAL_LENGTHS,
     ("_use", "True → False"): _EQUAL_LENGTHS,
+    ("_started", "await asyncio.gather(*tasks, return_exceptions=True) → pass"): _ENDS_BY_ITSELF,
     (
-        "_use",
-        f"{_USED}{{'messages': messages, 'rounds': state['rounds'] + 1, 'draft… (without 'at')",
-    ): _OUTLIVED,
-    ("_use", "'at' → 'at!' [2]"): _OUTLIVED,
-    ("_settle", "await asyncio.gather(*tasks, return_exceptions=True) → pass"): _ENDS_BY_ITSELF,
-    ("_ended", "'at' → 'at!'"): _OUTLIVED,
-    ("_ended", "0 → 1"): _OUTLIVED,
-    ("_ended", "0 → -1"): _OUTLIVED,
-    (
-        "_ended",
-        "return Command(update={**update, 'draft': msgspec.to_builtin… → pass",
-    ): _OVER,
-    ("_ended", f"{_COMMAND}Command(goto=END) (without update)"): _OVER,
-    ("_ended", f"{_COMMAND}{_COMMAND.removesuffix(' → ')} (without goto)"): _OVER,
-    (
-        "_ended",
-        f"{_LAST_UPDATE}{{'draft': msgspec.to_builtins(draft)}} (without **update)",
-    ): _OVER,
-    ("_ended", f"{_LAST_UPDATE}{{**update}} (without 'draft')"): _OVER,
-    ("_ended", "'draft' → 'draft!'"): _OVER,
-    ("_keep", "return '' → pass"): _FALSY,
+        "_started",
+        (
+            "asyncio.gather(*tasks, return_exceptions=True) → "
+            "asyncio.gather(*tasks) (without return_exceptions)"
+        ),
+    ): _RAISED_ALREADY,
+    ("_started", "True → False"): _RAISED_ALREADY,
+    ("_end", "return Command(goto=END) → pass"): _OVER,
+    ("_end", "Command(goto=END) → Command() (without goto)"): _OVER,
     (
         "build",
         (
@@ -112,6 +66,7 @@ _CHAT: Mapping[tuple[str, str], str] = {
     ): _TYPES,
     ("build", "graph.compile(name='chat') → graph.compile() (without name)"): _NAMES,
     ("build", "'chat' → 'chat!'"): _NAMES,
+    ("chat.flow", "'prepare' → 'prepare!'"): _NAMES,
     ("chat.flow", "2 → 3"): _SPARE,
     ("chat.flow", "5 → 6"): _SPARE,
     ("chat.flow", "5 → 4"): _SPARE,
@@ -119,6 +74,8 @@ _CHAT: Mapping[tuple[str, str], str] = {
 _DRAFT: Mapping[tuple[str, str], str] = {
     ("Draft", "True → False"): _GUARDS,
     ("Draft", "True → False [2]"): _LONGER_STATE,
+    ("Draft", "0 → 1"): _OUTLIVED,
+    ("Draft", "0 → -1"): _OUTLIVED,
     (
         "_due",
         "last is None or draft.last_at is None → last is None and draft.last_at is None",
@@ -150,6 +107,20 @@ _RUN: Mapping[tuple[str, str], str] = {
     ("_stop", "task.exception() → pass"): _UNREAD_FAILURE,
 }
 
+_STATE: Mapping[tuple[str, str], str] = {
+    ("ChatState", "False → True"): _TYPES,
+    (
+        "ChatContext",
+        "dataclass(frozen=True, slots=True) → dataclass(slots=True) (without frozen)",
+    ): _GUARDS,
+    (
+        "ChatContext",
+        "dataclass(frozen=True, slots=True) → dataclass(frozen=True) (without slots)",
+    ): _GUARDS,
+    ("ChatContext", "True → False"): _GUARDS,
+    ("ChatContext", "True → False [2]"): _GUARDS,
+}
+
 EXPLAINED: Mapping[Key, str] = {
     (file, function, change): reason
     for file, reasons in (
@@ -157,6 +128,7 @@ EXPLAINED: Mapping[Key, str] = {
         ("draft.py", _DRAFT),
         ("prompting.py", _PROMPTING),
         ("run.py", _RUN),
+        ("state.py", _STATE),
     )
     for (function, change), reason in reasons.items()
 }

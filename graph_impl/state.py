@@ -1,0 +1,95 @@
+"""What flows between the nodes of a chat, and through what they reach the world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import msgspec
+
+from contract.chat import ChatOptions, ChatRequest
+from contract.conversations import Turn
+from contract.flow import Request
+from contract.model import AssistantMessage, Message, ModelCall
+from contract.ports import Effects
+from contract.tools import ToolCall, ToolSpec
+from graph_impl import draft as drafts
+from graph_impl.draft import Draft
+from graph_impl.run import Sink
+from rules import chat as rules
+
+Plain = dict[str, Any]
+"""A contract struct as plain values: what a checkpoint can hold."""
+
+
+class ChatState(TypedDict, total=False):
+    """What flows between the nodes: plain values only."""
+
+    messages: list[Plain]
+    tools: list[Plain]
+    draft: Plain
+
+
+class _Said(msgspec.Struct):
+    """The messages of a state, typed: what a struct's types mean is worked out once."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatContext:
+    """What the nodes of one run reach the world through; never part of the state."""
+
+    request: Request[ChatRequest, ChatOptions]
+    model: rules.ChatModel
+    turn: Turn
+    effects: Effects
+    sink: Sink
+
+    async def send(self, sent: drafts.Sent) -> Draft:
+        """Send the frames of a step; gives the draft after it."""
+        draft, frames = sent
+        for frame in frames:
+            await self.sink.send(frame)
+        return draft
+
+
+def tool_to_plain(tool: ToolSpec) -> Plain:
+    """Turn an offered tool into plain values."""
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": bytes(tool.parameters).decode(),
+    }
+
+
+def _tool(plain: Plain) -> ToolSpec:
+    parameters = msgspec.Raw(plain["parameters"].encode())
+    return ToolSpec(plain["name"], plain["description"], parameters)
+
+
+def draft_of(state: ChatState) -> Draft:
+    """Give the reply in the making."""
+    return msgspec.convert(state["draft"], Draft)
+
+
+def rounds_of(messages: Sequence[Message]) -> list[tuple[ToolCall, ...]]:
+    """Give the calls of each round of tools so far."""
+    said = (message for message in messages if isinstance(message, AssistantMessage))
+    return [message.tool_calls for message in said if message.tool_calls]
+
+
+def question(state: ChatState, model: rules.ChatModel) -> ModelCall:
+    """Build the next question to the model; the last one may not call tools."""
+    messages = msgspec.convert(state, _Said).messages
+    tools = tuple(map(_tool, state["tools"]))
+    last = len(rounds_of(messages)) >= model.max_tool_iterations
+    return ModelCall(
+        model_id=model.model_id,
+        messages=messages,
+        temperature=model.temperature,
+        max_tokens=model.max_tokens,
+        tools=tools,
+        tool_choice=("none" if last else "auto") if tools else None,
+    )
