@@ -43,6 +43,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     prompt_params: dict[Identifier, PromptValue] | None = None
 
 
+TEXT_NAMES = frozenset({"content_filter", "length"})
+"""The fixed texts: what is appended to a reply that ended early, by its finish reason."""
+
+
 class ChatOptions(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -65,7 +69,10 @@ class ChatOptions(
     texts: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse a zone nobody knows: at the first prompt it would fail both stacks."""
+        """Refuse a text nobody knows, and a zone: at the first prompt it would fail both stacks."""
+        if unknown := sorted(self.texts.keys() - TEXT_NAMES):
+            message = f"no text is called {unknown[0]!r}; there are {sorted(TEXT_NAMES)}"
+            raise ValueError(message)
         try:
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):

@@ -111,6 +111,10 @@ def test_a_full_file_is_read() -> None:
         ('[flows.chat.options]\ntimezone = "America"', ["flows.chat.options", "'America'"]),
         ("[flows.chat]\noptions = 1", ["flows.chat.options = 1", "a table is due"]),
         ("[flows.chat.options.texts]\na = 1", ["flows.chat.options.texts"]),
+        (
+            "[flows.chat.options.texts]\nlenght = '…'",
+            ["flows.chat.options", "no text is called 'lenght'", "'length'"],
+        ),
         ('[shadow]\nmode = "live"', ["shadow.mode = 'live'", "'replay', 'tail'"]),
         ("[captures]\npercent = 0.0005", ["captures.percent = 0.0005", "steps"]),
         ("[captures.redact]\npath = []", ["captures.redact.path", "did you mean 'paths'?"]),

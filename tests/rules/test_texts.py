@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from contract.chat import TEXT_NAMES
 from rules import texts
 
 
@@ -17,6 +18,11 @@ def test_the_notices_are_the_documented_ones() -> None:
 def test_a_reply_that_ended_by_itself_gets_no_notice(finish: str) -> None:
     """Also under reasons nobody knows yet, and whatever the overrides name."""
     assert texts.ending_notice(finish, {finish: "odd"}) == ""
+
+
+def test_every_text_can_be_configured() -> None:
+    """What the options take is what there is."""
+    assert texts.DEFAULTS.keys() == TEXT_NAMES
 
 
 def test_a_text_can_be_overridden_by_its_name() -> None:
