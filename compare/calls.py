@@ -9,7 +9,7 @@ import msgspec
 from compare.values import written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from contract.records import EntryRecord, How, PlayRecord, RunRecord
 
@@ -74,10 +74,13 @@ def one_tape(control: RunRecord, candidate: RunRecord) -> bool:
 def _answers(run: RunRecord) -> list[object]:
     if not run.plays and run.tape:
         return [entry.seq for entry in run.tape]
-    # A call that asked something else, or got nothing, stands for itself and equals no other.
+    return answers_of(run.plays)
+
+
+def answers_of(plays: Iterable[PlayRecord]) -> list[object]:
+    """List the entries that answered; what asked for another, or got none, equals nothing."""
     return [
-        play.entry if play.args is None and play.entry is not None else object()
-        for play in run.plays
+        play.entry if play.args is None and play.entry is not None else object() for play in plays
     ]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from compare.calls import Call, calls_of, one_tape, same_calls
 from compare.causes import COMPLETED, Case, settle
+from compare.echoes import sent_alike
 from compare.events import EventReader, Stream, read_stream, read_streams
 from compare.glances import equal_runs
 from compare.layers.effects import effect_findings
@@ -53,7 +54,7 @@ class Comparer:
 
     def compare(self, pair: Pair) -> tuple[Finding, ...]:
         """Find every difference; causes have `after` None. Empty: equal."""
-        alike = _sent_alike(pair.control, pair.candidate)
+        alike = sent_alike(pair.control, pair.candidate)
         sound = alike and self._sound_as_sent(pair.control)
         if alike and same_calls(pair.control, pair.candidate):
             return () if sound else self._both_wrong(pair)
@@ -122,20 +123,8 @@ class Comparer:
 
 def raw_equal(pair: Pair) -> bool:
     """Whether both runs sent the same bytes and made the same calls, told without parsing."""
-    alike = _sent_alike(pair.control, pair.candidate)
+    alike = sent_alike(pair.control, pair.candidate)
     return alike and same_calls(pair.control, pair.candidate)
-
-
-def _sent_alike(control: RunRecord, candidate: RunRecord) -> bool:
-    """Whether both runs sent the same bytes and ended alike."""
-    if control.outcome != candidate.outcome or control.error != candidate.error:
-        return False
-    if len(control.frames) != len(candidate.frames):
-        return False
-    for (_, old), (_, new) in zip(control.frames, candidate.frames, strict=True):
-        if old != new:
-            return False
-    return True
 
 
 def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:

@@ -6,23 +6,14 @@ look into is decoded then, and is what reading the line at once would have given
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from compare.calls import answers_of
 from compare.damage import Damage
-from compare.echoes import echoes
-from contract.records import (
-    VERSION,
-    EntryRecord,
-    ErrorRecord,
-    ModelUse,
-    Outcome,
-    PlayRecord,
-    RequestRecord,
-    Role,
-    RunRecord,
-)
+from compare.echoes import echoes, sent_alike
+from contract.records import EntryRecord, ModelUse, RequestRecord, RunHead, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,33 +27,13 @@ Frames = tuple[tuple[int, msgspec.Raw], ...]
 """Frames as they stand in a line: when, and a JSON text that is not decoded."""
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's line; fields as in `RunRecord`, those of type Raw not looked into."""
+class Glance(RunHead, frozen=True, kw_only=True):
+    """A run's line; fields of type Raw are as in `RunRecord`, and not looked into."""
 
-    v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
-    exchange: str
-    flow: str
-    role: Role
-    stack: str
-    assigned: str
-    served: str
-    reason: str = ""
-    bucket: int = -1
-    config: str = ""
-    code: str = ""
-    began: int
     request: msgspec.Raw = _NOTHING
     frames: Frames = ()
-    outcome: Outcome
-    error: ErrorRecord | None = None
     tape: msgspec.Raw = _NOTHING
-    plays: tuple[PlayRecord, ...] = ()
-    nodes: dict[str, int] = {}
     models: msgspec.Raw = msgspec.Raw(b"[]")
-    cost: float | None = None
-    lost_us: int = 0
-    sent: int = 0
-    redacted: bool = False
 
 
 class Seen(NamedTuple):
@@ -117,23 +88,13 @@ def _frames(frames: Frames, twin: Twin | None) -> Iterator[tuple[int, str]]:
 
 def equal_runs(control: Glance, candidate: Glance) -> bool:
     """Whether both runs sent the same bytes and were given the same answers."""
-    if control.outcome != candidate.outcome or control.error != candidate.error:
-        return False
-    if len(control.frames) != len(candidate.frames):
-        return False
-    for (_, old), (_, new) in zip(control.frames, candidate.frames, strict=True):
-        if old != new:
-            return False
-    if _NOTHING not in (control.tape, candidate.tape):
-        return False  # two tapes: numbers of entries say nothing
+    if not sent_alike(control, candidate) or _NOTHING not in (control.tape, candidate.tape):
+        return False  # of two tapes the numbers of entries say nothing
     return _answers(control) == _answers(candidate)
 
 
 def _answers(glance: Glance) -> list[object]:
-    """List the entries that answered; a call that asked something else equals no other."""
+    """List the entries that answered; a tape nobody played stands for itself."""
     if not glance.plays and glance.tape != _NOTHING:
         return [object()]
-    return [
-        play.entry if play.args is None and play.entry is not None else object()
-        for play in glance.plays
-    ]
+    return answers_of(glance.plays)

@@ -81,12 +81,11 @@ class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One stack handling one request.
+class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One stack handling one request, but for what was asked, sent and answered.
 
     `began` is wall-clock microseconds since the Unix epoch; every other time is microseconds
-    since the exchange began. `frames` are `(at, text)` as produced, blank line included. `tape`
-    is on the serving run's line, `plays` on every one. `lost_us` is what a fallback cost.
+    since the exchange began. `plays` are on every run's line. `lost_us` is what a fallback cost.
     `sent` counts the frames the client already had when this run took over.
     """
 
@@ -102,18 +101,27 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: str = ""
     code: str = ""
     began: int
-    request: RequestRecord | None = None
-    frames: tuple[tuple[int, str], ...] = ()
     outcome: Outcome
     error: ErrorRecord | None = None
-    tape: tuple[EntryRecord, ...] | None = None
     plays: tuple[PlayRecord, ...] = ()
     nodes: dict[str, int] = {}
-    models: tuple[ModelUse, ...] = ()
     cost: float | None = None
     lost_us: int = 0
     sent: int = 0
     redacted: bool = False
+
+
+class RunRecord(RunHead, frozen=True, kw_only=True, omit_defaults=True):
+    """One stack handling one request.
+
+    `frames` are `(at, text)` as produced, blank line included. `tape` is on the serving run's
+    line.
+    """
+
+    request: RequestRecord | None = None
+    frames: tuple[tuple[int, str], ...] = ()
+    tape: tuple[EntryRecord, ...] | None = None
+    models: tuple[ModelUse, ...] = ()
 
 
 class FeedbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

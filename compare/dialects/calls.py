@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from compare.dialects.paths import look, path_of, take
+from compare.dialects.paths import look, take
+from compare.paths import path_of
 
 if TYPE_CHECKING:
     from compare.dialects.file import Tools
-    from compare.dialects.paths import Path
+    from compare.paths import Path
 
 JSON = dict[str, Any]
 TOOL_CALL = "tool_call"

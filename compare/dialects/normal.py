@@ -15,17 +15,16 @@ import msgspec
 from compare.dialects.calls import TOOL_CALL, Calls
 from compare.dialects.file import EVERY, DialectFile, TextPlace
 from compare.dialects.paths import (
-    Path,
     branches_of,
     drop,
     look,
-    path_of,
     paths_of,
     take,
     without_empties,
     without_nulls,
 )
 from compare.events import NOT_JSON
+from compare.paths import Path, path_of
 from compare.payloads import Fault, not_json
 from contract.errors import CutoverError
 from contract.ndjson import NdjsonDecoder

@@ -1,27 +1,18 @@
-"""Paths into JSON: `choices[*].delta.content`, looked at or taken out."""
+"""What stands at paths into JSON: looked at, or taken out."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from compare.paths import ANY, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-Path = tuple[str, ...]
-"""Keys, and indices of lists as digits; `ANY` stands for every one of them."""
+    from compare.paths import Path
 
 Branches = dict[str, "Branches | None"]
 """Paths joined to a tree; None where one ends."""
-
-ANY: Final = "*"
-_BRACKETS = re.compile(r"\[(\d*|\*)\]")
-
-
-def path_of(text: str) -> Path:
-    """Cut `a.b`, `a[0].b`, `a[*].b` (also `a[].b`) and `a.*.b` (every key) into steps."""
-    dotted = _BRACKETS.sub(lambda found: f".{found[1] or ANY}", text)
-    return tuple(step for step in dotted.split(".") if step)
 
 
 def paths_of(places: str | Sequence[str]) -> tuple[Path, ...]:

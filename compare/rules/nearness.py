@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from compare.rules.paths import changed, steps_of
+from compare.paths import path_of
+from compare.rules.paths import changed
 from compare.rules.scope import for_call, for_event
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _changed(written: bytes, rule: Tolerance, change: Callable[[Any], Any]) -> b
         before = msgspec.json.decode(written)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return written
-    after = changed(before, steps_of(rule.path), change)
+    after = changed(before, path_of(rule.path), change)
     return written if after is before else msgspec.json.encode(after)
 
 

@@ -1,19 +1,19 @@
-"""Paths: dotted steps into JSON, and the value that results when what they lead to changes."""
+"""The value that results when what stands at a path into JSON changes."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from compare.paths import ANY
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ANY = "*"
+    from compare.paths import Path
+
 ANY_DEPTH = "**"
-_BRACKETS = re.compile(r"\[(\d*)\]")
 
 
 class _Gone:
@@ -23,14 +23,7 @@ class _Gone:
 GONE: Final = _Gone()
 
 
-@lru_cache(maxsize=256)
-def steps_of(path: str) -> tuple[str, ...]:
-    """Cut `a.*.b` into steps; `a[].b` and `a[3].b`, as reports write them, are understood too."""
-    dotted = _BRACKETS.sub(lambda found: f".{found[1] or ANY}", path)
-    return tuple(step for step in dotted.split(".") if step)
-
-
-def changed(value: Any, steps: tuple[str, ...], change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (JSON)
+def changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (JSON)
     """Give a value with everything at the steps changed; `GONE` takes it out.
 
     `*` is any one key or index, `**` any number of them. Text that holds a JSON object or list,
@@ -51,16 +44,14 @@ def changed(value: Any, steps: tuple[str, ...], change: Callable[[Any], Any]) ->
     return value
 
 
-def _below(key: str, steps: tuple[str, ...]) -> tuple[str, ...] | None:
+def _below(key: str, steps: Path) -> Path | None:
     """Give the steps that are left below a key; None where it is not on the path."""
     if steps[0] == ANY_DEPTH:
         return steps
     return steps[1:] if steps[0] in {ANY, key} else None
 
 
-def _of_dict(
-    value: dict[str, Any], steps: tuple[str, ...], change: Callable[[Any], Any]
-) -> dict[str, Any]:
+def _of_dict(value: dict[str, Any], steps: Path, change: Callable[[Any], Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, held in value.items():
         rest = _below(key, steps)
@@ -74,7 +65,7 @@ def _same(value: dict[str, Any], made: dict[str, Any]) -> bool:
     return len(value) == len(made) and all(made[key] is value[key] for key in value)
 
 
-def _of_list(value: list[Any], steps: tuple[str, ...], change: Callable[[Any], Any]) -> list[Any]:
+def _of_list(value: list[Any], steps: Path, change: Callable[[Any], Any]) -> list[Any]:
     made: list[Any] = []
     for index, held in enumerate(value):
         rest = _below(str(index), steps)
@@ -85,7 +76,7 @@ def _of_list(value: list[Any], steps: tuple[str, ...], change: Callable[[Any], A
     return value if same else made
 
 
-def _of_text(value: str, steps: tuple[str, ...], change: Callable[[Any], Any]) -> str:
+def _of_text(value: str, steps: Path, change: Callable[[Any], Any]) -> str:
     try:
         held = msgspec.json.decode(value)
     except msgspec.DecodeError:

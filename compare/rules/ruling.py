@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from compare.paths import path_of
 from compare.rules.nearness import Nearness
-from compare.rules.paths import ANY_DEPTH, GONE, changed, steps_of
+from compare.rules.paths import ANY_DEPTH, GONE, changed
 from compare.rules.rewriting import Rewritten
 from compare.rules.scope import for_call, for_event, for_text
 from compare.rules.streams import Texts, rewritten_stream
@@ -155,7 +156,7 @@ class _Side:
 
 def _steps(rule: Rule) -> tuple[str, ...]:
     """Give a rule's path; replacing goes for every text at it and below."""
-    steps = steps_of(rule.path)
+    steps = path_of(rule.path)
     return (*steps, ANY_DEPTH) if isinstance(rule, Replace) else steps
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from compare.declared import DeclarationRefused, converted, parsed, read_text
-from compare.rules.paths import steps_of
+from compare.paths import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def _faults(rule: Rule) -> Iterator[tuple[str, str]]:
     yield from _scope_faults(rule)
     if isinstance(rule, Replace):
         yield from _pattern_faults(rule)
-    elif not steps_of(rule.path):
+    elif not path_of(rule.path):
         yield "path", "it names nothing"
     if isinstance(rule, Tolerance):
         yield from _tolerance_faults(rule)

@@ -10,11 +10,11 @@ from compare.dialects.paths import (
     branches_of,
     drop,
     look,
-    path_of,
     take,
     without_empties,
     without_nulls,
 )
+from compare.paths import path_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.rules.paths import GONE, changed, steps_of
+from compare.paths import path_of
+from compare.rules.paths import GONE, changed
 from compare.rules.rewriting import Rewritten
 
 JSON = st.recursive(
@@ -22,7 +23,7 @@ JSON = st.recursive(
 
 def without(value: Any, path: str) -> Any:  # noqa: ANN401 (JSON)
     """Take out what a path leads to."""
-    return changed(value, steps_of(path), lambda _: GONE)
+    return changed(value, path_of(path), lambda _: GONE)
 
 
 WHOLE = {"a": {"id": 1, "x": 1}, "list": [{"id": 2}, {"id": 3}], "args": '{"id":4}'}
@@ -47,7 +48,7 @@ def test_a_path_leads_where_reports_say(path: str, left: dict[str, object]) -> N
 @given(JSON, st.sampled_from(["a", "*", "**", "a.*", "**.b", "a.b.c"]))
 def test_a_change_that_changes_nothing_gives_the_value_itself(value: object, path: str) -> None:
     """So what no rule touches is not written again."""
-    assert changed(value, steps_of(path), lambda held: held) is value
+    assert changed(value, path_of(path), lambda held: held) is value
 
 
 @given(JSON)
