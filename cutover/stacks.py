@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +12,7 @@ from contract.errors import CutoverError
 from router.stacks import Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from router.rollout import Stack as StackName
 
@@ -44,6 +45,9 @@ def load_stack(name: StackName, where: str) -> Stack:
         flows = getattr(module, attribute or "FLOWS")
     except (ImportError, AttributeError) as error:
         raise StackNotLoaded(name, where, str(error)) from error
+    if not isinstance(flows, Mapping) or not all(map(callable, flows.values())):
+        why = "that is no mapping from the names of flows to flows"
+        raise StackNotLoaded(name, where, why)
     return Stack(name, flows, fingerprint(module_name))
 
 
