@@ -130,9 +130,10 @@ class TextShrank(Difference, frozen=True, kw_only=True, tag="text_shrank"):
 
 
 class PromptChanged(Difference, frozen=True, kw_only=True, tag="prompt_changed"):
-    """Messages to the model differ, are missing (graph None) or are new (legacy None).
+    """A message to the model differs, is missing (graph None) or is new (legacy None).
 
-    One finding tells all that differs in one prompt for one reason; the path names the roles.
+    The path of a cause names the roles of all messages of its prompt that nothing else explains;
+    the first of them is shown, the others are `after` it.
     """
 
     layer: Literal["effects"] = "effects"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from compare.findings import (
@@ -17,7 +16,7 @@ from compare.layers.prompts import (
     MessageChange,
     message_changes,
     parameter_changes,
-    told_as_one,
+    roles_of,
 )
 from contract.operations import MODEL_STREAM
 
@@ -48,12 +47,15 @@ class Prompts:
     def _call(
         self, old: Call, legacy: dict[str, Any], graph: dict[str, Any]
     ) -> list[EffectFinding]:
-        messages: dict[str | None, list[MessageChange]] = defaultdict(list)
+        found: list[EffectFinding] = []
+        new: list[MessageChange] = []
         for change in message_changes(legacy, graph):
-            messages[self._cause(change)].append(change)
-        found: list[EffectFinding] = [
-            self._messages(old, changed, cause) for cause, changed in messages.items()
-        ]
+            cause = self._cause(change)
+            if cause is None:
+                new.append(change)
+            else:
+                found.append(self._message(old, change, change.role, cause))
+        found += self._new(old, new)
         for name, before, after in parameter_changes(legacy, graph):
             finding = ParameterChanged(
                 path=f"{old.place}.{name}",
@@ -71,22 +73,31 @@ class Prompts:
         cause = self._seen.get(change[1:])
         return self._tool if cause is None and change.role in _TOOL_TURNS else cause
 
-    def _messages(
-        self, old: Call, changed: list[MessageChange], cause: str | None
+    def _new(self, old: Call, changed: list[MessageChange]) -> list[PromptChanged]:
+        """Tell what nothing explains: one finding for the prompt, whatever else differs after it.
+
+        Its path names every role, for what is accepted of one is not accepted of the others.
+        """
+        if not changed:
+            return []
+        first, *others = changed
+        cause = self._message(old, first, roles_of(changed), None)
+        signature = signature_of(cause)
+        for change in changed:
+            self._seen[change[1:]] = signature
+        return [cause, *(self._message(old, change, change.role, signature) for change in others)]
+
+    def _message(
+        self, old: Call, change: MessageChange, roles: str, after: str | None
     ) -> PromptChanged:
-        """Tell what differs in one prompt for one reason as one finding."""
-        told = told_as_one(changed)
-        legacy, graph = _both(told.legacy, told.graph)
-        finding = PromptChanged(
-            path=f"{old.place}.{told.path}",
+        legacy, graph = _both(change.legacy, change.graph)
+        return PromptChanged(
+            path=f"{old.place}.messages[{change.at}].{roles}",
             exchange=self._pair.exchange,
             legacy=legacy,
             graph=graph,
-            after=cause,
+            after=after,
         )
-        for change in changed:
-            self._seen.setdefault(change[1:], signature_of(finding))
-        return finding
 
 
 def _both(legacy: str | None, graph: str | None) -> tuple[str | None, str | None]:

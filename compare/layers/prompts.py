@@ -22,14 +22,6 @@ class MessageChange(NamedTuple):
     graph: str | None
 
 
-class PromptChange(NamedTuple):
-    """Messages of one prompt that differ, as one text a side; None where one side has none."""
-
-    path: str
-    legacy: str | None
-    graph: str | None
-
-
 class ParameterChange(NamedTuple):
     """One parameter that differs; None where one side does not set it."""
 
@@ -50,25 +42,9 @@ def message_changes(legacy: dict[str, Any], graph: dict[str, Any]) -> list[Messa
     return found
 
 
-def told_as_one(changed: Sequence[MessageChange]) -> PromptChange:
-    """Tell the messages of one prompt that differ as one change; several are each headed.
-
-    The path says where the first stands and which roles there are: what is accepted of the system
-    prompt is not accepted of the user's.
-    """
-    first, *others = changed
-    roles = dict.fromkeys(change.role for change in changed)
-    path = f"messages[{first.at}].{'+'.join(roles)}"
-    if not others:
-        return PromptChange(path, first.legacy, first.graph)
-    legacy = [(change, change.legacy) for change in changed if change.legacy is not None]
-    graph = [(change, change.graph) for change in changed if change.graph is not None]
-    return PromptChange(path, _headed(legacy), _headed(graph))
-
-
-def _headed(texts: Sequence[tuple[MessageChange, str]]) -> str | None:
-    said = (f"messages[{change.at}].{change.role}:\n{text}" for change, text in texts)
-    return "\n\n".join(said) or None
+def roles_of(changed: Sequence[MessageChange]) -> str:
+    """Name the roles of messages that differ, each once, in order."""
+    return "+".join(dict.fromkeys(change.role for change in changed))
 
 
 def _messages(call: dict[str, Any]) -> list[dict[str, Any]]:

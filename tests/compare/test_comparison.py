@@ -121,10 +121,14 @@ def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
 
 def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None:
     """Whoever accepts another system prompt has not accepted what else differs beside it."""
-    both, again = found(SOUND, SOUND.but(system="冷", user="?"))
-    assert both.path == "model.stream@reply[0].messages[0].system+user"
-    assert both.graph == "messages[0].system:\n冷\n\nmessages[1].user:\n?"
-    assert again.after == signature_of(both)
+    both, *others = found(SOUND, SOUND.but(system="冷", user="?"))
+    assert (both.path, both.graph) == ("model.stream@reply[0].messages[0].system+user", "冷")
+    assert [(f.path, f.graph) for f in others] == [
+        ("model.stream@reply[0].messages[1].user", "?"),
+        ("model.stream@reply[1].messages[0].system", "冷"),
+        ("model.stream@reply[1].messages[1].user", "?"),
+    ]
+    assert {f.after for f in others} == {signature_of(both)}
     [system, _] = found(SOUND, SOUND.but(system="冷"))
     assert signature_of(system) != signature_of(both)
 
