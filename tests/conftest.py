@@ -3,9 +3,11 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
+import httpcore2
 import pytest
 from hypothesis import Phase, settings
 from pytest_asyncio import is_async_test
@@ -61,6 +63,14 @@ def _leaks_are_failures(request: pytest.FixtureRequest) -> None:
     # Synchronous tests are spared the loop that `no_leaks` needs.
     if is_async_test(request.node):
         request.getfixturevalue("no_leaks")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_are_read_once() -> Iterator[None]:
+    # Every client of a provider would read the machine's own: 30 ms each, and no test uses TLS.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session")

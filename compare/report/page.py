@@ -59,6 +59,11 @@ class View(NamedTuple):
     rows: tuple[Row, ...]
     left_out: int
 
+    @property
+    def parted(self) -> bool:
+        """Whether the streams differ at all; many a cause does not reach them."""
+        return any(row.mark != "same" for row in self.rows)
+
 
 class Figure(NamedTuple):
     """All series of one flow and metric, on one axis."""
