@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ROWS_AT_MOST = 120
 ROWS_BEFORE = 60
 SAID_AT_MOST = 240
+NOTHING_NEW = "… nothing new"
 
 
 def exemplar_of(
@@ -115,4 +116,4 @@ def _growth(text: str, before: str, growth: str | None) -> str:
     """Leave out what cumulative text repeats, unless it does not."""
     if growth == "delta" or not before or not text.startswith(before):
         return text
-    return f"…{text[len(before) :]}"
+    return f"…{text[len(before) :]}" if text != before else NOTHING_NEW

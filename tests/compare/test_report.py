@@ -20,7 +20,7 @@ from compare.segments import Line
 from contract.chat import CHAT
 from contract.records import RunRecord
 from tests.compare.exchanges import Script, exchange, lines
-from tests.compare.seeded import FAULTS, SOUND
+from tests.compare.seeded import FAULTS, SOUND, drop
 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)> `|` @all \u202etxet\x00"
 VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
@@ -95,6 +95,20 @@ def test_one_stack_beside_what_it_did_before_is_called_so() -> None:
     assert mixed.sides == ("legacy", "graph")
     assert mixed.clusters[0].title == "Tool not called by graph"
     assert "<bdi>legacy now</bdi>" in page(mixed)
+
+
+def test_streams_are_laid_out_only_where_they_part() -> None:
+    """Of a prompt that changed nothing on the wire, equal streams need one line."""
+    said = "Both streams are equal"
+    assert said in page(report(exchange(graph=Script(system="冷"))))
+    assert said not in page(report(exchange(SOUND, SOUND.but(spoil=drop(7)))))
+
+
+def test_who_keeps_to_the_grammar_lacks_nothing() -> None:
+    """The other side of a breach."""
+    [broken] = (fault for fault in FAULTS if fault.name == "END twice")
+    written = page(report(exchange(SOUND, broken.script)))
+    assert "keeps to it" in written
 
 
 def test_every_kind_of_finding_has_a_title() -> None:
