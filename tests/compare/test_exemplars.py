@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compare.events import EventReader
-from compare.exemplars import ROWS_AT_MOST, exemplar_of
+from compare.exemplars import NOTHING_NEW, ROWS_AT_MOST, exemplar_of
 from compare.pairs import Pair, pair_of
 from contract.chat import CHAT, Send
 from contract.records import RunRecord
@@ -32,7 +32,7 @@ def test_cumulative_text_is_shown_by_what_it_adds() -> None:
     assert said[2:5] == [
         ("same", "你好", "你好"),
         ("same", "…世界", "…世界"),
-        ("same", "…", "…"),
+        ("same", NOTHING_NEW, NOTHING_NEW),
     ]
 
 
