@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.architecture.tree import PACKAGES, ROOT, imports, root_of, sources
+from tests.architecture.tree import PACKAGES, ROOT, imports, naming, root_of, sources
 
 MODULES_THAT_ACT = frozenset(
     {
@@ -84,10 +84,8 @@ def test_the_graph_engine_is_named_in_one_place() -> None:
     others = [package for package in PACKAGES if package != "graph_impl"]
     leaks = [
         f"{path}:{line} imports {module}"
-        for path in sources(*others, "tests")
+        for path, line, module in naming(GRAPH_ENGINE, *others, "tests")
         if not path.is_relative_to("tests/graph_impl")
-        for line, module in imports(path)
-        if root_of(module) in GRAPH_ENGINE
     ]
     assert not leaks
 
@@ -95,11 +93,6 @@ def test_the_graph_engine_is_named_in_one_place() -> None:
 def test_removing_the_legacy_stack_leaves_one_line_to_remove() -> None:
     """`rm -r legacy` breaks a single import, in cutover/."""
     others = [package for package in PACKAGES if package != "legacy"]
-    naming = [
-        f"{path}:{line}"
-        for path in sources(*others)
-        for line, module in imports(path)
-        if root_of(module) == "legacy"
-    ]
-    assert len(naming) <= 1, naming
-    assert all(place.startswith("cutover/") for place in naming), naming
+    places = [f"{path}:{line}" for path, line, _ in naming(frozenset({"legacy"}), *others)]
+    assert len(places) <= 1, places
+    assert all(place.startswith("cutover/") for place in places), places

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract.model import Chunk, ModelCall, UserMessage
-from effects.model import Limits, ModelEntry, ModelRegistry, Provider, Secret
+from effects.model import Limits, ModelEntry, ModelRegistry, OpenAIModel, Provider, Secret
 
 KEY = "sk-loopback-0123456789"
 CALL = ModelCall(model_id="m", messages=(UserMessage("Hello"),))
@@ -176,3 +176,9 @@ def usage(prompt: int, completion: int) -> dict[str, object]:
 async def whole(chunks: AsyncIterator[Chunk]) -> list[Chunk]:
     """Read a stream to its end."""
     return [chunk async for chunk in chunks]
+
+
+async def ask(entry: ModelEntry) -> list[Chunk]:
+    """Ask through the port and read to the end."""
+    async with registry_of(entry) as registry:
+        return await whole(OpenAIModel(registry).stream("reply", CALL))

@@ -1,4 +1,4 @@
-"""The adapter against a provider on loopback: requests, limits, failures, leaving."""
+"""The adapter against a provider on loopback: requests, limits, failures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.effects.model.loopback import (
     KEY,
     Loopback,
     Wire,
+    ask,
     delta,
     finish,
     registry_of,
@@ -33,12 +34,6 @@ pytestmark = pytest.mark.sockets
 DONE = b"data: [DONE]\n\n"
 NEVER = 30.0
 SOON = 0.02
-
-
-async def ask(entry: ModelEntry) -> list[Chunk]:
-    """Ask through the port and read to the end."""
-    async with registry_of(entry) as registry:
-        return await whole(OpenAIModel(registry).stream("reply", CALL))
 
 
 async def fault_of(entry: ModelEntry) -> Fault:
@@ -346,48 +341,6 @@ async def test_malformed_chunks_are_told_in_the_log(caplog: pytest.LogCaptureFix
         assert (await ask(loopback.entry()))[0].text == "Hi"
     assert "passed over 1 malformed chunks of 'loop-1' at 'loopback'" in caplog.text
     assert "secret" not in caplog.text
-
-
-async def test_leaving_before_the_headers_is_noticed() -> None:
-    """A cancelled call drops a connection nobody answered on."""
-    asked, left = asyncio.Event(), asyncio.Event()
-
-    async def answer(wire: Wire) -> None:
-        asked.set()
-        await wire.gone()
-        left.set()
-
-    async with serving(answer) as loopback:
-        asking = asyncio.create_task(ask(loopback.entry()))
-        await asked.wait()
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        async with asyncio.timeout(5):
-            await left.wait()
-
-
-def test_a_loop_that_ends_closes_a_forgotten_stream(recwarn: pytest.WarningsRecorder) -> None:
-    """Its generator is closed by the loop, its connection with it; nothing is complained of."""
-
-    async def forget() -> None:
-        async def answer(wire: Wire) -> None:
-            await wire.head()
-            await wire.events(delta(content="Hi"))
-            await wire.gone()
-            left.append(True)
-
-        async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
-            stream = OpenAIModel(registry).stream("reply", CALL)
-            await anext(stream)
-            del stream
-            async with asyncio.timeout(5):
-                while not left:  # noqa: ASYNC110 (the collector calls, not a task)
-                    await asyncio.sleep(0)
-
-    left: list[bool] = []
-    asyncio.run(forget())
-    assert not list(recwarn)
 
 
 @pytest.mark.parametrize("body", [f'{{"error":{{"message":"bad {KEY}"}}}}'.encode(), KEY.encode()])
