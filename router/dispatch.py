@@ -230,6 +230,8 @@ class Router:
                 ticket.runs.append(record)
         finally:
             self._write(ticket)
+            # They know each other: a whole exchange would wait for the garbage collector.
+            ticket.job = None
 
     def _write(self, ticket: Ticket) -> None:
         try:

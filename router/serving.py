@@ -50,6 +50,10 @@ class Plan:
     stall_seconds: float
 
 
+def _nobody() -> None:
+    return
+
+
 class Unserved(CutoverError):
     """Nothing was sent, and nobody could serve."""
 
@@ -63,7 +67,7 @@ class Serving:
     """One exchange on its way to the client; `replacing` is called when another stack steps in."""
 
     def __init__(
-        self, plan: Plan, exchange: Exchange, replacing: Callable[[], None] = lambda: None
+        self, plan: Plan, exchange: Exchange, replacing: Callable[[], None] = _nobody
     ) -> None:
         self.plan = plan
         self.exchange = exchange
@@ -157,6 +161,7 @@ class Serving:
 
     async def finish(self) -> None:
         """Let the stacks end, then the exchange; call it once nothing more is sent."""
+        self.replacing = _nobody  # who is told knows this exchange: neither keeps the other
         if self._watch is not None:
             self._watch.cancel()
         if not self.drives or (self.left and not self.drive.complete):

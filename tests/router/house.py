@@ -17,6 +17,7 @@ from contract.flow import Flow
 from contract.ports import Effects
 from contract.records import FeedbackRecord, RunRecord
 from contract.sse import is_comment
+from cutover.selftest.world import World
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
@@ -31,7 +32,6 @@ from router.settings import Settings
 from router.stacks import Stack
 from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
-from tests.world import World
 
 STALL = 10.0
 QA_KEY = b"the key of these tests"

@@ -8,11 +8,11 @@ import pytest
 
 from contract import operations as ops
 from contract.model import Chunk, ModelCall, UserMessage
+from cutover.selftest.cases import case
 from effects.exchange import Exchange
 from effects.keys import canonical
 from effects.tape import Tape
 from router.courtesy import HOLD, NAP, PATIENCE, CourteousRun, Courtesy
-from tests.flows.cases import case
 
 pytestmark = pytest.mark.virtual
 

@@ -23,11 +23,11 @@ from contract.chat import (
 from contract.errors import EffectFailed, Fenced, Paused, Refused, TapeCut, TapeMiss
 from contract.faults import Fault
 from contract.flow import Event, Request
+from cutover.selftest.world import World
 from effects.run import Run
 from router.driving import Drive, Ending, Order
 from router.stacks import Stack
 from tests.flows.playing import FOREVER
-from tests.world import World
 
 pytestmark = pytest.mark.virtual
 

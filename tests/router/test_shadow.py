@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,8 +17,8 @@ from contract.flow import Event
 from contract.model import Usage
 from contract.ports import Effects
 from contract.records import RunRecord, decode_run, encode_run
+from cutover.selftest.cases import case
 from router.rollout import Stack
-from tests.flows.cases import case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, shouted
 from tests.router.faulty import (
     Act,
@@ -304,3 +306,21 @@ async def test_faults_of_our_own_are_called_so() -> None:
 def test_shouting_is_a_change() -> None:
     """The distortion the tests of takeover rely on does distort."""
     assert shouted(Send("a")) == Send("A")
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_settled_exchange_is_let_go_of_at_once(assigned: Stack, mode: Mode) -> None:
+    """Its tape is large: waiting for the garbage collector it would cost memory and pauses."""
+    house = both(assigned, FLOWS[assigned], FLOWS[other(assigned)], shadow=100, mode=mode)
+    gc.disable()
+    try:
+        async with house as made:
+            served = await made.ask()
+            gone = weakref.ref(served.ticket.serving)
+            del served
+            await asyncio.sleep(1)
+            assert made.states == {"compared(equal)": 1}
+            assert gone() is None
+    finally:
+        gc.enable()

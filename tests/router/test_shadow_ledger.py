@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from contract.chat import ChatRequest
 from contract.flow import Event
 from contract.ports import Effects
+from cutover.selftest.virtual_time import VirtualLoop
 from router.rollout import Stack
 from tests.flows.playing import FOREVER
 from tests.router.answering import CASE, FLOWS
 from tests.router.faulty import Act, after, crash, deaf, hang, short
 from tests.router.house import House, Rules
-from tests.virtual_time import VirtualLoop
 
 Fate = Literal["well", "refused", "leaves", "crashes", "hangs", "cut short", "twice", "large"]
 Candidate = Literal["well", "crashes", "hangs", "deaf", "cut short"]

@@ -8,8 +8,8 @@ import pytest
 
 from contract.chat import CHAT
 from contract.grammar import GrammarCheck
+from cutover.selftest.cases import case
 from router.rollout import Stack
-from tests.flows.cases import case
 from tests.flows.playing import Case
 from tests.router.answering import FLOWS
 from tests.router.faulty import Act, after, crash, hang
