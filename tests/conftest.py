@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, settings
 from pytest_asyncio import is_async_test
 
-from tests.virtual_time import VirtualLoop
+from cutover.selftest.virtual_time import VirtualLoop
 
 ROOT = Path(__file__).resolve().parent.parent
 TURNS_TO_END = 5

@@ -16,8 +16,8 @@ from compare.segments import Line
 from compare.waivers import Waiver, Waivers
 from contract.chat import CHAT
 from contract.records import RunRecord
-from tests.compare.exchanges import Script, exchange, lines
-from tests.compare.seeded import FAULTS, SOUND
+from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.seeded import FAULTS, SOUND
 
 HOSTILE = (
     "</style></script><script>alert(1)</script><img src=x onerror=alert(1)> \"'`|` \u202etxet\x00"

@@ -20,7 +20,7 @@ from compare.segments import Line
 from compare.tally import Tally
 from compare.waivers import Waiver, Waivers
 from contract.chat import CHAT
-from tests.compare.exchanges import Script, exchange, lines
+from cutover.selftest.exchanges import Script, exchange, lines
 
 NEVER = date(2026, 11, 22)
 

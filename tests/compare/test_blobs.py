@@ -13,8 +13,8 @@ from compare.tally import Tally
 from contract.blobs import without_blobs
 from contract.chat import CHAT
 from contract.records import PlayRecord, RunRecord, encode_run
+from cutover.selftest.exchanges import Script, exchange
 from router.segments import SegmentStore, Sizes
-from tests.compare.exchanges import Script, exchange
 
 LONG = "这是一个很长的提示。" * 4_000
 FOLDER = "flow=chat/date=2026-11-21"

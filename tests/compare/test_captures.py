@@ -20,7 +20,7 @@ from compare.tally import SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
 from contract.chat import CHAT
 from contract.records import Role
-from tests.compare.exchanges import Script, batch, exchange, lines, store
+from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 
 ASKED = Question({"chat": CHAT})
 COLD = Script(system="冷")

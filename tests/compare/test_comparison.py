@@ -17,8 +17,8 @@ from contract.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
 from contract.records import RunRecord
 from contract.sse import comment
-from tests.compare.exchanges import Asked, Events, Script, exchange, tool
-from tests.compare.seeded import FAULTS, SOUND, Fault, add, drop
+from cutover.selftest.exchanges import Asked, Events, Script, exchange, tool
+from cutover.selftest.seeded import FAULTS, SOUND, Fault, add, drop
 
 
 def pair(runs: tuple[RunRecord, ...]) -> Pair:

@@ -15,7 +15,7 @@ from contract.chat import CHAT
 from contract.dialect import Dialect, TextField
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, RunRecord
-from tests.compare.exchanges import exchange
+from cutover.selftest.exchanges import exchange
 
 DELTA = replace(
     CHAT,

@@ -7,8 +7,8 @@ from compare.exemplars import NOTHING_NEW, ROWS_AT_MOST, exemplar_of
 from compare.pairs import Pair, pair_of
 from contract.chat import CHAT, Send
 from contract.records import RunRecord
-from tests.compare.exchanges import Script, exchange
-from tests.compare.seeded import add, drop
+from cutover.selftest.exchanges import Script, exchange
+from cutover.selftest.seeded import add, drop
 
 
 def rows(runs: tuple[RunRecord, ...]) -> list[tuple[str, str | None, str | None]]:

@@ -20,8 +20,8 @@ from contract.dialect import Dialect, TextField
 from contract.grammar import Grammar, many, one
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from tests.compare.exchanges import Events, Script, batch, exchange, store
-from tests.compare.seeded import SOUND, add, drop, put
+from cutover.selftest.exchanges import Events, Script, batch, exchange, store
+from cutover.selftest.seeded import SOUND, add, drop, put
 
 Spoil = Callable[[str], str]
 SEND = 8

@@ -10,7 +10,7 @@ from compare.segments import Line
 from compare.verdict import verdict_on
 from contract.chat import CHAT
 from contract.records import encode_run
-from tests.compare.exchanges import exchange
+from cutover.selftest.exchanges import exchange
 
 
 def test_runs_that_cannot_be_compared_say_why() -> None:

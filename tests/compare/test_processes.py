@@ -18,7 +18,7 @@ from compare.stretches import stretches
 from compare.tally import Tally
 from contract.chat import CHAT
 from contract.flow import FlowSpec
-from tests.compare.exchanges import Script, batch, exchange, lines, store
+from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 
 ASKED = Question({"chat": CHAT})
 COLD = Script(system="冷")

@@ -6,7 +6,7 @@ from compare.damage import Damage
 from compare.reading import exchanges
 from compare.segments import Line
 from contract.records import decode_run, encode_run
-from tests.compare.exchanges import Script, exchange
+from cutover.selftest.exchanges import Script, exchange
 
 
 def test_a_run_that_asked_something_else_is_read_back_as_written() -> None:

@@ -19,6 +19,7 @@ from contract.model import Chunk, ToolCallDelta
 from contract.ports import Effects, Tools
 from contract.records import Role, RunRecord, decode_run, encode_run
 from contract.tools import ToolCall, ToolResult, ToolSpec
+from cutover.selftest.cases import case as drawn
 from effects.model import Wait
 from effects.run import Run
 from effects.tape import Tape
@@ -26,7 +27,6 @@ from graph_impl.chat import chat
 from graph_impl.prompting import FOLDER
 from router.driving import Drive, Order
 from router.stacks import Stack
-from tests.flows.cases import case as drawn
 from tests.flows.playing import FOREVER, STACKS, Case, begin
 
 pytestmark = pytest.mark.virtual

@@ -19,8 +19,8 @@ from compare.report.titles import TITLES
 from compare.segments import Line
 from contract.chat import CHAT
 from contract.records import RunRecord
-from tests.compare.exchanges import Script, exchange, lines
-from tests.compare.seeded import FAULTS, SOUND, drop
+from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.seeded import FAULTS, SOUND, drop
 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)> `|` @all \u202etxet\x00"
 VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})

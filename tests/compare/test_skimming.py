@@ -19,7 +19,7 @@ from contract.chat import CHAT, Accept, ChatEvent, End, Failed, Feedback, Send, 
 from contract.dialect import Dialect, PlainWire, TextField
 from contract.grammar import Grammar, many
 from contract.records import RunRecord, decode_run, encode_run
-from tests.compare.exchanges import Script, exchange
+from cutover.selftest.exchanges import Script, exchange
 
 LONG = "A sentence long enough not to be remembered as it stands, whatever may follow it in time. "
 HARD = st.sampled_from(['"', "\\", "\n", "\t", "\x00", "\x7f", "é", "，", "😀", "</", "u0041", ""])

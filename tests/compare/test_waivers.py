@@ -16,7 +16,7 @@ from compare.verdict import verdict_on
 from compare.waiver_file import with_waiver
 from compare.waivers import Waiver, Waivers, waivers_of
 from contract.chat import CHAT
-from tests.compare.exchanges import Script, exchange, lines
+from cutover.selftest.exchanges import Script, exchange, lines
 
 TODAY = date(2026, 11, 22)
 COLD, LATER = Script(system="冷"), Script(temperature=0.1)

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from cutover.diff_command import diff
-from tests.compare.exchanges import Script, batch, exchange, store
+from cutover.selftest.exchanges import Script, batch, exchange, store
 
 app = typer.Typer()
 app.command()(diff)

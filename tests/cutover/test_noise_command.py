@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
-from tests.compare.exchanges import batch, exchange, store
+from cutover.selftest.exchanges import batch, exchange, store
 from tests.compare.noise.messages import places
 
 

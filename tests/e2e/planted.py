@@ -16,16 +16,16 @@ from contract.ports import Effects, Tools
 from contract.records import RunRecord
 from contract.tools import ToolCall, ToolResult, ToolSpec
 from cutover.flows import SPECS
+from cutover.selftest.cases import case
+from cutover.selftest.virtual_time import VirtualLoop
 from graph_impl import FLOWS as GRAPH
 from graph_impl.chat import chat
 from graph_impl.prompting import FOLDER
 from router.capture import CaptureWriter
 from router.sections import Captures
-from tests.flows.cases import case
 from tests.flows.playing import Case
 from tests.router.faulty import mapped
 from tests.router.house import House, Rules
-from tests.virtual_time import VirtualLoop
 
 PLAIN = 12
 """A seed whose case calls tools and ends well on both stacks."""

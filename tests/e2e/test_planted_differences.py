@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from compare.report import Report
 from cutover.cli import app
+from cutover.selftest.cases import case
 from tests.e2e.planted import (
     Plant,
     captured,
@@ -19,7 +20,6 @@ from tests.e2e.planted import (
     with_tools,
     wrong_final_text,
 )
-from tests.flows.cases import case
 
 PLANTED: list[tuple[Plant, str]] = [
     (changed_prompt, "effects"),

@@ -13,12 +13,12 @@ from contract.human import Form, OpenQuestion
 from contract.model import ModelCall, UserMessage
 from contract.records import RequestRecord
 from contract.tools import ToolCall
+from cutover.selftest.world import World
 from effects.model.fake import says
 from effects.run import Run
 from effects.suspending import Asking, SuspendingHuman, resume
 from effects.tape import Tape
 from effects.tools.scripted import ScriptedTools
-from tests.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -13,13 +13,13 @@ from contract.errors import EffectFailed, Paused, TapeMiss
 from contract.faults import Fault
 from contract.human import Answer, AwaitAnswer
 from contract.tools import ToolCall
+from cutover.selftest.world import World
 from effects.human import MemoryPauses, SqlitePauses
 from effects.keys import canonical
 from effects.run import Run
 from effects.suspending import request_of, resume
 from effects.tape import Tape
 from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
-from tests.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

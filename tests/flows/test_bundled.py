@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from contract.chat import CHAT, ChatOptions, ChatRequest
+from cutover.selftest.world import World
 from effects.clock import ManualClock
 from effects.model import Script
 from effects.tools import ScriptedTools, ToolRegistry, builtin_tools
@@ -14,7 +15,6 @@ from loadtests.simulator import Cut, ErrorEvent, HttpError, NoDone, Profile, Sil
 from loadtests.simulator.ending import Ending, Stall
 from tests.flows.playing import DIRECTIONS, STACKS, Case, Played, begin, replay
 from tests.flows.simulated import simulated
-from tests.world import World
 
 FILE = Path(__file__).resolve().parents[2] / "cutover" / "demo_messages.jsonl"
 FOREVER = 86_400.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.flows.cases import case
+from cutover.selftest.cases import case
 from tests.flows.playing import DIRECTIONS, same_on_both
 
 CASES = 320

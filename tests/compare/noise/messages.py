@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from contract.records import RunRecord
-from tests.compare.exchanges import Script, batch, exchange, store
+from cutover.selftest.exchanges import Script, batch, exchange, store
 
 WORDS = ("晴", "多云", "微风", "二十度", "适合", "出门", "记得", "带伞", "傍晚", "转凉")
 DAY_US = 86_400_000_000

@@ -17,7 +17,7 @@ from compare.report import Report, markdown, page, report_of
 from compare.report.document import with_noise
 from contract.chat import CHAT
 from contract.records import RunRecord
-from tests.compare.exchanges import Script, batch, exchange, store
+from cutover.selftest.exchanges import Script, batch, exchange, store
 from tests.compare.noise.messages import answer, live, places
 
 FLOWS = {"chat": CHAT}

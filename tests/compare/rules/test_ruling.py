@@ -15,8 +15,8 @@ from compare.verdict import verdict_on
 from contract.chat import CHAT, Feedback, Send
 from contract.records import RunRecord
 from contract.tools import ToolCall
-from tests.compare.exchanges import Script, exchange, lines, tool
-from tests.compare.seeded import SOUND, add, drop, put
+from cutover.selftest.exchanges import Script, exchange, lines, tool
+from cutover.selftest.seeded import SOUND, add, drop, put
 
 DATED = r"""
 [[replace]]

@@ -9,10 +9,10 @@ import pytest
 
 from contract.records import RunRecord
 from cutover.flows import SPECS
+from cutover.selftest.cases import case
 from router.capture import CaptureWriter
 from router.sections import Captures, Redact
 from tests.e2e.planted import served
-from tests.flows.cases import case
 
 MANY = 140
 """More than one part of a replay takes; every kind of ending is among them."""

@@ -10,11 +10,11 @@ from cutover.replay.playing import How
 from cutover.replay.recording import Skipped
 from cutover.replay.replaying import Replayed, Replayer
 from cutover.replay.sides import sides_of
+from cutover.selftest.cases import case
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from tests.cutover.replay import stacks
 from tests.e2e.planted import PLAIN
-from tests.flows.cases import case
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules
 

@@ -13,11 +13,11 @@ from cutover.flows import SPECS
 from cutover.replay.pace import Feeder, Pace, TapeClock
 from cutover.replay.playing import How, play
 from cutover.replay.recording import Recording, recording_of
+from cutover.selftest.cases import case
+from cutover.selftest.world import World
 from effects.tape import Tape
-from tests.flows.cases import case
 from tests.flows.playing import STACKS, record
 from tests.router.captured import a_run
-from tests.world import World
 
 
 def recording(batch: list[RunRecord]) -> Recording:

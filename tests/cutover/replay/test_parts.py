@@ -11,7 +11,7 @@ from compare.segments import Line
 from cutover.replay import parts as cutting
 from cutover.replay.counts import NAMED_AT_MOST, Counts
 from cutover.replay.parts import Cutter, Part, Wanted
-from tests.compare.exchanges import batch, exchange, lines, store
+from cutover.selftest.exchanges import batch, exchange, lines, store
 
 
 def cut(place: Path, wanted: Wanted | None = None) -> list[Part]:

@@ -18,10 +18,10 @@ from cutover.replay.journal import NAME
 from cutover.replay.session import SUMMARY, InsideItself
 from cutover.replay.sides import Side, Sides
 from cutover.replay.worker import LOG
+from cutover.selftest.cases import case
 from tests.cutover.replay.broken import MARK
 from tests.cutover.replay.conftest import MANY, store
 from tests.e2e.planted import served
-from tests.flows.cases import case
 from tests.flows.playing import Case
 from tests.router.captured import runs
 

@@ -8,10 +8,10 @@ import pytest
 
 from contract.errors import TapeCut
 from contract.model import Chunk, ToolCallDelta
+from cutover.selftest.world import World
 from effects.model.fake import Wait, says
 from effects.tape import Budget, Tape
 from tests.effects.tape.calls import TURN, asking, said, turns
-from tests.world import World
 
 pytestmark = pytest.mark.virtual
 

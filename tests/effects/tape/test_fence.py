@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from contract.errors import Fenced
+from cutover.selftest.world import World
 from effects.model.fake import says
 from tests.effects.tape.calls import TURN, asking, said, tool, turns
 from tests.effects.tape.odd_ports import SlowStore
-from tests.world import World
 
 pytestmark = pytest.mark.virtual
 

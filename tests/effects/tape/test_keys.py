@@ -13,12 +13,12 @@ from contract import operations as ops
 from contract.model import Chunk, ModelCall
 from contract.operations import OPERATIONS
 from contract.tools import ToolCall
+from cutover.selftest.virtual_time import VirtualLoop
+from cutover.selftest.world import World
 from effects.keys import canonical
 from effects.model.fake import Wait, by_last_text, says
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, said
-from tests.virtual_time import VirtualLoop
-from tests.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from cutover.selftest.world import World
 from tests.effects.tape.calls import TURN, turns
 from tests.effects.tape.odd_ports import Raising, SlowLocks, SlowStore
-from tests.world import World
 
 pytestmark = pytest.mark.virtual
 

@@ -11,11 +11,11 @@ from contract.errors import EffectFailed, TapeCut
 from contract.faults import Fault
 from contract.model import Chunk
 from contract.tools import ToolResult
+from cutover.selftest.world import World
 from effects.model.fake import Fail, Hang, Wait, says
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, chunks, said, tool, turns
 from tests.effects.tape.odd_ports import WHO, NosyModel, Raising, SlowStore
-from tests.world import World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

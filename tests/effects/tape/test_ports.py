@@ -10,12 +10,12 @@ import pytest
 from contract.human import Answer, Form, OpenQuestion
 from contract.memory import MemoryEntry, Recall
 from contract.operations import OPERATIONS
+from cutover.selftest.world import World
 from effects.human import ScriptedHuman
 from effects.model.fake import says
 from effects.tape import Tape
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, said, tool
-from tests.world import World
 
 if TYPE_CHECKING:
     from contract.ports import Effects

@@ -17,11 +17,11 @@ from contract.locks import NewId
 from contract.operations import OPERATIONS
 from contract.records import EntryRecord, FeedbackRecord, RunRecord, decode_run, encode_run
 from contract.tools import NoArguments
+from cutover.selftest.virtual_time import VirtualLoop
+from cutover.selftest.world import World
 from effects.keys import canonical
 from effects.tape import Tape
 from tests.struct_values import values
-from tests.virtual_time import VirtualLoop
-from tests.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

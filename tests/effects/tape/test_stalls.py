@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from contract.model import Chunk
+from cutover.selftest.world import World
 from effects.model.fake import Wait
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, chunks, tool, turns
-from tests.world import World
 
 pytestmark = pytest.mark.virtual
 

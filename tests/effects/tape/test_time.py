@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.model import Chunk
+from cutover.selftest.virtual_time import VirtualLoop
+from cutover.selftest.world import World
 from effects.exchange import Exchange
 from effects.model.fake import Wait, says
 from effects.tape import Tape
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import chunks, tool
-from tests.virtual_time import VirtualLoop
-from tests.world import World
 
 if TYPE_CHECKING:
     from effects.model.fake import Step

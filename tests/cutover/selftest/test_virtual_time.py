@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.virtual_time import NothingLeftToWaitFor, VirtualLoop
+from cutover.selftest.virtual_time import NothingLeftToWaitFor, VirtualLoop
 
 HOUR = 3600.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cutover.selftest.world import World
 from effects.model.fake import says
-from tests.world import World
 
 pytestmark = pytest.mark.virtual
 
