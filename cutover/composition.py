@@ -63,6 +63,7 @@ async def opened(
     async with AsyncExitStack() as stack:
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
+        models.warm()
         memory = await open_memory(address(first.stores.memory, environ), stack)
         tools = _tools(memory, first.limits.tool_seconds, stack)
         conversations = await open_conversations(

@@ -91,12 +91,15 @@ class ClientPool:
     def __len__(self) -> int:
         return len(self._leased)
 
+    def warm(self) -> None:
+        """Make the clients that are wanted: certificates and imports cost the first user 40 ms."""
+        for provider in self._wanted:
+            self._client_of(provider)
+
     @asynccontextmanager
     async def lease(self, provider: Provider) -> AsyncIterator[ProviderClient]:
         """Lend the provider's client for one stream."""
-        leased = self._leased.get(provider)
-        if leased is None:
-            leased = self._leased[provider] = _Leased(ProviderClient(provider))
+        leased = self._client_of(provider)
         leased.streams += 1
         try:
             yield leased.client
@@ -108,6 +111,12 @@ class ClientPool:
         """Close clients of all other providers, each when its last stream has ended."""
         self._wanted = frozenset(providers)
         await self._close_unwanted()
+
+    def _client_of(self, provider: Provider) -> _Leased:
+        leased = self._leased.get(provider)
+        if leased is None:
+            leased = self._leased[provider] = _Leased(ProviderClient(provider))
+        return leased
 
     async def _close_unwanted(self) -> None:
         idle = [

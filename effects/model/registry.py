@@ -52,6 +52,10 @@ class ModelRegistry:
         self._entries = _by_id(entries)
         await self._pool.want(self._providers())
 
+    def warm(self) -> None:
+        """Make the clients of all providers now, not for the first who asks them."""
+        self._pool.warm()
+
     def lease(self, provider: Provider) -> AbstractAsyncContextManager[ProviderClient]:
         """Lend the provider's client for one stream."""
         return self._pool.lease(provider)

@@ -120,6 +120,21 @@ async def test_a_client_in_use_is_closed_when_its_last_stream_ends() -> None:
         assert registry.open_clients == 0
 
 
+async def test_clients_can_be_made_before_anybody_asks() -> None:
+    """One for each provider, and those are the ones that are used."""
+    async with serving(held) as loopback:
+        one = loopback.entry()
+        other = replace(one, model_id="m2", provider=replace(one.provider, key=Secret("sk-2")))
+        async with registry_of(one, other) as registry:
+            registry.warm()
+            assert registry.open_clients == 2
+            stream = streaming(registry)
+            await anext(stream)
+            await stream.aclose()
+            assert registry.open_clients == 2
+    assert len(loopback.requests) == 1
+
+
 async def test_an_idle_client_is_closed_at_once() -> None:
     """When its provider is gone from the registry."""
     async with serving(held) as loopback, registry_of(loopback.entry()) as registry:
