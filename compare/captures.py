@@ -9,9 +9,10 @@ import msgspec
 
 from compare.blobs import Blobs
 from compare.comparison import Comparer
-from compare.counting import count_pair
+from compare.counting import count_findings, count_pair
 from compare.damage import CapturesUnreadable, Damage
-from compare.glances import whole
+from compare.exemplars import exemplar_of
+from compare.glances import asked, asked_alike, whole
 from compare.noise.control import ControlChecker
 from compare.noise.sorting import control_pairs, owning_tape
 from compare.pairs import CONTROL, ONE_RUN, Pair, Unpaired, choose, pair_of
@@ -21,16 +22,19 @@ from compare.rules import NO_RULES, Rules, Ruling
 from compare.segments import find_segments, read_lines
 from compare.stretches import stretches
 from compare.tally import Tally
+from contract.blobs import REFERENCE
+from contract.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from compare.glances import Twin
+    from compare.clusters import Exemplar
+    from compare.findings import Finding
+    from compare.glances import Glance, Seen, Twin
     from compare.layers.frames import Chunking
     from compare.reading import Exchange, Sighting
     from compare.segments import Line, Segment
     from contract.flow import FlowSpec
-    from contract.records import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +127,8 @@ class _Work:
         if isinstance(chosen, Unpaired):
             beside = sighting.beside_damage and chosen.reason == ONE_RUN
             tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else chosen.reason)
-        elif isinstance(chosen, Pair):
+        elif chosen is not None:
             count_pair(tally, chosen, comparer)
-        else:
-            tally.equal += 1
 
     def _control(self, sighting: Sighting) -> None:
         """Hold two legacy runs on one tape against each other, where there are such."""
@@ -135,18 +137,48 @@ class _Work:
                 self._checker.add(pair)
 
     def _chosen(self, sighting: Sighting, comparer: Comparer) -> Pair | Unpaired | None:
-        """Choose the pair of an exchange; None when a glance shows that its runs are equal."""
+        """Choose the pair of an exchange; None where a glance at it was enough to count it."""
         try:
             self._times(sighting, comparer)
             chosen = choose(tuple(seen.glance for seen in sighting.runs))
             if isinstance(chosen, Unpaired):
                 return chosen
-            if comparer.equal_at_a_glance(*chosen):
-                self.tally.paired(*chosen)
-                return None
+            sound = comparer.sound_at_a_glance(*chosen)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            pass  # a frame that is no text: reading the lines whole says which
+            # A frame is no text: reading the lines whole says which.
+            return pair_of(self._whole(sighting))
+        if sound and self._glanced(sighting, chosen, comparer):
+            return None
         return pair_of(self._whole(sighting))
+
+    def _glanced(
+        self, sighting: Sighting, chosen: tuple[Glance, Glance], comparer: Comparer
+    ) -> bool:
+        """Count a pair of equal, sound streams by its calls alone, if they can be told apart so."""
+        tally = self.tally
+        if asked_alike(*chosen):
+            tally.equal += 1
+        elif comparer.ruling is not None:
+            return False
+        else:
+            runs = [(seen, asked(seen)) for seen in sighting.runs]
+            read = [self._put_back(run, seen) for seen, run in runs if isinstance(run, RunRecord)]
+            pair = pair_of(tuple(read))
+            if len(read) < len(runs) or isinstance(pair, Unpaired):
+                return False
+            findings = comparer.compare_calls(pair)
+            count_findings(
+                tally, pair, findings, lambda: self._drawn(sighting, pair, findings, comparer)
+            )
+        tally.paired(*chosen)
+        return True
+
+    def _drawn(
+        self, sighting: Sighting, pair: Pair, findings: tuple[Finding, ...], comparer: Comparer
+    ) -> Exemplar:
+        """Draw the exemplar of a pair whose frames have not been read yet, if they can be."""
+        read = pair_of(self._whole(sighting))
+        return exemplar_of(read if isinstance(read, Pair) else pair, findings, comparer.reader)
 
     def _whole(self, sighting: Sighting) -> Exchange:
         """Read an exchange whole, once, for damage is counted as it is met."""
@@ -163,8 +195,12 @@ class _Work:
                 self.tally.damaged(run)
             else:
                 twin = seen.glance, run
-                runs.append(self._blobs.restored(run))
+                runs.append(self._put_back(run, seen))
         return tuple(runs)
+
+    def _put_back(self, run: RunRecord, seen: Seen) -> RunRecord:
+        """Put back what was stored apart; most lines hold nothing of the kind."""
+        return self._blobs.restored(run) if REFERENCE in seen.line.data else run
 
     def _times(self, sighting: Sighting, comparer: Comparer) -> None:
         for seen in sighting.runs:

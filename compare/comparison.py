@@ -8,7 +8,6 @@ from compare.calls import Call, calls_of, one_tape, same_calls
 from compare.causes import COMPLETED, Case, settle
 from compare.echoes import sent_alike
 from compare.events import EventReader, Stream, read_stream, read_streams
-from compare.glances import equal_runs
 from compare.layers.effects import effect_findings
 from compare.layers.frames import Chunking, frame_findings, script_of
 from compare.layers.grammar import Sound, Violation, grammar_findings, violation_of
@@ -44,11 +43,15 @@ class Comparer:
         """How many pairs a rule has hit so far."""
         return 0 if self.ruling is None else self.ruling.pairs
 
-    def equal_at_a_glance(self, control: Glance, candidate: Glance) -> bool:
-        """Whether two runs surely have no findings; raises as `Skimmer.sound` does."""
+    def sound_at_a_glance(self, control: Glance, candidate: Glance) -> bool:
+        """Whether two runs surely sent the same, and kept to the grammar.
+
+        Raises as `Skimmer.sound` does.
+        """
         return (
-            equal_runs(control, candidate)
+            sent_alike(control, candidate)
             and control.outcome == COMPLETED
+            and control.error is None
             and self.skimmer.sound(control.frames)
         )
 
@@ -58,9 +61,9 @@ class Comparer:
         sound = alike and self._sound_as_sent(pair.control)
         if alike and same_calls(pair.control, pair.candidate):
             return () if sound else self._both_wrong(pair)
-        calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         if sound and self.ruling is None:
-            return tuple(effect_findings(pair, *calls))
+            return self.compare_calls(pair)
+        calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
@@ -71,6 +74,12 @@ class Comparer:
         self._streams(case)
         case.effects = effect_findings(pair, *calls)
         return settle(case)
+
+    @staticmethod
+    def compare_calls(pair: Pair) -> tuple[Finding, ...]:
+        """Find every difference of runs that sent the same, soundly, where there are no rules."""
+        calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
+        return tuple(effect_findings(pair, *calls))
 
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""

@@ -12,11 +12,11 @@ import msgspec
 
 from compare.calls import answers_of
 from compare.damage import Damage
-from compare.echoes import echoes, sent_alike
+from compare.echoes import echoes
 from contract.records import EntryRecord, ModelUse, RequestRecord, RunHead, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from compare.segments import Line
 
@@ -64,10 +64,19 @@ def whole(seen: Seen, twin: Twin | None = None) -> RunRecord | Damage:
 
     Frames equal to those of a `twin` read before are the same objects, and so quick to compare.
     """
+    return _read(seen, lambda: tuple(_frames(seen.glance.frames, twin)))
+
+
+def asked(seen: Seen) -> RunRecord | Damage:
+    """Read the rest of a run as `whole` does, but for its frames."""
+    return _read(seen, tuple)
+
+
+def _read(seen: Seen, frames: Callable[[], tuple[tuple[int, str], ...]]) -> RunRecord | Damage:
     glance = seen.glance
     fields = {name: getattr(glance, name) for name in glance.__struct_fields__}
     try:
-        fields["frames"] = tuple(_frames(glance.frames, twin))
+        fields["frames"] = frames()
         fields["request"] = _request(glance.request)
         fields["tape"] = _tape(glance.tape)
         fields["models"] = _models(glance.models)
@@ -86,9 +95,9 @@ def _frames(frames: Frames, twin: Twin | None) -> Iterator[tuple[int, str]]:
         yield at, _text(raw) if index is None else twin[1].frames[index][1]
 
 
-def equal_runs(control: Glance, candidate: Glance) -> bool:
-    """Whether both runs sent the same bytes and were given the same answers."""
-    if not sent_alike(control, candidate) or _NOTHING not in (control.tape, candidate.tape):
+def asked_alike(control: Glance, candidate: Glance) -> bool:
+    """Whether both runs were given the same answers to the same questions."""
+    if _NOTHING not in (control.tape, candidate.tape):
         return False  # of two tapes the numbers of entries say nothing
     return _answers(control) == _answers(candidate)
 

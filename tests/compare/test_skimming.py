@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare.captures import Question, compare_segment
 from compare.comparison import Comparer
 from compare.events import EventReader, read_stream
-from compare.glances import Seen, glance_at, whole
+from compare.exemplars import exemplar_of
+from compare.glances import Seen, asked_alike, glance_at, whole
 from compare.layers.grammar import violation_of
 from compare.pairs import Pair, pair_of
 from compare.segments import Line
@@ -19,7 +22,8 @@ from contract.chat import CHAT, Accept, ChatEvent, End, Failed, Feedback, Send, 
 from contract.dialect import Dialect, PlainWire, TextField
 from contract.grammar import Grammar, many
 from contract.records import RunRecord, decode_run, encode_run
-from cutover.selftest.exchanges import Script, exchange
+from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.seeded import FAULTS, SOUND, Fault
 
 LONG = "A sentence long enough not to be remembered as it stands, whatever may follow it in time. "
 HARD = st.sampled_from(['"', "\\", "\n", "\t", "\x00", "\x7f", "é", "，", "😀", "</", "u0041", ""])
@@ -123,10 +127,24 @@ def test_equal_at_a_glance_is_equal() -> None:
     comparer = Comparer(CHAT)
     for runs_, equal in ((same, True), (cold, False)):
         control, candidate = (glance_at(encode_run(run)) for run in runs_)
-        assert comparer.equal_at_a_glance(control, candidate) is equal
+        assert comparer.sound_at_a_glance(control, candidate)
+        assert asked_alike(control, candidate) is equal
         pair = pair_of(runs_)
         assert isinstance(pair, Pair)
         assert (comparer.compare(pair) == ()) is equal
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_runs_told_by_their_calls_alone_are_told_as_if_read_whole(fault: Fault) -> None:
+    """Findings, and the streams that are shown with them."""
+    runs_ = exchange(SOUND, fault.script)
+    pair = pair_of(runs_)
+    assert isinstance(pair, Pair)
+    findings = Comparer(CHAT).compare(pair)
+    numbered = (Line(k, line) for k, line in enumerate(lines(runs_).splitlines(), 1))
+    tally = compare_segment(numbered, "memory", Question({"chat": CHAT}))
+    [exemplar] = {id(x): x for c in tally.clusters.ordered() for x in c.exemplars}.values()
+    assert exemplar == exemplar_of(pair, findings, EventReader(CHAT))
 
 
 class Short(msgspec.Struct, tag="SHORT", tag_field="step"):
