@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from hashlib import blake2b
+from operator import is_
 from typing import TYPE_CHECKING
 
 import fsspec
@@ -77,8 +78,10 @@ class Blobs:
 
     def restored(self, run: RunRecord) -> RunRecord:
         """Give a run with the long texts of its calls' arguments put back."""
-        plays = tuple(self._play(play) for play in run.plays)
-        tape = run.tape and tuple(self._entry(entry) for entry in run.tape)
+        plays = tuple(map(self._play, run.plays))
+        tape = run.tape and tuple(map(self._entry, run.tape))
+        if all(map(is_, plays, run.plays)) and all(map(is_, tape or (), run.tape or ())):
+            return run
         return msgspec.structs.replace(run, plays=plays, tape=tape)
 
     def _play(self, play: PlayRecord) -> PlayRecord:

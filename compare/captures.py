@@ -22,7 +22,6 @@ from compare.rules import NO_RULES, Rules, Ruling
 from compare.segments import find_segments, read_lines
 from compare.stretches import stretches
 from compare.tally import Tally
-from contract.blobs import REFERENCE
 from contract.records import RunRecord
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from compare.clusters import Exemplar
     from compare.findings import Finding
-    from compare.glances import Glance, Seen, Twin
+    from compare.glances import Glance, Twin
     from compare.layers.frames import Chunking
     from compare.reading import Exchange, Sighting
     from compare.segments import Line, Segment
@@ -161,9 +160,9 @@ class _Work:
         elif comparer.ruling is not None:
             return False
         else:
-            runs = [(seen, asked(seen)) for seen in sighting.runs]
-            read = [self._put_back(run, seen) for seen, run in runs if isinstance(run, RunRecord)]
-            pair = pair_of(tuple(read))
+            runs = [asked(seen) for seen in sighting.runs]
+            read = tuple(self._blobs.restored(run) for run in runs if isinstance(run, RunRecord))
+            pair = pair_of(read)
             if len(read) < len(runs) or isinstance(pair, Unpaired):
                 return False
             findings = comparer.compare_calls(pair)
@@ -195,12 +194,8 @@ class _Work:
                 self.tally.damaged(run)
             else:
                 twin = seen.glance, run
-                runs.append(self._put_back(run, seen))
+                runs.append(self._blobs.restored(run))
         return tuple(runs)
-
-    def _put_back(self, run: RunRecord, seen: Seen) -> RunRecord:
-        """Put back what was stored apart; most lines hold nothing of the kind."""
-        return self._blobs.restored(run) if REFERENCE in seen.line.data else run
 
     def _times(self, sighting: Sighting, comparer: Comparer) -> None:
         for seen in sighting.runs:

@@ -11,8 +11,6 @@ import msgspec
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord
 
 LONGEST = 65_536
-REFERENCE = b'{"blob":"'
-"""What every reference begins with, as JSON; not all that begins so is one."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SHORTEST_REFERENCE = 89
 
@@ -42,7 +40,7 @@ def with_blobs(record: RunRecord, fetch: Fetch) -> RunRecord:
 
 def put_back(raw: msgspec.Raw, fetch: Fetch) -> msgspec.Raw:
     """Give one value with every blob's text back in its place; raises what `fetch` raises."""
-    if len(memoryview(raw)) < _SHORTEST_REFERENCE or REFERENCE not in bytes(raw):
+    if len(memoryview(raw)) < _SHORTEST_REFERENCE or b'{"blob":"' not in bytes(raw):
         return raw
     return msgspec.Raw(msgspec.json.encode(_back(msgspec.json.decode(raw), fetch)))
 

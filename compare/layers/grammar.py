@@ -84,9 +84,20 @@ class Sound:
 
         What every payload must hold was checked as it was read.
         """
-        if any(event.fault is not None for event in events):
-            return False
-        return self.order(tuple(event.name for event in events)) and self._grows(events)
+        names: list[str] = []
+        texts: dict[str, str] = {}
+        for event in events:
+            name, text = event.name, event.text
+            names.append(name)
+            if event.fault is not None:
+                return False
+            track = self.growing.get(name) if text is not None else None
+            if track is None or text is None:
+                continue
+            if not text.startswith(texts.get(track, "")):
+                return False
+            texts[track] = text
+        return self.order(tuple(names))
 
     def order(self, names: tuple[str, ...]) -> bool:
         """Whether a stream that ended may have events of these names, in this order."""
@@ -105,17 +116,6 @@ class Sound:
         except GrammarViolated:
             return False
         return check.complete
-
-    def _grows(self, events: Sequence[Event]) -> bool:
-        growing = self.growing
-        texts: dict[str, str] = {}
-        for event in events:
-            track = growing.get(event.name)
-            if track is not None and event.text is not None:
-                if not event.text.startswith(texts.get(track, "")):
-                    return False
-                texts[track] = event.text
-        return True
 
 
 def grammar_findings(
