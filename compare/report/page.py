@@ -28,6 +28,7 @@ WHOLE = 40
 NEAR = 6
 VALUE_BEYOND = 2_000
 FOLLOWING_SHOWN = 8
+FOLLOWING_OPEN = 2
 FOLDED_FROM = 6
 METRIC_TITLES = {
     "first": ("Time to first event", "TTFE: from the request to the first event of any kind"),
@@ -106,6 +107,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "WHOLE": WHOLE,
+        "FOLLOWING_OPEN": FOLLOWING_OPEN,
         "METRIC_TITLES": METRIC_TITLES,
         "title_of": title_of,
         "kind_of": kind_of,

@@ -104,6 +104,13 @@ def test_streams_are_laid_out_only_where_they_part() -> None:
     assert said not in page(report(exchange(SOUND, SOUND.but(spoil=drop(7)))))
 
 
+def test_what_follows_does_not_push_the_streams_away() -> None:
+    """Two findings are open, the others behind one line."""
+    [dropped] = (fault for fault in FAULTS if fault.name == "tool dropped")
+    assert "1 more finding follows from this cause" in page(report(exchange(SOUND, dropped.script)))
+    assert "from this cause</summary>" not in page(report(exchange(graph=Script(system="冷"))))
+
+
 def test_who_keeps_to_the_grammar_lacks_nothing() -> None:
     """The other side of a breach."""
     [broken] = (fault for fault in FAULTS if fault.name == "END twice")
