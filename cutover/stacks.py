@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from router.stacks import Stack
+from router.local import LocalStack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +32,12 @@ class StackNotLoaded(CutoverError):
         super().__init__(f"stack {name!r} cannot be loaded from {where!r}: {why}")
 
 
-def load_stacks(places: Mapping[StackName, str] = DEFAULTS) -> dict[StackName, Stack]:
+def load_stacks(places: Mapping[StackName, str] = DEFAULTS) -> dict[StackName, LocalStack]:
     """Import the stacks; raises `StackNotLoaded`."""
     return {name: load_stack(name, where) for name, where in places.items()}
 
 
-def load_stack(name: StackName, where: str) -> Stack:
+def load_stack(name: StackName, where: str) -> LocalStack:
     """Import one stack from `package:NAME`; raises `StackNotLoaded`."""
     module_name, _, attribute = where.partition(":")
     try:
@@ -48,7 +48,7 @@ def load_stack(name: StackName, where: str) -> Stack:
     if not isinstance(flows, Mapping) or not all(map(callable, flows.values())):
         why = "that is no mapping from the names of flows to flows"
         raise StackNotLoaded(name, where, why)
-    return Stack(name, flows, fingerprint(module_name))
+    return LocalStack(name, flows, fingerprint(module_name))
 
 
 def fingerprint(module_name: str) -> str:

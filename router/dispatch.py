@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from contract.flow import FlowSpec
+    from router.driving import Incoming
     from router.flow_settings import FlowSettings
     from router.parts import Parts
     from router.rollout import Assignment
@@ -62,8 +63,17 @@ class Router:
         """How many exchanges wait for their shadow."""
         return self._shadows.waiting
 
-    def begin(self, spec: FlowSpec, body: msgspec.Struct, qa_header: str | None) -> Ticket:
-        """Take a request: assign it, open its exchange and its ledger account."""
+    def begin(
+        self,
+        spec: FlowSpec,
+        body: msgspec.Struct,
+        qa_header: str | None,
+        incoming: Incoming | None = None,
+    ) -> Ticket:
+        """Take a request: assign it, open its exchange and its ledger account.
+
+        `incoming` is the request as it came, for stacks that are asked over the wire.
+        """
         settings = self.parts.settings()
         flow = settings.flows[spec.name]
         key = spec.route_key(body, flow.route_key)
@@ -75,6 +85,7 @@ class Router:
             assigned=self.parts.stacks[assignment.stack],
             fallback=self._fallback(flow, assignment),
             stall_seconds=settings.limits.stall_seconds,
+            incoming=incoming,
         )
         exchange_id = uuid.uuid4().hex
         ticket = Ticket(
@@ -175,7 +186,7 @@ class Router:
             return None
         assigned = ticket.serving.plan.assignment.stack
         other = self.parts.stacks.get("legacy" if assigned == "graph" else "graph")
-        if other is None:
+        if other is None or not other.powers.shadows:
             return None
 
         def done(drive: Drive | None) -> None:

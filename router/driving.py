@@ -1,12 +1,13 @@
-"""Driving a flow: one stack handling one request, in a task of its own."""
+"""Driving a stack: one stack handling one request, in a task of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from contextvars import Context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -19,12 +20,11 @@ from contract.errors import (
     TapeCut,
     TapeMiss,
 )
-from contract.grammar import GrammarCheck
 from contract.records import ErrorRecord
 from effects.tape import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
     from contract.flow import Event, FlowSpec, Request
     from contract.records import Outcome, Role
@@ -61,21 +61,35 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request as it came over HTTP: its body, its headers in lower case, its query."""
+
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    query: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be driven: a flow of a stack, for a request, in a role."""
+    """What is to be driven: a flow of a stack, for a request, in a role.
+
+    `incoming` is the request as it came, for stacks that are asked over the wire.
+    """
 
     spec: FlowSpec
     stack: Stack
     request: Request[Any, Any]
     role: Role
+    incoming: Incoming | None = None
 
 
-class Drive:
-    """Drives a flow to its end and keeps its frames; never closed from outside, only cancelled."""
+class Drive(ABC):
+    """Drives a stack to its end and keeps its frames; never closed from outside, only cancelled.
 
-    def __init__(
-        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
-    ) -> None:
+    What produces the frames is the subclass's: a flow in this process, or a stream from another.
+    """
+
+    def __init__(self, order: Order, run: Run, stamp: Callable[[], int]) -> None:
         self.order = order
         self.run = run
         self.frames: list[Frame] = []
@@ -83,9 +97,8 @@ class Drive:
         self.ending: Ending | None = None
         self.sent = 0
         self.dropped = 0
-        self._reported = False
+        self.reported = False
         self._stamp = stamp
-        self._check = GrammarCheck(order.spec.grammar) if strict else None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -138,10 +151,15 @@ class Drive:
     @property
     def complete(self) -> bool:
         """Whether the terminal frame has been produced."""
-        return bool(self.frames) and self._name(-1) in self.spec.grammar.terminal
+        return bool(self.frames) and self.ends(self.frames[-1])
 
-    def _name(self, index: int) -> str:
-        return self.spec.name_of(self.frames[index].event)
+    def ends(self, frame: Frame) -> bool:
+        """Whether a frame is the terminal one."""
+        return self.spec.name_of(frame.event) in self.spec.grammar.terminal
+
+    def last_event(self, frame: Frame) -> Event | None:
+        """Give the event of a frame that was sent; None where nobody can tell."""
+        return frame.event
 
     async def _drive(self) -> None:
         # `Ending` for whatever happens: a drive reports, it never raises.
@@ -155,27 +173,16 @@ class Drive:
         else:
             self.finish(self._natural_ending())
 
+    @abstractmethod
     async def _produce(self) -> None:
-        order = self.order
-        flow = order.stack.flows[order.spec.name]
-        events = cast("AsyncGenerator[Event, None]", flow(order.request, self.run.effects()))
-        try:
-            async for event in events:
-                self._accept(event)
-        finally:
-            await events.aclose()
+        """Produce frames to the end; hands each to `_accept`."""
 
-    def _accept(self, event: Event) -> None:
-        spec = self.spec
-        name = spec.name_of(event)
+    def _accept(self, event: Event, data: bytes) -> None:
         self.run.touch()
-        if self._check is not None:
-            self._check.event(name, spec.text_of(event))
         if not self.run.fenced:
-            frame = Frame(self._stamp(), spec.encode(event), event)
-            self.run.keep(len(frame.data))
+            frame = Frame(self._stamp(), data, event)
+            self.run.keep(len(data))
             self.frames.append(frame)
-            self._reported = self._reported or name in spec.dialect.failures
             self.changed.wake()
 
     def _cancelled(self) -> Ending:
@@ -189,7 +196,7 @@ class Drive:
     def _natural_ending(self) -> Ending:
         if not self.complete:
             return Ending("truncated", "stack", ErrorRecord("truncated"))
-        if self._reported:
+        if self.reported:
             fault = self.run.fault
             return Ending("failed", "world", ErrorRecord(fault.code if fault else "reported"))
         return Ending("completed")

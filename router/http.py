@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.errors import Refused
+from router.driving import Incoming
 from router.problems import Problem
 from router.qa_header import HEADER as QA_HEADER
 from router.serving import Unserved
@@ -56,7 +57,10 @@ class FlowEndpoint:
             raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
         settings = self._router.parts.settings()
         body = await read_body(scope, receive, settings.server.max_body_bytes)
-        return self._router.begin(self._spec, decode(self._decoder, body), _qa_header(scope))
+        incoming = Incoming(body, tuple(scope["headers"]), scope["query_string"])
+        return self._router.begin(
+            self._spec, decode(self._decoder, body), _qa_header(scope), incoming
+        )
 
     async def _serve(self, ticket: Ticket, send: Send) -> None:
         serving = ticket.serving

@@ -17,7 +17,7 @@ from contract.errors import CutoverError
 from contract.records import ErrorRecord
 from contract.sse import comment
 from effects.run import Run
-from router.driving import Drive, Ending, Frame, Order
+from router.driving import Ending, Frame, Order
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contract.flow import Event, FlowSpec, Request
     from contract.records import Role
     from effects.exchange import Exchange
+    from router.driving import Drive, Incoming
     from router.rollout import Assignment
     from router.stacks import Stack
 
@@ -48,6 +49,7 @@ class Plan:
     assigned: Stack
     fallback: Stack | None
     stall_seconds: float
+    incoming: Incoming | None = None
 
 
 def _nobody() -> None:
@@ -78,7 +80,7 @@ class Serving:
         self.left = False
         self._over = False
         self._sent: list[bytes] = []
-        self._last: Event | None = None
+        self._last: Frame | None = None
         self._failed_at: int | None = None
         self._watch: asyncio.TimerHandle | None = None
 
@@ -135,7 +137,7 @@ class Serving:
                 if drive.role == "fallback" and drive.sent and position == drive.sent:
                     yield self._served_by()
                 self._commit(frame)
-                self._over = self._name(frame) in self.plan.spec.grammar.terminal
+                self._over = drive.ends(frame)
                 yield frame.data
                 if self.left or self._over:
                     return
@@ -174,9 +176,10 @@ class Serving:
         await self.exchange.close()
 
     def _start(self, stack: Stack, role: Role) -> None:
-        order = Order(self.plan.spec, stack, self.plan.request, role)
+        plan = self.plan
+        order = Order(plan.spec, stack, plan.request, role, plan.incoming)
         run = Run(self.exchange, f"{role} {stack.name}")
-        drive = Drive(order, run, self.exchange.stamp)
+        drive = stack.drive(order, run, self.exchange.stamp)
         drive.sent = len(self._sent)
         self.drives.append(drive)
         drive.start()
@@ -191,6 +194,8 @@ class Serving:
             return False
         if self.exchange.tape.overflowed or self.left:
             return False
+        if self.committed and not (self.plan.assigned.powers.taped and stand_in.powers.takes_over):
+            return False  # what was sent cannot be said again
         self.reason = ending.error.code if ending.error else ending.outcome
         self._failed_at = failed.run.touched
         self.replacing()
@@ -200,7 +205,7 @@ class Serving:
 
     def _commit(self, frame: Frame) -> None:
         self._sent.append(_digest(frame.data))
-        self._last = frame.event
+        self._last = frame
         if self.exchange.tape.too_heavy and len(self.drives) == 1:
             # Cumulative frames of a reply without end weigh more than any tape.
             self.drive.drop(len(self._sent) - 1)
@@ -214,14 +219,12 @@ class Serving:
     def _closing(self, ending: Ending) -> list[Frame]:
         """Build the frames that end the stream without a successor, and keep them on record."""
         spec, stamp = self.plan.spec, self.exchange.stamp()
-        events = closing_events(spec, self.plan.request.options, ending, self._last)
+        last = None if self._last is None else self.drive.last_event(self._last)
+        events = closing_events(spec, self.plan.request.options, ending, last)
         frames = [Frame(stamp, spec.encode(event), event) for event in events]
         if ending is not _MISMATCH:
             self.drive.frames[len(self._sent) :] = frames
         return frames
-
-    def _name(self, frame: Frame) -> str:
-        return self.plan.spec.name_of(frame.event)
 
     def _look(self) -> None:
         """Look whether the stack owes a sign of life for too long; look again when it could."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
 from router.courtesy import CourteousRun
-from router.driving import Drive, Ending, Order
+from router.driving import Ending, Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from router.courtesy import Courtesy
+    from router.driving import Drive
     from router.ledger import Ledger, State
     from router.serving import Serving
     from router.stacks import Stack
@@ -134,9 +135,9 @@ class Shadows:
     def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
         run = CourteousRun(exchange, f"shadow {job.stack.name}", self._courtesy)
-        order = Order(plan.spec, job.stack, plan.request, "shadow")
+        order = Order(plan.spec, job.stack, plan.request, "shadow", plan.incoming)
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
-        job.drive = drive = Drive(order, run, run.stamp, strict=False)
+        job.drive = drive = job.stack.drive(order, run, run.stamp, strict=False)
         drive.start()
         return drive
 

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
-    from contract.flow import Flow
+    from effects.run import Run
+    from router.driving import Drive, Order
     from router.rollout import Stack as StackName
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
-    """A stack in this process: its flows by name, and the fingerprint of its code."""
+class Powers:
+    """What can be done with a stack beyond serving.
 
-    name: StackName
-    flows: Mapping[str, Flow]
-    fingerprint: str
+    `taped`: its effects are on the exchange's tape, so that others can play them. `shadows`: it may
+    run beside the one that serves without doing anything. `takes_over`: it can finish a stream
+    that another one began.
+    """
+
+    taped: bool
+    shadows: bool
+    takes_over: bool
+
+
+class Stack(Protocol):
+    """An implementation of flows, in this process or behind an address."""
+
+    @property
+    def name(self) -> StackName:
+        """Which of the two it is."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells its code apart from yesterday's."""
+        ...
+
+    @property
+    def powers(self) -> Powers:
+        """What can be done with it beyond serving."""
+        ...
+
+    def drive(
+        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
+    ) -> Drive:
+        """Make a drive for one request; strict, it is ended where it breaks its flow's grammar."""
+        ...

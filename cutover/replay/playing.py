@@ -18,7 +18,7 @@ from router.serving import closing_events
 
 if TYPE_CHECKING:
     from cutover.replay.recording import Recording
-    from router.stacks import Stack
+    from router.local import LocalStack
 
 _HUNG = Ending("timeout", "stack", ErrorRecord("replay_timeout"))
 _LETS_GO = 1.0
@@ -71,7 +71,9 @@ class Played:
     lingers: bool = False
 
 
-async def play(recording: Recording, stack: Stack, how: How, against: RunRecord | None) -> Played:
+async def play(
+    recording: Recording, stack: LocalStack, how: How, against: RunRecord | None
+) -> Played:
     """Run a stack on a recording; `against` is the recorded run it is to be compared with."""
     strict = against is not None and _was_strict(against)
     if how.pace == "full":
@@ -84,24 +86,24 @@ async def play(recording: Recording, stack: Stack, how: How, against: RunRecord 
 
 
 async def _at_once(
-    recording: Recording, stack: Stack, seconds: float, *, strict: bool
+    recording: Recording, stack: LocalStack, seconds: float, *, strict: bool
 ) -> tuple[Drive, bool]:
     clock = TapeClock()
     # Never closed: it has made no call, so there is nothing to end.
     exchange = Exchange(NOTHING, recording.tape, monotonic=clock.seconds)
     run = ClockedRun(exchange, f"replay {stack.name}", clock)
-    drive = Drive(_order(recording, stack), run, exchange.stamp, strict=strict)
+    drive = stack.drive(_order(recording, stack), run, exchange.stamp, strict=strict)
     drive.start()
     return drive, await _over(drive, seconds)
 
 
 async def _as_recorded(
-    recording: Recording, stack: Stack, seconds: float, *, strict: bool
+    recording: Recording, stack: LocalStack, seconds: float, *, strict: bool
 ) -> tuple[Drive, bool]:
     feeder = Feeder(recording.tape)
     exchange = Exchange(NOTHING, feeder.tape, monotonic=asyncio.get_running_loop().time)
     run = Run(exchange, f"replay {stack.name}", "nearest")
-    drive = Drive(_order(recording, stack), run, exchange.stamp, strict=strict)
+    drive = stack.drive(_order(recording, stack), run, exchange.stamp, strict=strict)
     feeding = asyncio.create_task(feeder.feed(exchange), name="feed")
     drive.start()
     try:
@@ -111,7 +113,7 @@ async def _as_recorded(
         await asyncio.wait({feeding})
 
 
-def _order(recording: Recording, stack: Stack) -> Order:
+def _order(recording: Recording, stack: LocalStack) -> Order:
     return Order(recording.spec, stack, recording.request, "replay")
 
 
@@ -142,7 +144,7 @@ def _close(recording: Recording, drive: Drive) -> None:
         drive.frames.append(Frame(stamp, spec.encode(event), event))
 
 
-def _record(recording: Recording, stack: Stack, drive: Drive) -> RunRecord:
+def _record(recording: Recording, stack: LocalStack, drive: Drive) -> RunRecord:
     ending = drive.ending
     return blank(
         recording,
@@ -154,7 +156,7 @@ def _record(recording: Recording, stack: Stack, drive: Drive) -> RunRecord:
     )
 
 
-def blank(recording: Recording, stack: Stack, ending: Ending, **done: Any) -> RunRecord:  # noqa: ANN401
+def blank(recording: Recording, stack: LocalStack, ending: Ending, **done: Any) -> RunRecord:  # noqa: ANN401
     """Write a replay down; `done` are the fields that say what the stack did."""
     serving = recording.serving
     return RunRecord(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
     from cutover.replay.sides import Side
-    from router.stacks import Stack
+    from router.local import LocalStack
 
     Began = Callable[[str, str], None]
     """Hears the exchange and the stack that are about to be run."""
@@ -95,7 +95,7 @@ class Replayer:
             lingers = lingers or played.lingers
         return self._compared(recording, replays, lingers=lingers)
 
-    def _stacks(self, recording: Recording) -> list[Stack] | Skipped:
+    def _stacks(self, recording: Recording) -> list[LocalStack] | Skipped:
         """Choose who is run: both where something was taken out of the recording."""
         stacks = [self._asked]
         if recording.redacted:
@@ -125,7 +125,7 @@ def _kept(recording: Recording, pair: Pair) -> Exchange:
     return (recording.serving, *recorded, *(run for run in pair_runs if run.role == "replay"))
 
 
-def _if_there(side: Side) -> Stack | Skipped:
+def _if_there(side: Side) -> LocalStack | Skipped:
     try:
         return loaded(side)
     except StackNotLoaded:

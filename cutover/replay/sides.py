@@ -10,8 +10,8 @@ from contract.errors import CutoverError
 from cutover.stacks import DEFAULTS, StackNotLoaded, load_stack
 
 if TYPE_CHECKING:
+    from router.local import LocalStack
     from router.rollout import Stack as StackName
-    from router.stacks import Stack
 
 _OPPOSITE: Mapping[StackName, StackName] = {"legacy": "graph", "graph": "legacy"}
 
@@ -71,7 +71,7 @@ def sides_of(stack: str, against: str | None = None) -> Sides:
     return Sides(Side(_OPPOSITE[other], stack), _built_in(other))
 
 
-def loaded(side: Side) -> Stack:
+def loaded(side: Side) -> LocalStack:
     """Import a stack; raises `StackNotLoaded` whatever its module does when it is imported."""
     if not side.where:
         raise StackNotLoaded(side.name, side.where, "it is not part of this deployment")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.records import RunRecord
-    from router.stacks import Stack
+    from router.local import LocalStack
 
 AT_ONCE = 50
 NAMED_AT_MOST = 20
@@ -52,7 +52,9 @@ class Alarms(msgspec.Struct, frozen=True):
         return self.raised / self.pairs if self.pairs else 0.0
 
 
-def alarms(legacy: Stack, graph: Stack, pairs: int, done: Callable[[int], None]) -> Alarms:
+def alarms(
+    legacy: LocalStack, graph: LocalStack, pairs: int, done: Callable[[int], None]
+) -> Alarms:
     """Compare equal pairs; `done` hears how many more have been compared."""
     raised, recut, first = 0, 0, list[Alarm]()
     ended: dict[str, int] = {}
@@ -69,11 +71,15 @@ def alarms(legacy: Stack, graph: Stack, pairs: int, done: Callable[[int], None])
     return Alarms(pairs, raised, recut, ended, tuple(first))
 
 
-async def _pairs(legacy: Stack, graph: Stack, seeds: range) -> list[tuple[RunRecord, RunRecord]]:
+async def _pairs(
+    legacy: LocalStack, graph: LocalStack, seeds: range
+) -> list[tuple[RunRecord, RunRecord]]:
     return [await equal_pair(legacy, graph, seed) for seed in seeds]
 
 
-async def equal_pair(legacy: Stack, graph: Stack, seed: int) -> tuple[RunRecord, RunRecord]:
+async def equal_pair(
+    legacy: LocalStack, graph: LocalStack, seed: int
+) -> tuple[RunRecord, RunRecord]:
     """Let both stacks answer a request on their own, the same model text cut in two ways."""
     draw, name = Random(f"jitter {seed}"), f"x-{seed:05}"
     asked = case(seed)

@@ -21,7 +21,7 @@ from cutover.selftest.scene import SCENE
 from cutover.selftest.serving import on_virtual_time, play, serve, stack_of
 from effects.run import Run
 from effects.tape import Tape
-from router.driving import Drive, Ending, Order
+from router.driving import Ending, Order
 
 if TYPE_CHECKING:
     import ast
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from contract.flow import Event, Flow
     from contract.records import RunRecord
-    from router.stacks import Stack
+    from router.local import LocalStack
 
 Way = Literal[
     "compared",
@@ -68,7 +68,7 @@ class FoundOut(NamedTuple):
 class Tapes:
     """The fixed cases, as legacy has served them."""
 
-    def __init__(self, legacy: Stack, package: str, drawn: int = DRAWN) -> None:
+    def __init__(self, legacy: LocalStack, package: str, drawn: int = DRAWN) -> None:
         self._legacy = legacy
         self._package = package
         bare = stack_of("legacy", import_module("legacy.chat").chat(NOWHERE))
@@ -94,7 +94,7 @@ class Tapes:
         tried = (on_virtual_time(_heard(way)) for way in self._ways(stack_of("graph", flow)))
         return next((found for found in tried if found), None)
 
-    def _ways(self, graph: Stack) -> Iterator[Coroutine[object, object, FoundOut | None]]:
+    def _ways(self, graph: LocalStack) -> Iterator[Coroutine[object, object, FoundOut | None]]:
         for it, serving in self._served:
             yield _shadow(graph, it, serving)
         for it in (SCENE, *SCENES)[:LIVE]:
@@ -116,21 +116,21 @@ async def _heard(way: Coroutine[object, object, FoundOut | None]) -> FoundOut | 
     return found or (FoundOut("complained", complaints[0]) if complaints else None)
 
 
-async def _shadow(graph: Stack, it: Case, serving: RunRecord) -> FoundOut | None:
+async def _shadow(graph: LocalStack, it: Case, serving: RunRecord) -> FoundOut | None:
     return _compared((serving, await play(graph, it, serving))) or await _left()
 
 
-async def _live(graph: Stack, legacy: Stack, it: Case) -> FoundOut | None:
+async def _live(graph: LocalStack, legacy: LocalStack, it: Case) -> FoundOut | None:
     """Let the mutant serve, and legacy play what it has recorded."""
     serving = await serve(graph, it)
     return await _left() or _compared((serving, await play(legacy, it, serving)))
 
 
-async def _left_alone(graph: Stack, it: Case, frames: int) -> FoundOut | None:
+async def _left_alone(graph: LocalStack, it: Case, frames: int) -> FoundOut | None:
     """Leave after some frames: the run must end at once, and leave nothing behind."""
     exchange = it.world().exchange(Tape())
     order = Order(CHAT, graph, it.request, "serving")
-    drive = Drive(order, Run(exchange, "left alone"), exchange.stamp)
+    drive = graph.drive(order, Run(exchange, "left alone"), exchange.stamp)
     drive.start()
     while len(drive.frames) < frames and drive.ending is None:
         await asyncio.wait_for(drive.changed.wait(), FOREVER)

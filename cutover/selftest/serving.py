@@ -14,7 +14,7 @@ from cutover.selftest.world import World
 from effects.run import Run
 from effects.tape import Tape
 from router.driving import Drive, Ending, Order
-from router.stacks import Stack
+from router.local import LocalStack
 from rules.chat import lock_key
 
 if TYPE_CHECKING:
@@ -40,18 +40,20 @@ def on_virtual_time(coroutine: Coroutine[object, object, T]) -> T:
         return runner.run(coroutine)
 
 
-def stack_of(name: StackName, flow: Flow) -> Stack:
+def stack_of(name: StackName, flow: Flow) -> LocalStack:
     """Name a flow of chat as a stack."""
-    return Stack(name, {CHAT.name: flow}, f"{name} under test")
+    return LocalStack(name, {CHAT.name: flow}, f"{name} under test")
 
 
-async def serve(stack: Stack, case: Case, name: str = "x-1") -> RunRecord:
+async def serve(stack: LocalStack, case: Case, name: str = "x-1") -> RunRecord:
     """Serve a case for real; the record holds the tape."""
     world = case.world()
     if case.locked:
         await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
     exchange = world.exchange(Tape())
-    drive = Drive(Order(CHAT, stack, case.request, "serving"), Run(exchange, name), exchange.stamp)
+    drive = stack.drive(
+        Order(CHAT, stack, case.request, "serving"), Run(exchange, name), exchange.stamp
+    )
     drive.start()
     if not await drive.gone(FOREVER):
         drive.dismiss(_HUNG)
@@ -60,12 +62,12 @@ async def serve(stack: Stack, case: Case, name: str = "x-1") -> RunRecord:
     return _line(drive, name, "serving", exchange.tape)
 
 
-async def play(stack: Stack, case: Case, serving: RunRecord) -> RunRecord:
+async def play(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord:
     """Run a stack in the shadow of a run, on its tape, as it is written down."""
     exchange = World().exchange(Tape.load(serving.tape or ()))
     order = Order(CHAT, stack, case.request, "shadow")
     run = Run(exchange, "shadow", "nearest")
-    drive = Drive(order, run, exchange.stamp, strict=False)
+    drive = stack.drive(order, run, exchange.stamp, strict=False)
     drive.start()
     if not await drive.gone(HUNG_AFTER):
         drive.dismiss(_HUNG)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contract.records import RunRecord
     from cutover.selftest.faults import Fault
     from cutover.selftest.findings import Cause
-    from router.stacks import Stack
+    from router.local import LocalStack
 
 SEEDED: tuple[Fault, ...] = (*RUN_FAULTS, *STREAM_FAULTS, *EFFECT_FAULTS)
 
@@ -42,7 +42,7 @@ class Trial(msgspec.Struct, frozen=True):
 class Bench:
     """Both stacks, and the scene as the control has served it."""
 
-    def __init__(self, legacy: Stack, flow: Flow) -> None:
+    def __init__(self, legacy: LocalStack, flow: Flow) -> None:
         self._flow = flow
         self._serving = on_virtual_time(serve(legacy, SCENE))
 
@@ -74,7 +74,7 @@ def _is(fault: Fault, found: Sequence[Cause]) -> bool:
 
 
 def trials(
-    legacy: Stack, flow: Flow, faults: Sequence[Fault], done: Callable[[int], None]
+    legacy: LocalStack, flow: Flow, faults: Sequence[Fault], done: Callable[[int], None]
 ) -> tuple[Trial, ...]:
     """Try faults out; `done` hears of each."""
     bench, tried = Bench(legacy, flow), list[Trial]()

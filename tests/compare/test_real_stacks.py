@@ -26,7 +26,7 @@ from effects.tape import Tape
 from graph_impl.chat import chat
 from graph_impl.prompting import FOLDER
 from router.driving import Drive, Order
-from router.stacks import Stack
+from router.local import LocalStack
 from tests.flows.playing import FOREVER, STACKS, Case, begin
 
 pytestmark = pytest.mark.virtual
@@ -53,7 +53,7 @@ CASE = Case(
 )
 
 
-async def pair(case: Case, candidate: Stack) -> Pair:
+async def pair(case: Case, candidate: LocalStack) -> Pair:
     """Serve a case on legacy, shadow it on a candidate, and read both back from their lines."""
     world = case.world()
     exchange = world.exchange(Tape())
@@ -61,7 +61,9 @@ async def pair(case: Case, candidate: Stack) -> Pair:
     assert await serving.gone(FOREVER)
     await exchange.close()
     order = Order(CHAT, candidate, case.request, "shadow")
-    shadow = Drive(order, Run(exchange, "shadow", "nearest"), exchange.stamp, strict=False)
+    shadow = candidate.drive(
+        order, Run(exchange, "shadow", "nearest"), exchange.stamp, strict=False
+    )
     shadow.start()
     assert await shadow.gone(FOREVER)
     runs = (line(serving, "serving", exchange.tape), line(shadow, "shadow", None))
@@ -93,7 +95,7 @@ def line(drive: Drive, role: Role, tape: Tape | None) -> RunRecord:
 
 async def causes(candidate: Flow) -> list[tuple[str, str]]:
     """List what a candidate flow is found guilty of, causes only."""
-    found = Comparer(CHAT).compare(await pair(CASE, Stack("graph", {"chat": candidate}, "g2")))
+    found = Comparer(CHAT).compare(await pair(CASE, LocalStack("graph", {"chat": candidate}, "g2")))
     return [(finding.layer, kind_of(finding)) for finding in found if finding.after is None]
 
 

@@ -13,7 +13,7 @@ import pytest
 from contract.chat import ChatRequest, End
 from contract.flow import Event
 from effects.tools import ToolContext, tool
-from router.stacks import Stack
+from router.local import LocalStack
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def test_leaving_before_the_first_frame_is_no_error(
         await asyncio.Event().wait()
         yield End()
 
-    stacks = {name: Stack(name, {"chat": waiting}, "") for name in STACKS}
+    stacks = {name: LocalStack(name, {"chat": waiting}, "") for name in STACKS}
     async with deployed(tmp_path, Setup(stack=stack, stacks=stacks)) as place:
         asking = asyncio.ensure_future(place.ask({"message_id": "m", "content": "Hello"}))
         await begun.wait()

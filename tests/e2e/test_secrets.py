@@ -17,7 +17,7 @@ import pytest
 from cutover.logs import discreet
 from cutover.stacks import load_stacks
 from effects.tools import ToolContext, tool
-from router.stacks import Stack
+from router.local import LocalStack
 from tests.e2e.deployment import (
     KEY,
     PLANTED_KEY,
@@ -74,7 +74,7 @@ class Upset(Exception):
     """What a careless stack raises."""
 
 
-def careless(stack: Stack) -> Stack:
+def careless(stack: LocalStack) -> LocalStack:
     """Make a stack that crashes with the user's words in its exception, on ids with `crash`."""
     chat = stack.flows["chat"]
 
@@ -84,7 +84,7 @@ def careless(stack: Stack) -> Stack:
             if "crash" in request.body.message_id:
                 raise Upset(request.body.content)
 
-    return Stack(stack.name, {"chat": flow}, stack.fingerprint)
+    return LocalStack(stack.name, {"chat": flow}, stack.fingerprint)
 
 
 @contextmanager

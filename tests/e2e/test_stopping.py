@@ -19,7 +19,7 @@ from contract.chat import End
 from contract.records import decode_run
 from loadtests.children import child_environment
 from loadtests.simulator import running
-from router.stacks import Stack
+from router.local import LocalStack
 from tests.e2e.deployment import (
     KEY,
     PLANTED_KEY,
@@ -160,7 +160,7 @@ async def test_what_has_sent_nothing_yet_is_503(tmp_path: Path) -> None:
         yield End()
 
     names: tuple[StackName, ...] = ("legacy", "graph")
-    stacks = {name: Stack(name, {"chat": waiting}, "") for name in names}
+    stacks = {name: LocalStack(name, {"chat": waiting}, "") for name in names}
     async with deployed(tmp_path, Setup(stack="graph", stacks=stacks)) as place:
         asking = asyncio.create_task(place.ask({"message_id": "m", "content": "Hello"}))
         await begun.wait()

@@ -20,12 +20,12 @@ from effects.tape import Tape
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.driving import Drive, Order
-from router.stacks import Stack
+from router.local import LocalStack
 from rules.chat import lock_key
 
-STACKS: Mapping[str, Stack] = {
-    "legacy": Stack("legacy", LEGACY, "l1"),
-    "graph": Stack("graph", GRAPH, "g1"),
+STACKS: Mapping[str, LocalStack] = {
+    "legacy": LocalStack("legacy", LEGACY, "l1"),
+    "graph": LocalStack("graph", GRAPH, "g1"),
 }
 DIRECTIONS = [("legacy", "graph"), ("graph", "legacy")]
 
@@ -116,17 +116,21 @@ class Played:
 
 
 def begin(
-    stack: Stack, case: Case, exchange: Exchange, role: Role = "serving", policy: Policy = "live"
+    stack: LocalStack,
+    case: Case,
+    exchange: Exchange,
+    role: Role = "serving",
+    policy: Policy = "live",
 ) -> Drive:
     """Start a stack on an exchange."""
     run = Run(exchange, f"{role} {stack.name}", policy)
-    drive = Drive(Order(CHAT, stack, case.request, role), run, exchange.stamp)
+    drive = stack.drive(Order(CHAT, stack, case.request, role), run, exchange.stamp)
     drive.start()
     return drive
 
 
 async def record(
-    stack: Stack, case: Case, *, tail: Stack | None = None
+    stack: LocalStack, case: Case, *, tail: LocalStack | None = None
 ) -> tuple[Played, Played | None]:
     """Run a case for real, with another stack reading the tape at the same time if wanted."""
     world = case.world()
@@ -143,7 +147,7 @@ async def record(
     return Played(drive, exchange, world), Played(reader, exchange, world)
 
 
-async def replay(stack: Stack, case: Case, tape: tuple[EntryRecord, ...]) -> Played:
+async def replay(stack: LocalStack, case: Case, tape: tuple[EntryRecord, ...]) -> Played:
     """Play a tape that was written down, at full speed, with nothing live behind it."""
     world = World()
     exchange = world.exchange(Tape.load(tape))

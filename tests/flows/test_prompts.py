@@ -14,7 +14,7 @@ from graph_impl.chat import chat as graph
 from graph_impl.prompting import system_prompt as new
 from legacy.chat import chat as legacy
 from legacy.prompting import system_prompt as old
-from router.stacks import Stack
+from router.local import LocalStack
 from rules.prompting import parameters
 from tests.flows.playing import Case, Played, record, replay
 
@@ -62,8 +62,8 @@ async def test_a_missing_prompt_file_is_said_in_the_log_and_stood_in_for(
     """Both stacks go on with the built-in default and put the same bytes on the wire."""
     with caplog.at_level(logging.WARNING):
         stacks = [
-            Stack("legacy", {"chat": legacy(tmp_path)}, "l"),
-            Stack("graph", {"chat": graph(tmp_path)}, "g"),
+            LocalStack("legacy", {"chat": legacy(tmp_path)}, "l"),
+            LocalStack("graph", {"chat": graph(tmp_path)}, "g"),
         ]
     assert [record_.name for record_ in caplog.records] == [
         "legacy.prompting",

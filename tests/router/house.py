@@ -24,12 +24,12 @@ from legacy import FLOWS as LEGACY
 from router.dispatch import Router
 from router.flow_settings import FlowSettings
 from router.ledger import Line
+from router.local import LocalStack
 from router.parts import Parts
 from router.rollout import Stack as StackName
 from router.sections import Limits, Rollout, Shadow
 from router.serving import Unserved
 from router.settings import Settings
-from router.stacks import Stack
 from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
 
@@ -140,8 +140,8 @@ class House:
             Parts(
                 specs={"chat": CHAT},
                 stacks={
-                    "legacy": Stack("legacy", {"chat": legacy}, "l1"),
-                    "graph": Stack("graph", {"chat": graph}, "g1"),
+                    "legacy": LocalStack("legacy", {"chat": legacy}, "l1"),
+                    "graph": LocalStack("graph", {"chat": graph}, "g1"),
                 },
                 live=self._live,
                 captures=self.captured,

@@ -26,7 +26,7 @@ from contract.flow import Event, Request
 from cutover.selftest.world import World
 from effects.run import Run
 from router.driving import Drive, Ending, Order
-from router.stacks import Stack
+from router.local import LocalStack
 from tests.flows.playing import FOREVER
 
 pytestmark = pytest.mark.virtual
@@ -52,9 +52,9 @@ def saying(*events: Event | BaseException) -> Callable[..., AsyncIterator[Event]
 def driven(flow: Any, *, strict: bool = True) -> Drive:  # noqa: ANN401
     """Start a flow."""
     exchange = World().exchange()
-    stack = Stack("legacy", {"chat": flow}, "l")
+    stack = LocalStack("legacy", {"chat": flow}, "l")
     run = Run(exchange, "run")
-    drive = Drive(Order(CHAT, stack, REQUEST, "serving"), run, exchange.stamp, strict=strict)
+    drive = stack.drive(Order(CHAT, stack, REQUEST, "serving"), run, exchange.stamp, strict=strict)
     drive.start()
     return drive
 

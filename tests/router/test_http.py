@@ -14,7 +14,7 @@ import pytest
 from contract.chat import Accept, StartReply
 from cutover.stacks import load_stacks
 from router.app import create_app
-from router.stacks import Stack
+from router.local import LocalStack
 from tests.e2e.deployment import Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def test_a_connection_serves_one_request_after_the_other(tmp_path: Path) -
 @pytest.mark.parametrize("stack", STACKS)
 async def test_crashes_before_the_first_frame_are_one_500(tmp_path: Path, stack: StackName) -> None:
     """Both stacks were tried; the client is told nothing of why."""
-    stacks = {name: Stack(name, {"chat": crashing_at_once}, "") for name in STACKS}
+    stacks = {name: LocalStack(name, {"chat": crashing_at_once}, "") for name in STACKS}
     async with deployed(tmp_path, Setup(stack=stack, stacks=stacks)) as place:
         text = place.watched.path.read_text("utf-8")
         place.edit(text.replace("langgraph_percent", FALLBACK))
@@ -96,7 +96,7 @@ async def test_a_crash_nobody_can_take_over_ends_in_failure_frames(
     tmp_path: Path, stack: StackName
 ) -> None:
     """Never silently cut, never with an exception's text."""
-    stacks = {name: Stack(name, {"chat": crashing_later}, "") for name in STACKS}
+    stacks = {name: LocalStack(name, {"chat": crashing_later}, "") for name in STACKS}
     async with deployed(tmp_path, Setup(stack=stack, stacks=stacks)) as place:
         answer = await place.ask(HELLO)
         assert answer.steps == ["ACCEPT", "START_REPLY", "FAILED", "END"]

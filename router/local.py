@@ -1,0 +1,69 @@
+"""A stack in this process: its flows are called, and every effect goes to the tape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from contract.grammar import GrammarCheck
+from router.driving import Drive
+from router.stacks import Powers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from contract.flow import Event, Flow
+    from effects.run import Run
+    from router.driving import Order
+    from router.rollout import Stack as StackName
+
+_POWERS = Powers(taped=True, shadows=True, takes_over=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStack:
+    """Flows by name, and the fingerprint of their code."""
+
+    name: StackName
+    flows: Mapping[str, Flow]
+    fingerprint: str
+
+    @property
+    def powers(self) -> Powers:
+        """All there are: its flows are on the tape."""
+        return _POWERS
+
+    def drive(
+        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
+    ) -> FlowDrive:
+        """Make a drive of one flow for one request."""
+        return FlowDrive(order, self.flows[order.spec.name], run, stamp, strict=strict)
+
+
+class FlowDrive(Drive):
+    """Drives a flow in this process; strict, it ends where the flow breaks its grammar."""
+
+    def __init__(
+        self, order: Order, flow: Flow, run: Run, stamp: Callable[[], int], *, strict: bool
+    ) -> None:
+        super().__init__(order, run, stamp)
+        self._flow = flow
+        self._check = GrammarCheck(order.spec.grammar) if strict else None
+
+    async def _produce(self) -> None:
+        flow = self._flow(self.order.request, self.run.effects())
+        events = cast("AsyncGenerator[Event, None]", flow)
+        try:
+            async for event in events:
+                self._take(event)
+        finally:
+            await events.aclose()
+
+    def _take(self, event: Event) -> None:
+        spec = self.spec
+        name = spec.name_of(event)
+        if self._check is not None:
+            self._check.event(name, spec.text_of(event))
+        if name in spec.dialect.failures:
+            self.reported = True
+        self._accept(event, spec.encode(event))
