@@ -1,7 +1,8 @@
-"""Flow `chat`: admission and the opening frames, then the graph: prepare → model ⇄ tools.
+"""Flow `chat`: admission, the opening frames, the conversation; then the graph: model ⇄ tools.
 
-Each node may end the reply. The engine takes longer to start than all that comes before the
-opening frames: it is started once they are out.
+Each node may end the reply. What comes before the first question and after the last answer is no
+node of its own: a superstep of the engine costs more than all of it. The engine takes longer to
+start than all that comes before the opening frames: it is started once they are out.
 """
 
 from __future__ import annotations
@@ -60,20 +61,8 @@ ToModel = Command[Literal["model", "__end__"]]
 ToTools = Command[Literal["tools", "__end__"]]
 
 
-def _prepare(render: Render) -> Any:  # noqa: ANN401 - the engine's own node type
-    async def prepare(_: ChatState, runtime: Chat) -> ToModel:
-        context = runtime.context
-        with context.effects.trace.node("prepare"):
-            try:
-                update = await _lay_out(context, render)
-            except EffectFailed as failure:
-                return await _fail(context, Draft(), failure)
-            return Command(update=update, goto="model")
-
-    return prepare
-
-
 async def _lay_out(context: ChatContext, render: Render) -> ChatState:
+    """Lay out the conversation as the graph starts from it; raises `EffectFailed`."""
     effects, request, turn = context.effects, context.request, context.turn
     now = await effects.clock.now("prompt")
     system = render(parameters(now, request.options.timezone, request.body.prompt_params))
@@ -180,9 +169,6 @@ async def _started(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# How a reply ends is no node of its own: a superstep of the engine costs more than all of this.
-
-
 async def _finish(context: ChatContext, answer: _Round) -> Command[Any]:
     """Send what is left, store the reply, and end the stream."""
     options = context.request.options
@@ -217,20 +203,19 @@ async def _keep(context: ChatContext, content: str) -> None:
     await effects.locks.release("message", rules.lock_key(turn.message_id))
 
 
-def build(prompts: Path = FOLDER) -> CompiledStateGraph[Any, ChatContext, Any, Any]:
-    """Compile the graph with the prompts of a folder."""
-    render = system_prompt("chat_system.md", prompts)
+def build() -> CompiledStateGraph[Any, ChatContext, Any, Any]:
+    """Compile the graph."""
     graph = StateGraph(ChatState, context_schema=ChatContext)
-    graph.add_node("prepare", _prepare(render))
     graph.add_node("model", _model)
     graph.add_node("tools", _tools)
-    graph.add_edge(START, "prepare")
+    graph.add_edge(START, "model")
     return graph.compile(name="chat")
 
 
 def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    graph = build(prompts)
+    graph = build()
+    render = system_prompt("chat_system.md", prompts)
 
     async def flow(
         request: Request[ChatRequest, ChatOptions], effects: Effects
@@ -240,13 +225,17 @@ def chat(prompts: Path = FOLDER) -> Flow:
             turn = await admit(request, model, effects)
         yield Accept()
         yield StartReply()
-
-        def context(sink: Sink) -> ChatContext:
-            return ChatContext(request, model, turn, effects, sink)
-
-        # prepare and the last question, and two supersteps a round of tools; some to spare
+        context = ChatContext(request, model, turn, effects, Sink())
+        try:
+            with effects.trace.node("prepare"):
+                state = await _lay_out(context, render)
+        except EffectFailed as failure:
+            yield failed(request.options, failure.fault.code)
+            yield End()
+            return
+        # the last question, and two supersteps a round of tools; some to spare
         steps = 2 * model.max_tool_iterations + 5
-        async with aclosing(run(graph, {}, context, steps=steps)) as events:
+        async with aclosing(run(graph, state, context, context.sink, steps=steps)) as events:
             async for event in events:
                 yield event
 

@@ -8,18 +8,16 @@ through an AnyIO scope, it costs twice as much per event, and it holds events ba
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
     from langgraph.graph.state import CompiledStateGraph
 
     from contract.flow import Event
 
 _END: Final = object()
-
-C = TypeVar("C")
 
 
 class Sink:
@@ -47,20 +45,21 @@ class Sink:
 
 async def run(
     graph: CompiledStateGraph[Any, Any, Any, Any],
-    state: dict[str, Any],
-    context: Callable[[Sink], C],
+    state: Mapping[str, object],
+    context: object,
+    sink: Sink,
     *,
     steps: int,
 ) -> AsyncGenerator[Event]:
-    """Run a graph and yield what its nodes send; raises what a node raised.
+    """Run a graph and yield what its nodes send to the sink; raises what a node raised.
 
-    `steps` bounds the supersteps. When the reader leaves, the run is cancelled and awaited.
+    The graph starts from `state`, and its nodes are given `context`; `steps` bounds the
+    supersteps. When the reader leaves, the run is cancelled and awaited.
 
     The engine starts with the loop's next turn: whoever was woken by an event yielded before has
     sent it by then.
     """
-    sink = Sink()
-    task = asyncio.create_task(_drain(graph, state, context(sink), steps), name="graph run")
+    task = asyncio.create_task(_drain(graph, state, context, steps), name="graph run")
     task.add_done_callback(sink.close)
     try:
         async for event in sink.events():
@@ -71,7 +70,10 @@ async def run(
 
 
 async def _drain(
-    graph: CompiledStateGraph[Any, Any, Any, Any], state: dict[str, Any], context: C, steps: int
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    state: Mapping[str, object],
+    context: object,
+    steps: int,
 ) -> None:
     # No stream mode: nobody reads the states between the steps, so they are not put together.
     async for _ in graph.astream(

@@ -39,7 +39,7 @@ class _Said(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ChatContext:
-    """What the nodes of one run reach the world through; never part of the state."""
+    """What one run reaches the world and the client through; never part of the state."""
 
     request: Request[ChatRequest, ChatOptions]
     model: rules.ChatModel

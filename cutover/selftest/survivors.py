@@ -34,11 +34,9 @@ _LONGER_STATE = "the state is written with its defaults, and read as the same dr
 _EQUAL_LENGTHS = "as many tasks as calls, by the line above"
 
 _MISSING = "prompt %r is missing in %s: the built-in default is used"
-_TASK = "asyncio.create_task(_drain(graph, state, context(sink), step… → "
 _STREAM = "graph.astream(state, {'recursion_limit': steps}, context=con… → "
 
 _CHAT: Mapping[tuple[str, str], str] = {
-    ("_prepare.prepare", "'prepare' → 'prepare!'"): _NAMES,
     ("_Round", "dataclass(slots=True) → dataclass() (without slots)"): _GUARDS,
     ("_Round", "True → False"): _GUARDS,
     ("_Round", "'' → '!'"): _NO_NOTICE,
@@ -67,6 +65,7 @@ _CHAT: Mapping[tuple[str, str], str] = {
     ("build", "graph.compile(name='chat') → graph.compile() (without name)"): _NAMES,
     ("build", "'chat' → 'chat!'"): _NAMES,
     ("chat.flow", "'prepare' → 'prepare!'"): _NAMES,
+    ("chat.flow", "'prepare' → 'prepare!' [2]"): _NAMES,
     ("chat.flow", "2 → 3"): _SPARE,
     ("chat.flow", "5 → 6"): _SPARE,
     ("chat.flow", "5 → 4"): _SPARE,
@@ -99,7 +98,13 @@ _PROMPTING: Mapping[tuple[str, str], str] = {
 _RUN: Mapping[tuple[str, str], str] = {
     ("Sink.send", "await asyncio.sleep(0) → pass"): _SAME_TURN,
     ("Sink.send", "0 → -1"): _SAME_TURN,
-    ("run", f"{_TASK}{_TASK.removesuffix(' → ')} (without name)"): _NAMES,
+    (
+        "run",
+        (
+            "asyncio.create_task(_drain(graph, state, context, steps), na… → "
+            "asyncio.create_task(_drain(graph, state, context, steps)) (without name)"
+        ),
+    ): _NAMES,
     ("run", "'graph run' → 'graph run!'"): _NAMES,
     ("_drain", f"{_STREAM}{_STREAM.removesuffix(' → ')} (without stream_mode)"): _NOT_READ,
     ("_drain", "{'recursion_limit': steps} → {} (without 'recursion_limit')"): _SPARE,
