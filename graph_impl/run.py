@@ -10,6 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+# The engine imports these when the first graph of a process runs: a user would wait for it.
+import langchain_core.tracers.context
+import langchain_core.tracers.stdout  # noqa: F401 - imported to be there, see above
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
