@@ -69,11 +69,13 @@ class FlowEndpoint:
             await serving.open()
         except Refused as refused:
             problem = Problem(refused.status, refused.code, refused.detail)
+            await serving.settle()
             await send_problem(send, problem, _proof(ticket))
             return
         except Unserved as unserved:
             if not serving.left:
                 problem = Problem(unserved.status, unserved.code)
+                await serving.settle()
                 await send_problem(send, problem, _proof(ticket))
             return
         await send(_start(ticket))
@@ -86,6 +88,7 @@ class FlowEndpoint:
             held.clear()
             if serving.left:
                 return
+        await serving.settle()
         await send({"type": "http.response.body", "body": b"".join(held)})
 
 

@@ -38,6 +38,9 @@ _STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
 _MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
 _LINGERED = Ending("completed", "nobody", ErrorRecord("lingered"))
 
+GRACE = 0.1
+"""Seconds the last bytes of an answer are held for its exchange to end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -83,6 +86,7 @@ class Serving:
         self._last: Frame | None = None
         self._failed_at: int | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._finishing: asyncio.Task[None] | None = None
 
     @property
     def drive(self) -> Drive:
@@ -161,8 +165,24 @@ class Serving:
         if self.drives and not self.drive.complete:
             self.drive.dismiss(_LEFT)
 
+    async def settle(self) -> None:
+        """Let everything end before the last bytes go out, so that the next request finds it so.
+
+        Who has read the end may ask again at once, and must not meet the lock of what has ended.
+        A stack or a store that takes longer than `GRACE` is not waited for.
+        """
+        await asyncio.wait({self._finish()}, timeout=GRACE)
+
     async def finish(self) -> None:
-        """Let the stacks end, then the exchange; call it once nothing more is sent."""
+        """Let the stacks end, then the exchange; call it once nothing more is produced."""
+        await asyncio.shield(self._finish())
+
+    def _finish(self) -> asyncio.Task[None]:
+        if self._finishing is None:
+            self._finishing = asyncio.get_running_loop().create_task(self._end(), name="finish")
+        return self._finishing
+
+    async def _end(self) -> None:
         self.replacing = _nobody  # who is told knows this exchange: neither keeps the other
         if self._watch is not None:
             self._watch.cancel()
