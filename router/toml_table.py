@@ -49,7 +49,10 @@ def shown(key: str, value: object) -> str:
         return "(a table)"
     if isinstance(value, str):
         value = _IN_ADDRESS.sub("…", value)
-    text = str(value) if isinstance(value, Decimal) else repr(value)
+    if isinstance(value, list):
+        text = f"[{', '.join(shown(key, one) for one in value)}]"
+    else:
+        text = str(value) if isinstance(value, Decimal) else repr(value)
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
@@ -57,9 +60,12 @@ def read_toml(text: str, where: str) -> dict[str, Any]:
     """Parse TOML, fractions as `Decimal`; raises `ConfigRefused` on bad syntax and on inf, nan."""
     try:
         table = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
+        _refuse_endless(table, where, "")
+    # Not its own error alone: thousands of digits are a plain one.
+    except ValueError as error:
         raise ConfigRefused(where, "", f"not TOML: {error}") from error
-    _refuse_endless(table, where, "")
+    except RecursionError as error:
+        raise ConfigRefused(where, "", "nested too deeply") from error
     return table
 
 

@@ -83,6 +83,10 @@ class Watched:
             settings = parse(content, str(self.path), self._specs)
         except ConfigRefused as refused:
             return self._refuse(str(refused))
+        except Exception as error:
+            # Whatever it is, the next edit must find somebody watching.
+            logger.exception("%s cannot be judged", self.path)
+            return self._refuse(f"{self.path}: cannot be judged: {type(error).__name__}")
         self.fault = None
         if settings != self.current:
             self._take(settings)

@@ -131,6 +131,9 @@ def test_a_full_file_is_read() -> None:
         ("[providers.p]\nkey_env = 'A'", ["providers.p", "base_url"]),
         ("[rollout]\nsalt = 2026-11-01", ["rollout.salt", "`str`, got `date`"]),
         ("[rollout", ["not TOML"]),
+        (f"[server]\nport = {'9' * 5_000}", ["not TOML", "digits"]),
+        (f"x = {'[' * 5_000}{']' * 5_000}", ["nested too deeply"]),
+        (f"x{'.x' * 5_000} = 1", ["nested too deeply"]),
     ],
 )
 def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: list[str]) -> None:
@@ -153,6 +156,7 @@ def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: li
         '[stores]\nconversations = "postgresql://u:hush@127.0.0.1/db"',
         '[stores]\nlocks = "redis://:hush@127.0.0.1/0"',
         "[server]\nqa_key_env = ['hush']",
+        '[stores]\nconversations = ["postgresql://u:hush@127.0.0.1/db"]',
     ],
 )
 def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:

@@ -1,12 +1,13 @@
 """Reloading: good edits come into force, bad ones are told, half ones are waited for."""
 
 import asyncio
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from contract.chat import CHAT
+from contract.chat import CHAT, ChatOptions
 from router.settings import Settings
 from router.toml_table import ConfigRefused
 from router.watching import Watched
@@ -87,6 +88,26 @@ def test_after_a_bad_edit_the_last_good_settings_stay(
     assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
     assert watched.fault is None
     assert watched.current is before
+
+
+class Fragile(ChatOptions, frozen=True):
+    """Options with a bug."""
+
+    def __post_init__(self) -> None:
+        """Fail as nobody foresaw."""
+        if self.wire == "extended":
+            raise KeyError(self.wire)
+
+
+def test_an_edit_that_breaks_the_reading_itself_does_not_end_the_watch(path: Path) -> None:
+    """It is told like any bad edit, and the next one is taken."""
+    watched = Watched(path, {"chat": dataclasses.replace(CHAT, options=Fragile)})
+    path.write_text('[flows.chat.options]\nwire = "extended"\n', "utf-8")
+    assert [watched.poll_once() for _ in range(3)] == ["settling", "refused", "same"]
+    assert watched.fault == f"{path}: cannot be judged: KeyError"
+    path.write_text(OFF, "utf-8")
+    assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
+    assert watched.fault is None
 
 
 def test_a_file_that_is_gone_is_a_fault(path: Path) -> None:
