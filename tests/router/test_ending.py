@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.types import Message
 
 from contract.chat import CHAT, End
 from contract.faults import Fault
@@ -46,7 +47,7 @@ class Client:
         content = {name: value for name, value in self.body.items() if value is not None}
         return {"type": "http.request", "body": msgspec.json.encode(content)}
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         elif not message.get("more_body"):
