@@ -74,7 +74,7 @@ class Exchange:
 
     def stamp(self) -> int:
         """Microseconds since the exchange began, quantised before anybody sees them."""
-        return self.stamp_of(self._monotonic())
+        return int((self._monotonic() - self._began) * 1_000_000)
 
     def stamp_of(self, moment: float) -> int:
         """Give the stamp of a moment, in seconds of the exchange's clock."""
