@@ -6,12 +6,14 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.exchange import Deadlines, Exchange
 from effects.tape import Budget, Tape
+from router.breakers import Breakers
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
@@ -51,6 +53,7 @@ class Router:
         self.ledger = Ledger()
         self.counts = Counts()
         self.draining = False
+        self.breakers = Breakers(lambda: parts.settings().breaker, parts.monotonic)
         self._budget = Budget(settings.limits.total_bytes)
         self._courtesy = Courtesy(parts.monotonic)
         self._shadows = Shadows(self.ledger, settings.shadow.queue, self._courtesy)
@@ -72,20 +75,25 @@ class Router:
     ) -> Ticket:
         """Take a request: assign it, open its exchange and its ledger account.
 
-        `incoming` is the request as it came, for stacks that are asked over the wire.
+        `incoming` is the request as it came, for stacks that are asked over the wire. Raises
+        `Problem` 503 where no stack may be tried.
         """
         settings = self.parts.settings()
         flow = settings.flows[spec.name]
         key = spec.route_key(body, flow.route_key)
         assignment = assign(flow, settings.rollout.salt, key, self._forced(qa_header, key))
+        assigned = self.parts.stacks[assignment.stack]
+        stand_in = self._fallback(flow, assignment)
+        choice = self.breakers.choose(spec.name, flow, assigned, stand_in)
         plan = Plan(
             spec=spec,
             request=Request(body, flow.options),
             assignment=assignment,
-            assigned=self.parts.stacks[assignment.stack],
-            fallback=self._fallback(flow, assignment),
+            assigned=assigned,
+            fallback=choice.fallback,
             stall_seconds=settings.limits.stall_seconds,
             incoming=incoming,
+            instead=choice.first if choice.spared else None,
         )
         exchange_id = uuid.uuid4().hex
         ticket = Ticket(
@@ -94,12 +102,13 @@ class Router:
             serving=Serving(plan, self._exchange(body, settings)),
             config=settings.version,
             began=int(self.parts.wall() * 1_000_000),
+            trial=choice.trial,
         )
         self.counts.requests += 1
+        self.counts.spared += choice.spared
         self.ledger.begin(exchange_id, spec.name)
         ticket.job = self._job(ticket, flow, settings)
-        if ticket.job is not None:
-            ticket.serving.replacing = ticket.job.evict
+        ticket.serving.replacing = partial(_replaced, ticket)
         self._open[exchange_id] = ticket
         return ticket
 
@@ -184,8 +193,8 @@ class Router:
     def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:
         if not shadowed(flow, settings.rollout.salt, ticket.exchange):
             return None
-        assigned = ticket.serving.plan.assignment.stack
-        other = self.parts.stacks.get("legacy" if assigned == "graph" else "graph")
+        first = ticket.serving.plan.first.name
+        other = self.parts.stacks.get("legacy" if first == "graph" else "graph")
         if other is None or not other.powers.shadows:
             return None
 
@@ -199,6 +208,7 @@ class Router:
             await ticket.serving.finish()
         finally:
             _tell(ticket)
+            _judge(ticket)
             self._count(ticket)
             if self._record(ticket):
                 self._mirror(ticket)
@@ -271,6 +281,20 @@ class Router:
             began=ticket.began,
             fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
         )
+
+
+def _replaced(ticket: Ticket) -> None:
+    """Another stack steps in: the failure counts now, and the tape is no longer the shadow's."""
+    _judge(ticket)
+    if ticket.job is not None:
+        ticket.job.evict()
+
+
+def _judge(ticket: Ticket) -> None:
+    """Tell the breaker how the stack that was tried first has done."""
+    if ticket.trial is not None:
+        drives = ticket.serving.drives
+        ticket.trial.ended(drives[0].ending if drives else None)
 
 
 def _tell(ticket: Ticket) -> None:

@@ -32,6 +32,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What `[flows.<name>]` says; percentages in steps of 0.001.
 
     `enable_langgraph` off means that the graph stack is not run at all, not even in the shadow.
+    `when_open` is what happens to those whom an open breaker leaves without any stack.
     `options` is the flow's own options struct.
     """
 
@@ -40,6 +41,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     langgraph_fallback: bool = True
     fallback_to_graph: bool = False
     shadow_percent: Decimal = Decimal("0.000")
+    when_open: Literal["try", "refuse"] = "try"
     route_key: str = ""
     force_graph: frozenset[str] = frozenset()
     force_legacy: frozenset[str] = frozenset()

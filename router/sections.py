@@ -54,6 +54,17 @@ class Shadow(Section, frozen=True):
     seconds: Seconds = 60.0
 
 
+class BreakerRules(Section, frozen=True):
+    """`[breaker]`: when a stack's flow is spared, for how long, and how it comes back."""
+
+    enabled: bool = True
+    failure_ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    least_requests: Count = 20
+    window_seconds: Seconds = 30.0
+    open_seconds: Seconds = 15.0
+    probes: Count = 3
+
+
 class Redact(Section, frozen=True):
     """`[captures.redact]`: what is replaced before anything is stored.
 

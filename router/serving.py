@@ -44,7 +44,10 @@ GRACE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who serves an exchange, who may stand in, and how long a stack may owe a sign of life."""
+    """Who serves an exchange, who may stand in, and how long a stack may owe a sign of life.
+
+    `instead` serves from the start in place of the assigned stack, which its breaker spares.
+    """
 
     spec: FlowSpec
     request: Request[Any, Any]
@@ -53,6 +56,12 @@ class Plan:
     fallback: Stack | None
     stall_seconds: float
     incoming: Incoming | None = None
+    instead: Stack | None = None
+
+    @property
+    def first(self) -> Stack:
+        """The stack that is tried first."""
+        return self.instead or self.assigned
 
 
 def _nobody() -> None:
@@ -78,7 +87,7 @@ class Serving:
         self.exchange = exchange
         self.replacing = replacing
         self.drives: list[Drive] = []
-        self.reason = ""
+        self.reason = "breaker" if plan.instead else ""
         self.lost_us = 0
         self.left = False
         self._over = False
@@ -97,7 +106,7 @@ class Serving:
     def served(self) -> Stack:
         """The stack whose frames the client gets."""
         stand_in = self.plan.fallback
-        return stand_in if stand_in and len(self.drives) > 1 else self.plan.assigned
+        return stand_in if stand_in and len(self.drives) > 1 else self.plan.first
 
     @property
     def committed(self) -> bool:
@@ -114,7 +123,7 @@ class Serving:
 
         Raises `Refused` when the flow turns the request down, `Unserved` when nobody can serve.
         """
-        self._start(self.plan.assigned, "serving")
+        self._start(self.plan.first, "serving")
         while not self.drive.frames:
             ending = self.drive.ending
             if ending is None:
@@ -214,7 +223,7 @@ class Serving:
             return False
         if self.exchange.tape.overflowed or self.left:
             return False
-        if self.committed and not (self.plan.assigned.powers.taped and stand_in.powers.takes_over):
+        if self.committed and not (self.plan.first.powers.taped and stand_in.powers.takes_over):
             return False  # what was sent cannot be said again
         self.reason = ending.error.code if ending.error else ending.outcome
         self._failed_at = failed.run.touched

@@ -13,6 +13,7 @@ from router.addresses import endpoint_fault, locks_fault, store_fault, variable_
 from router.flow_settings import FlowSettings, flow_settings, percent
 from router.patterns import Patterns, compiled
 from router.sections import (
+    BreakerRules,
     Captures,
     Limits,
     ModelEntry,
@@ -40,6 +41,7 @@ _SECTIONS = (
     "flows",
     "server",
     "limits",
+    "breaker",
     "shadow",
     "captures",
     "stores",
@@ -60,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     flows: dict[str, FlowSettings] = {}
     server: Server = Server()
     limits: Limits = Limits()
+    breaker: BreakerRules = BreakerRules()
     shadow: Shadow = Shadow()
     captures: Captures = Captures()
     stores: Stores = Stores()
@@ -101,6 +104,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         flows=_flows(table, where, specs),
         server=converted(subtable(table, "server", where), Server, where, "server."),
         limits=converted(subtable(table, "limits", where), Limits, where, "limits."),
+        breaker=converted(subtable(table, "breaker", where), BreakerRules, where, "breaker."),
         shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
         captures=_captures(table, where),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),

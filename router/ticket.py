@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
+    from router.breakers import Trial
     from router.serving import Serving
     from router.shadow import Job
 
@@ -21,6 +22,7 @@ class Ticket:
     serving: Serving
     config: str
     began: int
+    trial: Trial | None = None
     job: Job | None = None
     runs: list[RunRecord] = field(default_factory=list)
 
@@ -32,5 +34,6 @@ class Counts:
     requests: int = 0
     fallbacks: int = 0
     takeovers: int = 0
+    spared: int = 0
     qa_ignored: int = 0
     client_left: int = 0
