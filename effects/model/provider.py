@@ -61,7 +61,7 @@ class OpenAIModel:
         async with self._registry.lease(entry.provider) as client:
             response = await _answer(client, encode(call, entry.model), deadlines)
             try:
-                async with aclosing(response.aiter_bytes()) as pieces:
+                async with aclosing(_pieces(response)) as pieces:
                     while (piece := await _next(pieces, deadlines, assembler)) is not None:
                         chunks = assembler.feed(piece)
                         _note(deadlines, assembler, now())
@@ -93,6 +93,12 @@ async def _answer(client: ProviderClient, body: bytes, deadlines: Deadlines) -> 
         raise EffectFailed(status_fault(response.status_code, response.headers, said))
     deadlines.answered()
     return response
+
+
+def _pieces(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Give the body as it comes, decompressed where it was compressed all the same."""
+    plain = response.headers.get("content-encoding", "identity") == "identity"
+    return response.aiter_raw() if plain else response.aiter_bytes()
 
 
 async def _next(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
@@ -110,6 +111,21 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with serving(complete) as loopback:
         assert len(await ask(loopback.entry())) == 3
+
+
+async def test_an_answer_may_be_compressed_all_the_same() -> None:
+    """Though we ask for the opposite: some gateways do not listen."""
+    packed = gzip.compress(b"".join(map(sse, (delta(content="Hi"), finish()))) + DONE)
+
+    async def answer(wire: Wire) -> None:
+        await wire.head(headers={"content-encoding": "gzip"})
+        await wire.send(packed[:10])
+        await wire.send(packed[10:])
+        await wire.end()
+
+    async with serving(answer) as loopback:
+        chunks = await ask(loopback.entry())
+    assert "".join(chunk.text for chunk in chunks) == "Hi"
 
 
 async def test_a_connection_is_used_again() -> None:
