@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 
 _QA = QA_HEADER.encode()
 
+AT_ONCE = 65_536
+"""Bytes of frames that wait already and go out together, unless one alone has more: whoever reads
+slowly must not have all that waits for it copied into the connection."""
+
 
 class FlowEndpoint:
     """Serves one flow over HTTP."""
@@ -80,12 +84,17 @@ class FlowEndpoint:
             return
         await send(_start(ticket))
         held: list[bytes] = []
+        size = 0
         async for frame in serving.frames():
+            if held and size + len(frame) > AT_ONCE:
+                await send(_part(held))
+                size = 0
             held.append(frame)
+            size += len(frame)
             if serving.follows:
                 continue
-            await send({"type": "http.response.body", "body": b"".join(held), "more_body": True})
-            held.clear()
+            await send(_part(held))
+            size = 0
             if serving.left:
                 return
         await serving.settle()
@@ -142,6 +151,13 @@ async def send_problem(
     ]
     await send({"type": "http.response.start", "status": problem.status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _part(held: list[bytes]) -> Message:
+    """Take what is held for the next piece of the body."""
+    body = b"".join(held)
+    held.clear()
+    return {"type": "http.response.body", "body": body, "more_body": True}
 
 
 def _start(ticket: Ticket) -> Message:

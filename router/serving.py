@@ -202,6 +202,9 @@ class Serving:
         for drive in self.drives:
             if not await drive.gone(1.0):
                 log.error("%s %s does not end; it is left behind", drive.role, drive.stack)
+        if self.exchange.tape.too_heavy:
+            # Also what a client that did not read never got: nobody will ask for it.
+            self.drive.drop(len(self.drive.frames) - 1)
         await self.exchange.close()
 
     def _start(self, stack: Stack, role: Role) -> None:

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from contract.chat import CHAT, End
+from contract.chat import CHAT, ChatOptions, End
 from contract.faults import Fault
 from effects.model import Fail
-from router.http import FlowEndpoint
+from router.http import AT_ONCE, FlowEndpoint
 from router.rollout import Stack
 from router.serving import GRACE
 from rules.chat import lock_key
 from tests.flows.playing import Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, house, undisturbed
+from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed
 from tests.router.faulty import after, dawdle, hang, instead
 from tests.router.house import House, Rules
 
@@ -25,14 +25,19 @@ pytestmark = pytest.mark.virtual
 
 
 class Client:
-    """An ASGI server with one request; notes when the end went out, and who held the lock then."""
+    """An ASGI server with one request; notes when the end went out, and who held the lock then.
 
-    def __init__(self, made: House, **body: object) -> None:
+    `pause` is how many seconds its connection takes for each piece of the body.
+    """
+
+    def __init__(self, made: House, pause: float = 0.0, **body: object) -> None:
         self.made = made
+        self.pause = pause
         self.body: dict[str, Any] = msgspec.to_builtins(CASE.body) | body
         self.status = 0
         self.held = False
         self.ended = 0.0
+        self.parts: list[bytes] = []
         self._read = False
 
     async def ask(self) -> None:
@@ -50,7 +55,10 @@ class Client:
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        elif not message.get("more_body"):
+            return
+        self.parts.append(message["body"])
+        await asyncio.sleep(self.pause)
+        if not message.get("more_body"):
             key = lock_key(self.body["message_id"])
             self.ended = asyncio.get_running_loop().time()
             self.held = not await self.made.world.locks.acquire("test", key, 1.0)
@@ -106,3 +114,19 @@ async def test_a_stack_that_does_not_end_holds_the_last_frame_up_for_a_moment_on
         client = Client(made)
         await client.ask()
         assert whole == pytest.approx(client.ended - began + GRACE)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_what_waits_for_a_slow_reader_is_not_handed_over_in_one_piece(
+    assigned: Stack,
+) -> None:
+    """The connection would hold a copy of everything while the reader takes none of it."""
+    answers = (pieces(*["x" * 20_000] * 10),)
+    case = Case(CASE.body, ChatOptions(yield_interval=0.0), answers)
+    async with House(case, Rules(assigned=assigned)) as made:
+        whole = b"".join((await made.ask()).wire)
+    async with House(case, Rules(assigned=assigned)) as made:
+        client = Client(made, pause=60.0)
+        await client.ask()
+        assert b"".join(client.parts) == whole
+        assert all(len(part) <= AT_ONCE or part.count(b"\n\n") == 1 for part in client.parts)

@@ -365,6 +365,16 @@ async def test_frames_that_outgrow_the_bounds_too_are_let_go_of_once_sent() -> N
     assert [run.outcome for run in made.runs] == ["completed"]
 
 
+async def test_frames_that_outgrow_the_bounds_are_let_go_of_when_nobody_took_them() -> None:
+    """A client that does not read and leaves must not have all it missed written down."""
+    async with both("graph", FLOWS["graph"], FLOWS["legacy"], exchange_bytes=700) as made:
+        served = await made.ask(leaves_after=2, lingers=500.0, pause=1_000.0)
+    drive = served.ticket.serving.drive
+    assert served.ticket.serving.left
+    assert drive.dropped == len(drive.frames) - 1
+    assert [run.frames for run in made.runs] == [()]
+
+
 async def test_an_exceptions_text_goes_to_the_log_and_nowhere_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
