@@ -244,7 +244,7 @@ class Normaliser:
     def _fault(self, name: str, piece: Piece, value: JSON) -> Fault | None:
         if self._payloads is not None:
             return self._payloads.fault(name, piece.data)
-        for written, path, kind in self._required.get(name, ()):
+        for written, path, kind in self._required.get(name, self._required.get(EVERY, ())):
             found = list(look(value, path))
             if not found:
                 return Fault(f".{written}", "is missing")

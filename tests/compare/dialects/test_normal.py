@@ -131,6 +131,14 @@ def test_what_is_required_must_be_there_and_of_its_kind(
     assert faults == [None, wants, wants, [".a[*].b", "is missing"]]
 
 
+def test_what_is_required_of_any_event_is_required_of_those_without_an_entry() -> None:
+    """As in the other tables by event name."""
+    text = '[required]\n"*" = { n = "number" }\nx = { a = "string" }'
+    body = sse({"n": 1}, "y") + sse({}, "y") + sse({"a": "b"}, "x")
+    faults = [event.get("@fault") for event in events(text, body)]
+    assert faults == [None, [".n", "is missing"], None]
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
