@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compare.damage import CapturesUnreadable, Damage
+from compare.damage import ILLEGIBLE, CapturesUnreadable, Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +74,8 @@ class Recordings:
     def _files(self) -> list[Path]:
         if self.place.is_dir():
             known = (*ONE_A_FILE, ONE_A_LINE)
-            return sorted(path for path in self.place.rglob("*") if path.suffix in known)
+            found = (path for path in self.place.rglob("*") if path.suffix in known)
+            return sorted(path for path in found if not path.is_dir())
         if self.place.suffix not in (*ONE_A_FILE, ONE_A_LINE):
             kinds = ", ".join((*ONE_A_FILE, ONE_A_LINE))
             raise CapturesUnreadable(str(self.place), f"a file of {kinds} or a folder is due")
@@ -93,12 +94,15 @@ class Recordings:
                         self._line(line, _Place(path, number, at, len(line)))
                     at += len(line)
         except OSError as trouble:
-            raise CapturesUnreadable(str(path), str(trouble)) from trouble
+            self.damage.append(_unreadable(path, trouble))
+            return
+        if not at:
+            self.damage.append(Damage("torn", str(path), "the file is empty"))
 
     def _line(self, line: bytes, place: _Place) -> None:
         try:
             self._found(str(_ids.decode(line).id), place)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+        except ILLEGIBLE as trouble:
             self._damaged(place, trouble)
 
     def _damaged(self, place: _Place, trouble: Exception) -> None:
@@ -120,10 +124,10 @@ class Recordings:
     @property
     def size(self) -> int:
         """How many bytes there are to read."""
-        return sum(place.size or place.path.stat().st_size for place in self._places.values())
+        return sum(place.size or _size(place.path) for place in self._places.values())
 
     def read(self, name: str) -> Recording | Damage:
-        """Read one recording; a line that is none is damage. Raises `CapturesUnreadable`."""
+        """Read one recording; what is none, or cannot be read, is damage."""
         place = self._places[name]
         try:
             began = place.path.stat().st_mtime_ns // _US
@@ -131,14 +135,26 @@ class Recordings:
                 file.seek(place.at)
                 body = file.read(place.size or -1)
         except OSError as trouble:
-            raise CapturesUnreadable(str(place.path), str(trouble)) from trouble
+            return _unreadable(place.path, trouble)
         if not place.size:
             return Recording(name, _said(place), body, (), began)
         try:
             line = _lines.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+        except ILLEGIBLE as trouble:
             return Damage("broken", str(place.path), f"line {place.number}: {trouble}")
         return Recording(name, _said(place), line.body.encode(), line.times, began)
+
+
+def _unreadable(path: Path, trouble: OSError) -> Damage:
+    return Damage("unreadable", str(path), trouble.strerror or str(trouble))
+
+
+def _size(path: Path) -> int:
+    """Give a file's size in bytes, 0 of one that cannot be read: whoever reads it says so."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _said(place: _Place) -> str:

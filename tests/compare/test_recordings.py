@@ -68,6 +68,23 @@ def test_lines_that_are_no_recording_are_damage(tmp_path: Path) -> None:
     assert "missing required field `body`" in damage.detail
 
 
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    """Links that lead nowhere; a folder may be called like a file; an empty file is torn."""
+    jsonl(tmp_path / "a.jsonl", {"id": "x", "body": "1"})
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "c.sse").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "d.jsonl").touch()
+    (tmp_path / "e.sse").mkdir()
+    recordings = Recordings(tmp_path)
+    kinds = [(damage.kind, Path(damage.place).name) for damage in recordings.damage]
+    assert kinds == [("unreadable", "b.jsonl"), ("torn", "d.jsonl")]
+    assert bodies(recordings) == {"x": b"1", "c.sse": None}
+    damage = recordings.read("c.sse")
+    assert isinstance(damage, Damage)
+    assert (damage.kind, damage.detail) == ("unreadable", "No such file or directory")
+    assert recordings.size == (tmp_path / "a.jsonl").stat().st_size
+
+
 def test_an_id_that_stands_twice_is_ambiguous(tmp_path: Path) -> None:
     """Both places are named."""
     row = {"id": "x", "body": ""}
