@@ -29,7 +29,10 @@ def duration(us: int) -> str:
 
 def moment(us: int) -> str:
     """Say a moment given in microseconds since the Unix epoch, in UTC."""
-    return f"{datetime.fromtimestamp(us / _MILLION, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    try:
+        return f"{datetime.fromtimestamp(us / _MILLION, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{us} µs"  # no calendar goes so far: a recorder's clock was astray
 
 
 def percent(share: float) -> str:

@@ -14,7 +14,7 @@ from compare.captures import Question, compare_segment
 from compare.findings import Finding
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report, report_schema
-from compare.report.legible import duration, percent, visible
+from compare.report.legible import duration, moment, percent, visible
 from compare.report.titles import TITLES
 from compare.segments import Line
 from contract.chat import CHAT
@@ -174,6 +174,12 @@ def test_the_published_schema_is_the_code() -> None:
     """`docs/report.schema.json` is generated."""
     docs = Path(__file__).resolve().parents[2] / "docs"
     assert (docs / "report.schema.json").read_bytes() == report_schema()
+
+
+def test_a_moment_beyond_the_calendar_is_said_as_a_number() -> None:
+    """A recorder's clock can be astray; the report is written all the same."""
+    assert moment(0) == "1970-01-01 00:00:00 UTC"
+    assert moment(9 * 10**18) == "9000000000000000000 µs"
 
 
 def test_numbers_are_said_as_people_say_them() -> None:
