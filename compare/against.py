@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from compare.chance import METHOD, difference, fisher, holm
+from compare.damage import ILLEGIBLE
 from compare.findings import Layer
 from compare.report.document import VERSION, Report
 from contract.errors import CutoverError
@@ -78,7 +79,7 @@ def read_report(path: Path) -> Report:
         report = msgspec.json.decode(file.read_bytes(), type=Report)
     except OSError as trouble:
         raise ReportUnreadable(str(path), trouble.strerror or str(trouble)) from trouble
-    except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+    except ILLEGIBLE as trouble:
         raise ReportUnreadable(str(path), f"it is no report.json ({trouble})") from trouble
     if report.v not in READABLE:
         raise ReportUnreadable(str(path), f"version {report.v!r}, not {VERSION}")

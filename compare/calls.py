@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from compare.damage import ILLEGIBLE
 from compare.values import written
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Call(msgspec.Struct, frozen=True):
         """What was asked, decoded; {} of what is no JSON, what is no object under ""."""
         try:
             value = msgspec.json.decode(self.args)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except ILLEGIBLE:
             return {}
         return value if isinstance(value, dict) else {"": written(value)}
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from compare.blobs import Blobs
 from compare.comparison import Comparer
 from compare.counting import count_findings, count_pair
-from compare.damage import CapturesUnreadable, Damage
+from compare.damage import ILLEGIBLE, CapturesUnreadable, Damage
 from compare.exemplars import exemplar_of
 from compare.glances import asked, asked_alike, whole
 from compare.noise.control import ControlChecker
@@ -143,7 +141,7 @@ class _Work:
             if isinstance(chosen, Unpaired):
                 return chosen
             sound = comparer.sound_at_a_glance(*chosen)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except ILLEGIBLE:
             # A frame is no text: reading the lines whole says which.
             return pair_of(self._whole(sighting))
         if sound and self._glanced(sighting, chosen, comparer):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from compare.calls import answers_of
-from compare.damage import Damage
+from compare.damage import ILLEGIBLE, Damage
 from compare.echoes import echoes
 from contract.records import EntryRecord, ModelUse, RequestRecord, RunHead, RunRecord
 
@@ -55,7 +55,9 @@ _text = msgspec.json.Decoder(str).decode
 
 
 def glance_at(line: bytes) -> Glance:
-    """Glance at one line; raises `msgspec.DecodeError` or `UnicodeDecodeError`."""
+    """Glance at one line; raises one of `ILLEGIBLE`."""
+    if not line.isascii():
+        line.decode()  # what stays raw is known to be JSON then, but not to be text
     return _glance(line)
 
 
@@ -80,7 +82,7 @@ def _read(seen: Seen, frames: Callable[[], tuple[tuple[int, str], ...]]) -> RunR
         fields["request"] = _request(glance.request)
         fields["tape"] = _tape(glance.tape)
         fields["models"] = _models(glance.models)
-    except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+    except ILLEGIBLE as trouble:
         return Damage("broken", seen.place, f"{seen.line.place}: {trouble}")
     return RunRecord(**fields)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from compare.damage import Damage
+from compare.damage import ILLEGIBLE, Damage
 from compare.glances import Seen, glance_at
 from contract.records import VERSION, RunRecord, decode_run
 
@@ -71,7 +71,7 @@ def sightings(lines: Iterable[Line | Damage], place: str) -> Iterator[Sighting |
 def _glanced(line: Line, place: str) -> Seen | Damage:
     try:
         return Seen(glance_at(line.data), line, place)
-    except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+    except ILLEGIBLE as trouble:
         return _damaged(line, place, str(trouble))
 
 
@@ -79,7 +79,7 @@ def read_run(line: Line, place: str) -> RunRecord | Damage:
     """Read one line as a run of this version, or say what it is instead."""
     try:
         return decode_run(line.data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+    except ILLEGIBLE as trouble:
         return _damaged(line, place, str(trouble))
 
 
@@ -88,7 +88,7 @@ def _damaged(line: Line, place: str, why: str) -> Damage:
         return Damage("torn", place, f"{line.place} does not end")
     try:
         version = _versioned.decode(line.data).v
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ILLEGIBLE:
         return Damage("broken", place, f"{line.place}: {why}")
     if version in {VERSION, None}:
         return Damage("broken", place, f"{line.place}: {why}")

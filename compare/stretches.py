@@ -16,6 +16,7 @@ import zstandard
 from fsspec.implementations.local import LocalFileSystem
 
 from compare.batches import MAGIC, WHOLE_AT_MOST, frame_end
+from compare.damage import ILLEGIBLE
 from compare.segments import PACKED, Segment
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _cuts(data: mmap, stretch: int) -> Iterator[int]:
             if size >= stretch and _parted(data, start, end):
                 yield end
                 size = 0
-        except (zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError):
+        except (zstandard.ZstdError, *ILLEGIBLE):
             return
         start = end
 

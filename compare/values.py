@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from deepdiff import DeepDiff
 
+from compare.damage import ILLEGIBLE
+
 ValueChange = tuple[str, str | None, str | None]
 """(path below the value, legacy, graph); None where nothing stands."""
 
@@ -26,16 +28,21 @@ def changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
 
 def _changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
     try:
-        left, right = msgspec.json.decode(legacy), msgspec.json.decode(graph)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = _found(msgspec.json.decode(legacy), msgspec.json.decode(graph))
+    except ILLEGIBLE:
+        # What is nested too deep to be walked through differs as a whole.
         return (("", legacy.decode("utf-8", "replace"), graph.decode("utf-8", "replace")),)
+    return tuple(sorted(found, key=itemgetter(0)))
+
+
+def _found(left: Any, right: Any) -> list[ValueChange]:  # noqa: ANN401 (JSON)
     found: list[ValueChange] = []
     if not _of_one_shape(left, right, "", found):
         found = aligned(left, right)
         if not found and _sorted(left) != _sorted(right):
             # DeepDiff takes 1 for 1.0 in lists.
             found = [("", written(left), written(right))]
-    return tuple(sorted(found, key=itemgetter(0)))
+    return found
 
 
 _remembered = lru_cache(maxsize=1_024)(_changes)

@@ -10,6 +10,7 @@ from unicodedata import normalize
 import msgspec
 
 from compare.calls import calls_of
+from compare.damage import ILLEGIBLE
 from compare.events import read_stream
 from compare.noise.edits import share_edited
 from contract.operations import TOOLS_RUN
@@ -79,7 +80,7 @@ def tools(called: Iterable[bytes]) -> Counter[tuple[str, ...]]:
 def _features(args: bytes) -> list[tuple[str, ...]]:
     try:
         call = msgspec.json.decode(args, type=ToolCall)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ILLEGIBLE:
         return [(args.decode("utf-8", "replace"),)]
     return [(call.name,), *((call.name, *given) for given in _arguments(call.arguments))]
 
@@ -87,7 +88,7 @@ def _features(args: bytes) -> list[tuple[str, ...]]:
 def _arguments(text: str) -> list[tuple[str, str]]:
     try:
         given = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ILLEGIBLE:
         return [("", text)]
     if not isinstance(given, dict):
         return [("", text)]

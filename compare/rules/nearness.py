@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from compare.damage import ILLEGIBLE
 from compare.paths import path_of
 from compare.rules.paths import changed
 from compare.rules.scope import for_call, for_event
@@ -104,7 +105,7 @@ def _collect(written: bytes, rule: Tolerance, known: list[Number]) -> None:
 def _changed(written: bytes, rule: Tolerance, change: Callable[[Any], Any]) -> bytes:
     try:
         before = msgspec.json.decode(written)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ILLEGIBLE:
         return written
     after = changed(before, path_of(rule.path), change)
     return written if after is before else msgspec.json.encode(after)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from compare.damage import ILLEGIBLE
 from compare.paths import ANY
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _of_list(value: list[Any], steps: Path, change: Callable[[Any], Any]) -> lis
 def _of_text(value: str, steps: Path, change: Callable[[Any], Any]) -> str:
     try:
         held = msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except ILLEGIBLE:
         return value
     put = changed(held, steps, change)
     return value if put is held else msgspec.json.encode(put).decode()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from compare.damage import ILLEGIBLE
 from compare.paths import path_of
 from compare.rules.nearness import Nearness
 from compare.rules.paths import ANY_DEPTH, GONE, changed
@@ -140,7 +141,7 @@ class _Side:
             return written
         try:
             value = before = _decode(written)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except ILLEGIBLE:
             return written
         for key, rule in held:
             value = changed(value, _steps(rule), _change(rule, self.taken[key]))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compare import CapturesUnreadable, Damage
+from compare.damage import ILLEGIBLE
 from compare.segments import Line, read_lines
 
 if TYPE_CHECKING:
@@ -120,5 +121,5 @@ def _exchange_of(line: Line) -> str:
     """Give the exchange a line names, "" for one that is broken: its reader will say so."""
     try:
         return _head.decode(line.data).exchange
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except ILLEGIBLE:
         return ""

@@ -79,8 +79,9 @@ RUN, SHADOW = WHOLE.splitlines(keepends=True)
         (b'{"v":"next"}\n', "foreign", "line 3: version 'next', not 1"),
         (b"\0\0\0\0\n", "broken", "line 3: "),
         (RUN.replace(b'"frames":[[1', b'"frames":[["1"', 1), "broken", "line 3: "),
+        (b'{"v":1,"a":' + b"[" * 9_999 + b"]" * 9_999 + b"}\n", "broken", "line 3: maximum"),
     ],
-    ids=["half", "array", "other shape", "version", "version text", "NULs", "bad frame"],
+    ids=["half", "array", "other shape", "version", "version text", "NULs", "bad frame", "deep"],
 )
 def test_damaged_lines_are_named_and_the_rest_is_read(
     tmp_path: Path, spoilt: bytes, kind: str, named: str
@@ -94,6 +95,16 @@ def test_damaged_lines_are_named_and_the_rest_is_read(
         assert result.named[0].detail.startswith(f"batch at byte 0, {named}")
     assert (plain.equal, dict(plain.damage)) == (1, {kind: 1})
     assert plain.named[0].detail.startswith(named)
+
+
+@pytest.mark.parametrize(("word", "damaged"), [("风", 2), ("助", 1)], ids=["frames", "tape"])
+def test_bytes_that_are_no_text_are_damage_on_both_sides_alike(
+    tmp_path: Path, word: str, damaged: int
+) -> None:
+    """Runs that are equal at a glance are not read, and yet not passed with what cannot be."""
+    spoilt = WHOLE.replace(word.encode(), b"\xff")
+    result = compared(tmp_path, spoilt, name="s.jsonl")
+    assert (result.equal, result.different, dict(result.damage)) == (0, 0, {"broken": damaged})
 
 
 def test_a_last_line_without_its_newline_may_be_whole(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_what_is_no_json_differs_as_a_whole() -> None:
     assert changes(b"{", b"{}") == (("", "{", "{}"),)
 
 
+def test_what_is_nested_too_deep_to_be_walked_differs_as_a_whole() -> None:
+    """Rather than end the comparison of everything else."""
+    legacy, graph = (b"[" * 600 + leaf + b"]" * 600 for leaf in (b"1", b"2"))
+    assert changes(legacy, graph) == (("", legacy.decode(), graph.decode()),)
+
+
 def test_long_documents_are_not_remembered() -> None:
     """Memory stays flat whatever is written."""
     long = encoded({"a": "x" * REMEMBERED_UP_TO})

@@ -58,6 +58,12 @@ def test_any_depth_reaches_every_key(value: object) -> None:
     assert '"a":' not in left
 
 
+def test_text_that_is_nested_too_deep_is_left_as_it_is() -> None:
+    """It may be anything that begins like JSON."""
+    value = {"a": "[" * 9_999}
+    assert without(value, "**.b") is value
+
+
 @given(st.text("ab12 ", max_size=30), st.integers(0, 30))
 def test_a_place_moves_with_what_stands_before_it(text: str, at: int) -> None:
     """What is in front of a place after replacing is what replacing what was in front gives."""
