@@ -79,7 +79,8 @@ def loaded(side: Side) -> LocalStack:
         stack = load_stack(side.name, side.where)
     except StackNotLoaded:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # A module that ends the program would end the command with its status: 0 is a pass.
         raise StackNotLoaded(side.name, side.where, f"{type(error).__name__}: {error}") from error
     if not isinstance(stack.flows, Mapping):
         raise StackNotLoaded(side.name, side.where, "it is no mapping from flow name to flow")

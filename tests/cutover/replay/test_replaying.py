@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -228,3 +229,13 @@ async def test_a_stack_that_cannot_be_loaded_says_why() -> None:
     for where in (f"{HERE}:NO_MAPPING", f"{HERE}:NOWHERE", "tests.no.such:FLOWS"):
         with pytest.raises(StackNotLoaded):
             Replayer(sides_of(where), How(), SPECS)
+
+
+async def test_a_stack_that_ends_the_program_when_imported_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the command would pass, having compared nothing."""
+    (tmp_path / "leaving_stack.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(StackNotLoaded, match="SystemExit: 0"):
+        Replayer(sides_of("leaving_stack:FLOWS"), How(), SPECS)
