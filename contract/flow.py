@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Event = msgspec.Struct
 """An event of a stream: a frozen struct; its flow's union says which."""
 
+SESSION = "session_id"
+"""The route key whose field names the conversation a request belongs to, where a flow has one."""
+
 B = TypeVar("B", bound=msgspec.Struct)
 P = TypeVar("P", bound=msgspec.Struct)
 
@@ -73,6 +76,12 @@ class FlowSpec:
         for key in where.path:
             value = getattr(value, key)
         return str(value)
+
+    def conversation(self, body: msgspec.Struct) -> str | None:
+        """Value that names the request's conversation; None where it belongs to none."""
+        field = self.route_keys.get(SESSION)
+        value = getattr(body, field) if field else None
+        return str(value) if value else None
 
     def route_key(self, body: msgspec.Struct, wanted: str) -> str:
         """Value the request is routed by; the default key's where the wanted one is absent."""

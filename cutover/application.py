@@ -65,6 +65,9 @@ def _faults(house: House, watched: Watched | None) -> Callable[[], Mapping[str, 
         found = dict(house.faults)
         if watched is not None and watched.fault is not None:
             found["configuration"] = watched.fault
+        neighbour = house.router.parts.pins.neighbour
+        if neighbour.fault is not None:
+            found[neighbour.name] = neighbour.fault
         if dropped := house.captures.counts.dropped:
             told = (f"{count} {why}" for why, count in dropped.items())
             found["captures"] = f"exchanges dropped since the start: {', '.join(told)}"

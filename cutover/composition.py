@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from contract.ports import Effects
 from cutover.flows import SPECS
 from cutover.models import KEY, model_entries, prices
 from cutover.stacks import DEFAULTS, load_stacks
-from cutover.stores import open_conversations, open_locks, open_memory
+from cutover.stores import open_conversations, open_locks, open_memory, open_pins
 from effects.clock import SystemClock
 from effects.human import NobodyThere
 from effects.ids import RandomIds
@@ -21,6 +22,7 @@ from router.addresses import address
 from router.capture import CaptureWriter
 from router.dispatch import Router
 from router.parts import Parts
+from router.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -71,6 +73,9 @@ async def opened(
         )
         locks = open_locks(address(first.stores.locks, environ), stack)
         live = Live(OpenAIModel(models), tools, memory, conversations, locks)
+        store = await open_pins(address(first.stores.pins, environ), stack)
+        pins = Pins(store, time.monotonic, time.time)
+        stack.push_async_callback(pins.aclose)
         captures = CaptureWriter(
             first.captures,
             SPECS,
@@ -87,6 +92,7 @@ async def opened(
                 settings=settings,
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
                 price=prices(models),
+                pins=pins,
             )
         )
         try:

@@ -10,18 +10,22 @@ from contract.errors import CutoverError
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
 from effects.locks import ProcessLocks
 from effects.memory import InMemoryMemory, SqliteMemory
+from effects.pins import MemoryPins, SqlitePins
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from contract.ports import Conversations, Memory
+    from effects.pins import PinStore
 
 
 CONVERSATIONS = "conversations"
 MEMORY = "memory"
+PINS = "pins"
 _SCHEMES = {
     CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
     MEMORY: ("memory", "sqlite"),
+    PINS: ("process", "sqlite", "redis", "rediss"),
 }
 
 
@@ -71,6 +75,22 @@ def open_locks(address: str, stack: AsyncExitStack) -> Any:  # noqa: ANN401 - on
         locks = _extra("effects.locks_redis", "RedisLocks")(address)
     stack.push_async_callback(locks.aclose)
     return locks
+
+
+async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
+    """Open the store of pins; it is closed with `stack`."""
+    scheme, _, rest = address.partition("://")
+    match scheme:
+        case "process":
+            return MemoryPins()
+        case "sqlite":
+            return await stack.enter_async_context(SqlitePins.open(_file(rest)))
+        case "redis" | "rediss":
+            pins: PinStore = _extra("effects.pins.redis", "RedisPins")(address)
+            stack.push_async_callback(pins.aclose)
+            return pins
+        case _:
+            raise NoSuchStore(PINS, scheme)
 
 
 def _file(rest: str) -> Path:

@@ -63,10 +63,16 @@ class SqliteFile:
         self._store = store
         self._connection: sqlite3.Connection | None = None
 
-    async def open(self, path: str | Path, migrations: Migrations) -> None:
-        """Connect and bring the tables up to date; raises `StoreNotOpened`."""
+    async def open(
+        self, path: str | Path, migrations: Migrations, *, busy_ms: int = BUSY_MS
+    ) -> None:
+        """Connect and bring the tables up to date; raises `StoreNotOpened`.
+
+        `busy_ms` is how long a call waits for another writer.
+        """
         try:
             await self._hop(self._open, path, migrations)
+            await self._hop(self._limit, busy_ms)
         except (sqlite3.Error, OSError, ValueError) as failure:
             await self.aclose()
             raise StoreNotOpened(path, str(failure)) from failure
@@ -105,6 +111,11 @@ class SqliteFile:
         with transaction(connection):
             connection.execute(_VERSIONS)
             self._migrate(connection, path, migrations)
+
+    def _limit(self, busy_ms: int) -> None:
+        # After the opening: bringing tables up to date may wait longer than a call.
+        if self._connection is not None:
+            self._connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
 
     def _migrate(
         self, connection: sqlite3.Connection, path: str | Path, migrations: Migrations

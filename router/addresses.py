@@ -31,11 +31,12 @@ def store_fault(value: str) -> str | None:
 
 def locks_fault(value: str) -> str | None:
     """Say why `value` is no address of a lock store."""
-    if value == "process":
-        return None
-    if value.startswith(_FROM_ENVIRONMENT):
-        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
-    return _secret_fault(value) or _scheme_fault(value, ("redis", "rediss"), "'process'")
+    return _own_or_shared_fault(value, ("redis", "rediss"))
+
+
+def pins_fault(value: str) -> str | None:
+    """Say why `value` is no address of a store of pins."""
+    return _own_or_shared_fault(value, ("sqlite", "redis", "rediss"))
 
 
 def endpoint_fault(value: str) -> str | None:
@@ -60,6 +61,14 @@ def secret(name: str, environ: Mapping[str, str]) -> bytes:
     if not environ.get(name):
         raise ConfigRefused(_HERE, name, "not set, and the configuration names it for a key")
     return environ[name].encode()
+
+
+def _own_or_shared_fault(value: str, schemes: tuple[str, ...]) -> str | None:
+    if value == "process":
+        return None
+    if value.startswith(_FROM_ENVIRONMENT):
+        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
+    return _secret_fault(value) or _scheme_fault(value, schemes, "'process'")
 
 
 def _secret_fault(value: str) -> str | None:

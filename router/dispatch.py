@@ -13,13 +13,13 @@ from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.exchange import Deadlines, Exchange
 from effects.tape import Budget, Tape
+from router.assigning import Assigner
 from router.breakers import Breakers
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
-from router.qa_header import Forced, verify
 from router.recording import Header, serving_records, shadow_record
-from router.rollout import assign, shadowed
+from router.rollout import shadowed
 from router.serving import Plan, Serving
 from router.shadow import Job, Shadows
 from router.ticket import Counts, Ticket
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from router.flow_settings import FlowSettings
     from router.parts import Parts
     from router.rollout import Assignment
-    from router.rollout import Stack as StackName
     from router.settings import Settings
     from router.stacks import Stack
 
@@ -54,6 +53,7 @@ class Router:
         self.counts = Counts()
         self.draining = False
         self.breakers = Breakers(lambda: parts.settings().breaker, parts.monotonic)
+        self._assigner = Assigner(parts, self.counts)
         self._budget = Budget(settings.limits.total_bytes)
         self._courtesy = Courtesy(parts.monotonic)
         self._shadows = Shadows(self.ledger, settings.shadow.queue, self._courtesy)
@@ -66,7 +66,7 @@ class Router:
         """How many exchanges wait for their shadow."""
         return self._shadows.waiting
 
-    def begin(
+    async def begin(
         self,
         spec: FlowSpec,
         body: msgspec.Struct,
@@ -78,10 +78,8 @@ class Router:
         `incoming` is the request as it came, for stacks that are asked over the wire. Raises
         `Problem` 503 where no stack may be tried.
         """
-        settings = self.parts.settings()
-        flow = settings.flows[spec.name]
-        key = spec.route_key(body, flow.route_key)
-        assignment = assign(flow, settings.rollout.salt, key, self._forced(qa_header, key))
+        decided = await self._assigner.decide(spec, body, qa_header)
+        settings, flow, assignment = decided.settings, decided.flow, decided.assignment
         assigned = self.parts.stacks[assignment.stack]
         stand_in = self._fallback(flow, assignment)
         choice = self.breakers.choose(spec.name, flow, assigned, stand_in)
@@ -164,16 +162,6 @@ class Router:
         while self._closing and loop.time() < deadline:
             await asyncio.wait(set(self._closing), timeout=deadline - loop.time())
         await self._shadows.aclose(max(deadline - loop.time(), 0))
-
-    def _forced(self, header: str | None, key: str) -> StackName | None:
-        if header is None:
-            return None
-        wish = verify(header, key, self.parts.qa_key, self.parts.wall())
-        if isinstance(wish, Forced):
-            return wish.stack
-        self.counts.qa_ignored += 1
-        log.warning("QA header ignored: %s", wish.why)
-        return None
 
     def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
         if assignment.stack == "graph":

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from contract.flow import FlowSpec
+from contract.flow import SESSION, FlowSpec
 from router.toml_table import ConfigRefused, Table, converted, shown, subtable, unknown
 
 Stage = Literal["off", "shadow", "ramp", "full", "retired"]
 Share = Literal["none", "some", "all"]
+Sticky = Literal["auto", "none", "conversation"]
 
 STEP = Decimal("0.001")
 _FULL = 100_000
@@ -32,8 +33,9 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What `[flows.<name>]` says; percentages in steps of 0.001.
 
     `enable_langgraph` off means that the graph stack is not run at all, not even in the shadow.
-    `when_open` is what happens to those whom an open breaker leaves without any stack.
-    `options` is the flow's own options struct.
+    `when_open` is what happens to those whom an open breaker leaves without any stack. `sticky` is
+    "auto" only until it is read: a conversation is frozen unless each of its messages is routed
+    for itself. `options` is the flow's own options struct.
     """
 
     enable_langgraph: bool = False
@@ -43,6 +45,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shadow_percent: Decimal = Decimal("0.000")
     when_open: Literal["try", "refuse"] = "try"
     route_key: str = ""
+    sticky: Sticky = "auto"
     force_graph: frozenset[str] = frozenset()
     force_legacy: frozenset[str] = frozenset()
     options: Any = None
@@ -77,11 +80,13 @@ def flow_settings(table: Table, spec: FlowSpec, where: str) -> FlowSettings:
     found = converted(own, FlowSettings, where, prefix)
     _refuse_double_pins(found, where, prefix)
     options = subtable(table, "options", where, prefix)
+    route_key = _route_key(found.route_key, spec.route_keys, where, f"{prefix}route_key")
     return msgspec.structs.replace(
         found,
         langgraph_percent=percent(found.langgraph_percent, where, f"{prefix}langgraph_percent"),
         shadow_percent=percent(found.shadow_percent, where, f"{prefix}shadow_percent"),
-        route_key=_route_key(found.route_key, spec.route_keys, where, f"{prefix}route_key"),
+        route_key=route_key,
+        sticky=_sticky(found.sticky, route_key, spec, where, f"{prefix}sticky"),
         options=converted(options, spec.options, where, f"{prefix}options."),
     )
 
@@ -102,6 +107,17 @@ def _route_key(wanted: str, known: Mapping[str, str], where: str, key: str) -> s
     if wanted not in known:
         raise unknown(where, key, known, "route key", wanted)
     return wanted
+
+
+def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str, key: str) -> Sticky:
+    known = SESSION in spec.route_keys
+    if wanted == "conversation" and not known:
+        why = f"flow {spec.name!r} has no route key {SESSION!r} that would name conversations"
+        raise ConfigRefused(where, key, why, repr(wanted))
+    if wanted != "auto":
+        return wanted
+    by_message = route_key == next(iter(spec.route_keys))
+    return "conversation" if known and not by_message else "none"
 
 
 def _refuse_double_pins(found: FlowSettings, where: str, prefix: str) -> None:

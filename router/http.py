@@ -62,7 +62,7 @@ class FlowEndpoint:
         settings = self._router.parts.settings()
         body = await read_body(scope, receive, settings.server.max_body_bytes)
         incoming = Incoming(body, tuple(scope["headers"]), scope["query_string"])
-        return self._router.begin(
+        return await self._router.begin(
             self._spec, decode(self._decoder, body), _qa_header(scope), incoming
         )
 

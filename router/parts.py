@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from effects.pins import MemoryPins
+from router.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +41,10 @@ class Captures(Protocol):
         ...
 
 
+def _own_pins() -> Pins:
+    return Pins(MemoryPins(), time.monotonic, time.time)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a router is made of; the composition root builds them.
@@ -54,3 +61,4 @@ class Parts:
     price: Price = lambda _model, _usage: None
     monotonic: Callable[[], float] = time.perf_counter
     wall: Callable[[], float] = time.time
+    pins: Pins = field(default_factory=_own_pins)

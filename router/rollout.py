@@ -9,7 +9,7 @@ from typing import Literal
 from router.flow_settings import FlowSettings
 
 Stack = Literal["legacy", "graph"]
-Why = Literal["disabled", "forced_header", "force_list", "percent"]
+Why = Literal["disabled", "forced_header", "force_list", "pinned", "percent"]
 
 BUCKETS = 100_000
 

@@ -21,9 +21,13 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Rollout(Section, frozen=True):
-    """`[rollout]`: the salt is equal across a fleet; changing it reshuffles everyone."""
+    """`[rollout]`: the salt is equal across a fleet; changing it reshuffles everyone.
+
+    `pin_seconds` is how long a conversation keeps its stack after its last turn.
+    """
 
     salt: str = "cutover"
+    pin_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 2_592_000.0
 
 
 class Server(Section, frozen=True):
@@ -105,6 +109,7 @@ class Stores(Section, frozen=True):
     memory: str = "sqlite:///var/cutover.sqlite"
     pauses: str = "sqlite:///var/cutover.sqlite"
     locks: str = "process"
+    pins: str = "process"
 
 
 class Stacks(Section, frozen=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from contract.flow import FlowSpec
-from router.addresses import endpoint_fault, locks_fault, store_fault, variable_fault
+from router.addresses import endpoint_fault, locks_fault, pins_fault, store_fault, variable_fault
 from router.flow_settings import FlowSettings, flow_settings, percent
 from router.patterns import Patterns, compiled
 from router.sections import (
@@ -167,6 +167,7 @@ def _check(settings: Settings, where: str) -> None:
     for name in ("conversations", "memory", "pauses"):
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(locks_fault, settings.stores.locks, where, "stores.locks")
+    checked(pins_fault, settings.stores.pins, where, "stores.pins")
     for name, provider in settings.providers.items():
         checked(endpoint_fault, provider.base_url, where, f"providers.{name}.base_url")
         checked(variable_fault, provider.key_env, where, f"providers.{name}.key_env")

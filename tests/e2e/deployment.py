@@ -128,6 +128,9 @@ class Setup:
     shadow: float = 0
     more: str = ""
     conversations: str = ""
+    pins: str = "process"
+    percent: float | None = None
+    route_key: str = "message_id"
     drain_seconds: float = 5.0
     profile: Profile | None = None
     stacks: Mapping[StackName, Stack] | None = None
@@ -139,8 +142,9 @@ def configuration(folder: Path, provider: str, setup: Setup) -> str:
     return f"""
 [flows.chat]
 enable_langgraph = true
-langgraph_percent = {PERCENT[setup.stack]}
+langgraph_percent = {PERCENT[setup.stack] if setup.percent is None else setup.percent}
 shadow_percent = {setup.shadow}
+route_key = "{setup.route_key}"
 
 [flows.chat.options]
 yield_interval = 0.0
@@ -157,6 +161,7 @@ path = "{folder}/captures"
 conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"
 memory = "memory://"
 pauses = "memory://"
+pins = "{setup.pins}"
 
 [providers.simulated]
 base_url = "{provider}"

@@ -18,6 +18,7 @@ from contract.ports import Effects
 from contract.records import FeedbackRecord, RunRecord
 from contract.sse import is_comment
 from cutover.selftest.world import World
+from effects.pins import MemoryPins
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
@@ -26,6 +27,7 @@ from router.flow_settings import FlowSettings
 from router.ledger import Line
 from router.local import LocalStack
 from router.parts import Parts
+from router.pins import Pins
 from router.rollout import Stack as StackName
 from router.sections import Limits, Rollout, Shadow
 from router.serving import Unserved
@@ -98,6 +100,7 @@ class Rules:
     exchange_bytes: int = 4 << 20
     stall_seconds: float = STALL
     flow: Mapping[str, Any] = field(default_factory=dict)
+    pins: Pins | None = None
 
     def settings(self, case: Case) -> Settings:
         """Write them as a configuration."""
@@ -134,8 +137,10 @@ class House:
     ) -> None:
         self.case = case
         self.world: World = case.world()
+        time = asyncio.get_running_loop().time
         self.captured = Captured()
-        self.settings = (rules or Rules()).settings(case)
+        rules = rules or Rules()
+        self.settings = rules.settings(case)
         self.router = Router(
             Parts(
                 specs={"chat": CHAT},
@@ -148,8 +153,9 @@ class House:
                 settings=lambda: self.settings,
                 qa_key=QA_KEY,
                 price=price,
-                monotonic=asyncio.get_running_loop().time,
+                monotonic=time,
                 wall=lambda: WALL,
+                pins=rules.pins or Pins(MemoryPins(time), time, time),
             )
         )
 
@@ -194,7 +200,7 @@ class House:
 
         `pause` is how many seconds the client takes for each frame.
         """
-        ticket = self.router.begin(CHAT, body, qa)
+        ticket = await self.router.begin(CHAT, body, qa)
         try:
             return await self._read(ticket, leaves_after, lingers, pause)
         finally:

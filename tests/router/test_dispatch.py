@@ -118,7 +118,7 @@ async def test_a_request_is_concluded_once() -> None:
 async def test_a_ticket_never_opened_is_settled_too(shadow: int) -> None:
     """As when its connection breaks before anything was asked."""
     async with House(CASE, Rules(shadow=shadow)) as made:
-        ticket = made.router.begin(CHAT, CASE.body, None)
+        ticket = await made.router.begin(CHAT, CASE.body, None)
         ticket.serving.leave()
         made.router.conclude(ticket)
     expected = "cancelled(client_left)" if shadow else "not_sampled"
@@ -177,7 +177,7 @@ async def test_closing_waits_for_shadows_as_long_as_it_may() -> None:
 async def test_what_ends_after_the_close_gets_no_shadow() -> None:
     """Its records are written all the same."""
     made = House(CASE, Rules(shadow=100))
-    ticket = made.router.begin(CHAT, CASE.body, None)
+    ticket = await made.router.begin(CHAT, CASE.body, None)
     await ticket.serving.open()
     assert len([frame async for frame in ticket.serving.frames()]) > 12
     await made.router.aclose(0.0)

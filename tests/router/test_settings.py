@@ -1,5 +1,6 @@
 """The configuration: good defaults, and refusals that say what to do."""
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -124,6 +125,9 @@ def test_a_full_file_is_read() -> None:
         ("[captures.redact.patterns]\nX = 'a'", ["patterns.X", "lower-case"]),
         ('[stores]\nlocks = "file"', ["stores.locks = 'file'", "'process', redis://…"]),
         ('[stores]\nmemory = "ftp://x"', ["stores.memory", "sqlite://…"]),
+        ('[stores]\npins = "memory://"', ["stores.pins", "'process', sqlite://…, redis://…"]),
+        ('[flows.chat]\nsticky = "always"', ["flows.chat.sticky = 'always'", "'conversation'"]),
+        ("[rollout]\npin_seconds = 0", ["rollout.pin_seconds = 0", "> 0"]),
         ('[models.a]\nprovider = "x"', ["models.a.provider = 'x'", "unknown provider"]),
         ("[models.gpt-4.1]\nx = 1", ["models.gpt-4.1", 'quotes: [models."gpt-4.1"]']),
         (PROVIDER + '[models.a]\nprovider="openai"\nfallbacks=["a"]', ["own fallback"]),
@@ -162,6 +166,30 @@ def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: li
 def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
     """A secret pasted where its variable's name is due stays out of the error."""
     assert "hush" not in refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sticky"),
+    [
+        ("", "none"),
+        ('route_key = "session_id"', "conversation"),
+        ('route_key = "user_id"', "conversation"),
+        ('route_key = "session_id"\nsticky = "none"', "none"),
+        ('sticky = "conversation"', "conversation"),
+    ],
+)
+def test_conversations_are_frozen_unless_messages_are_routed(text: str, sticky: str) -> None:
+    """Or where the file says otherwise, in both directions."""
+    assert read(f"[flows.chat]\n{text}").flows["chat"].sticky == sticky
+
+
+def test_a_flow_without_conversations_cannot_freeze_them() -> None:
+    """Asked for it is refused; left to itself it is not sticky."""
+    specs = {"chat": replace(CHAT, route_keys={"message_id": "message_id", "user_id": "user_id"})}
+    found = parse('[flows.chat]\nroute_key = "user_id"', "cutover.toml", specs)
+    assert found.flows["chat"].sticky == "none"
+    with pytest.raises(ConfigRefused, match="no route key 'session_id'"):
+        parse('[flows.chat]\nsticky = "conversation"', "cutover.toml", specs)
 
 
 def test_the_version_follows_the_meaning() -> None:

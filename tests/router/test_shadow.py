@@ -192,7 +192,7 @@ async def test_a_shadow_is_evicted_the_moment_its_stack_takes_over() -> None:
     """Not when the exchange ends: it would only compete with itself."""
     broken = after(FLOWS["legacy"], 6, crash)
     async with both("legacy", broken, FLOWS["graph"], shadow=100, mode="tail") as made:
-        ticket = made.router.begin(CHAT, CASE.body, None)
+        ticket = await made.router.begin(CHAT, CASE.body, None)
         made.router.opened(ticket)
         await ticket.serving.open()
         endings = []

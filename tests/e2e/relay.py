@@ -1,0 +1,65 @@
+"""A relay on loopback that can be cut: a server that goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Relay:
+    """Passes bytes on to a port of loopback, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def mend(self) -> None:
+        """Listen, on the same port as before."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        """Refuse everybody and break what is open."""
+        if self._server is not None:
+            self._server.close()
+        for writer in self._writers:
+            writer.close()
+        if self._passing:
+            await asyncio.wait(self._passing)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._to)
+        for source, sink in ((reader, there[1]), (there[0], writer)):
+            self._writers.add(sink)
+            task = asyncio.create_task(_pass(source, sink))
+            self._passing.add(task)
+            task.add_done_callback(self._passing.discard)
+
+
+async def _pass(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    try:
+        while data := await source.read(65_536):
+            sink.write(data)
+            await sink.drain()
+    except OSError:
+        pass
+    finally:
+        sink.close()
+
+
+@asynccontextmanager
+async def relayed(port: int) -> AsyncIterator[Relay]:
+    """Relay to a port for as long as the block lasts."""
+    relay = Relay(port)
+    await relay.mend()
+    try:
+        yield relay
+    finally:
+        await relay.cut()
