@@ -119,7 +119,7 @@ async def test_a_flow_may_refuse_instead() -> None:
         await ask(made, 4)
         await asyncio.sleep(7.5)
         with pytest.raises(Problem) as caught:
-            made.router.begin(CHAT, CASE.body, None)
+            await made.router.begin(CHAT, CASE.body, None)
         problem = caught.value
         assert (problem.status, problem.code, problem.retry_after) == (503, "breaker_open", 3)
         assert faulty.began == 4
