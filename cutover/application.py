@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+import math
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from cutover.flows import SPECS
 from cutover.models import model_entries
 from router.app import create_app
 from router.settings import parse
+from router.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,10 +48,14 @@ async def application(
     stacks: Mapping[StackName, Stack] | None = None,
 ) -> AsyncIterator[Application]:
     """Open the house for the watched configuration (None: the defaults) and build its HTTP side."""
-    async with opened(in_force(watched), environ, stacks) as house:
+    async with opened(in_force(watched), environ, stacks) as house, AsyncExitStack() as stack:
+        limit = in_force(watched)().limits.loop_seconds
+        watchdog = Watchdog(limit or math.inf)
+        if limit:
+            stack.enter_context(watchdog.watching())
         if watched is not None:
             watched.on_change(ModelsFollow(house, environ))
-        yield Application(create_app(house.router, _faults(house, watched)), house)
+        yield Application(create_app(house.router, _faults(house, watched, watchdog)), house)
 
 
 def in_force(watched: Watched | None) -> Callable[[], Settings]:
@@ -60,7 +66,9 @@ def in_force(watched: Watched | None) -> Callable[[], Settings]:
     return lambda: defaults
 
 
-def _faults(house: House, watched: Watched | None) -> Callable[[], Mapping[str, str]]:
+def _faults(
+    house: House, watched: Watched | None, watchdog: Watchdog
+) -> Callable[[], Mapping[str, str]]:
     def faults() -> Mapping[str, str]:
         found = dict(house.faults)
         if watched is not None and watched.fault is not None:
@@ -68,6 +76,8 @@ def _faults(house: House, watched: Watched | None) -> Callable[[], Mapping[str, 
         neighbour = house.router.parts.pins.neighbour
         if neighbour.fault is not None:
             found[neighbour.name] = neighbour.fault
+        if watchdog.fault is not None:
+            found["event_loop"] = watchdog.fault
         if dropped := house.captures.counts.dropped:
             told = (f"{count} {why}" for why, count in dropped.items())
             found["captures"] = f"exchanges dropped since the start: {', '.join(told)}"

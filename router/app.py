@@ -94,6 +94,7 @@ def _books(router: Router) -> dict[str, Any]:
     return {
         "stages": {name: flow.stage for name, flow in router.parts.settings().flows.items()},
         "counts": asdict(router.counts),
+        "shed": router.admission.shed,
         "captures": asdict(router.parts.captures.counts),
         "ledger": {"open": ledger.open, "waiting": router.shadows_waiting, "lines": lines},
     }

@@ -44,12 +44,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who is tried first and who may stand in; `spared` when the breaker keeps the assigned one."""
+    """Who is tried first and who may stand in.
+
+    `instead` is `first` where it serves in place of the assigned one, which its breaker spares.
+    """
 
     first: Stack
     fallback: Stack | None
     trial: Trial | None
-    spared: bool = False
+    instead: Stack | None = None
 
 
 class Breakers:
@@ -68,8 +71,8 @@ class Breakers:
         if trial is not None:
             return Choice(assigned, other, trial)
         stand_in = None if other is None else self._try(name, other)
-        if stand_in is not None:
-            return Choice(other or assigned, None, stand_in, spared=True)
+        if other is not None and stand_in is not None:
+            return Choice(other, None, stand_in, instead=other)
         # Legacy is what was there before: the harness is no reason to refuse what it might serve.
         if flow.when_open == "refuse" and assigned.name == "graph":
             seconds = self.of(name, assigned.name).wait(self._monotonic())

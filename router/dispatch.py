@@ -13,8 +13,8 @@ from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.exchange import Deadlines, Exchange
 from effects.tape import Budget, Tape
+from router.admission import Admission
 from router.assigning import Assigner
-from router.breakers import Breakers
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
@@ -22,12 +22,14 @@ from router.recording import Header, serving_records, shadow_record
 from router.rollout import shadowed
 from router.serving import Plan, Serving
 from router.shadow import Job, Shadows
+from router.shadow_budget import ShadowBudget
 from router.ticket import Counts, Ticket
 
 if TYPE_CHECKING:
     import msgspec
 
     from contract.flow import FlowSpec
+    from router.admission import Admitted
     from router.driving import Incoming
     from router.flow_settings import FlowSettings
     from router.parts import Parts
@@ -52,11 +54,14 @@ class Router:
         self.ledger = Ledger()
         self.counts = Counts()
         self.draining = False
-        self.breakers = Breakers(lambda: parts.settings().breaker, parts.monotonic)
+        self.admission = Admission(parts.settings, parts.monotonic)
         self._assigner = Assigner(parts, self.counts)
         self._budget = Budget(settings.limits.total_bytes)
         self._courtesy = Courtesy(parts.monotonic)
-        self._shadows = Shadows(self.ledger, settings.shadow.queue, self._courtesy)
+        self.shadow_budget = ShadowBudget(lambda: parts.settings().shadow, parts.price, parts.wall)
+        self._shadows = Shadows(
+            self.ledger, settings.shadow.queue, self._courtesy, self.shadow_budget
+        )
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._open: dict[str, Ticket] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -76,34 +81,38 @@ class Router:
         """Take a request: assign it, open its exchange and its ledger account.
 
         `incoming` is the request as it came, for stacks that are asked over the wire. Raises
-        `Problem` 503 where no stack may be tried.
+        `Problem` 429 or 503 where it is not taken.
         """
+        self.admission.knock(spec, body)
         decided = await self._assigner.decide(spec, body, qa_header)
         settings, flow, assignment = decided.settings, decided.flow, decided.assignment
-        assigned = self.parts.stacks[assignment.stack]
-        stand_in = self._fallback(flow, assignment)
-        choice = self.breakers.choose(spec.name, flow, assigned, stand_in)
+        admitted = self._admit(spec, flow, assignment)
+        try:
+            exchange = self._exchange(body, settings)
+        except BaseException:
+            admitted.over(None)
+            raise
         plan = Plan(
             spec=spec,
             request=Request(body, flow.options),
             assignment=assignment,
-            assigned=assigned,
-            fallback=choice.fallback,
+            assigned=self.parts.stacks[assignment.stack],
+            fallback=admitted.choice.fallback,
             stall_seconds=settings.limits.stall_seconds,
             incoming=incoming,
-            instead=choice.first if choice.spared else None,
+            instead=admitted.choice.instead,
         )
         exchange_id = uuid.uuid4().hex
         ticket = Ticket(
             exchange=exchange_id,
             spec=spec,
-            serving=Serving(plan, self._exchange(body, settings)),
+            serving=Serving(plan, exchange),
+            admitted=admitted,
             config=settings.version,
             began=int(self.parts.wall() * 1_000_000),
-            trial=choice.trial,
         )
         self.counts.requests += 1
-        self.counts.spared += choice.spared
+        self.counts.spared += plan.instead is not None
         self.ledger.begin(exchange_id, spec.name)
         ticket.job = self._job(ticket, flow, settings)
         ticket.serving.replacing = partial(_replaced, ticket)
@@ -163,6 +172,10 @@ class Router:
             await asyncio.wait(set(self._closing), timeout=deadline - loop.time())
         await self._shadows.aclose(max(deadline - loop.time(), 0))
 
+    def _admit(self, spec: FlowSpec, flow: FlowSettings, assignment: Assignment) -> Admitted:
+        stand_in = self._fallback(flow, assignment)
+        return self.admission.admit(spec.name, self.parts.stacks[assignment.stack], stand_in)
+
     def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
         if assignment.stack == "graph":
             return self.parts.stacks.get("legacy") if flow.langgraph_fallback else None
@@ -195,8 +208,8 @@ class Router:
         try:
             await ticket.serving.finish()
         finally:
+            ticket.admitted.over(_first_ending(ticket))
             _tell(ticket)
-            _judge(ticket)
             self._count(ticket)
             if self._record(ticket):
                 self._mirror(ticket)
@@ -273,16 +286,17 @@ class Router:
 
 def _replaced(ticket: Ticket) -> None:
     """Another stack steps in: the failure counts now, and the tape is no longer the shadow's."""
-    _judge(ticket)
+    stand_in = ticket.serving.plan.fallback
+    if stand_in is not None:
+        ticket.admitted.replaced(_first_ending(ticket), stand_in.name)
     if ticket.job is not None:
         ticket.job.evict()
 
 
-def _judge(ticket: Ticket) -> None:
-    """Tell the breaker how the stack that was tried first has done."""
-    if ticket.trial is not None:
-        drives = ticket.serving.drives
-        ticket.trial.ended(drives[0].ending if drives else None)
+def _first_ending(ticket: Ticket) -> Ending | None:
+    """Give the end of the stack that was tried first, None where it has none."""
+    drives = ticket.serving.drives
+    return drives[0].ending if drives else None
 
 
 def _tell(ticket: Ticket) -> None:

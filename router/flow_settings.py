@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -36,6 +36,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `when_open` is what happens to those whom an open breaker leaves without any stack. `sticky` is
     "auto" only until it is read: a conversation is frozen unless each of its messages is routed
     for itself. `options` is the flow's own options struct.
+    `max_streams` may be open at once; 0 is no limit of its own.
     """
 
     enable_langgraph: bool = False
@@ -43,6 +44,7 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     langgraph_fallback: bool = True
     fallback_to_graph: bool = False
     shadow_percent: Decimal = Decimal("0.000")
+    max_streams: Annotated[int, msgspec.Meta(ge=0)] = 0
     when_open: Literal["try", "refuse"] = "try"
     route_key: str = ""
     sticky: Sticky = "auto"

@@ -59,6 +59,7 @@ class FlowEndpoint:
     async def _take(self, scope: Scope, receive: Receive) -> Ticket:
         if self._router.draining:
             raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
+        self._router.admission.check(self._spec.name)
         settings = self._router.parts.settings()
         body = await read_body(scope, receive, settings.server.max_body_bytes)
         incoming = Incoming(body, tuple(scope["headers"]), scope["query_string"])

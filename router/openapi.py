@@ -23,8 +23,9 @@ _MEANINGS = {
     409: "Somebody else is at it, or the id belongs to something else.",
     413: "The body is too large.",
     422: "The body is JSON, but not what is due.",
+    429: "Whoever asks, asks too often.",
     500: "No stack could serve.",
-    503: "Something outside is not available, or the router is shutting down.",
+    503: "No place or no stack is left, something outside is not available, or it shuts down.",
 }
 
 

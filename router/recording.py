@@ -34,6 +34,11 @@ class _Asked(msgspec.Struct):
 _asked = msgspec.json.Decoder(_Asked)
 
 
+def asked_of(entry: Entry) -> tuple[str, Usage | None]:
+    """Give the model id a call on the tape named, and what it used where that is known."""
+    return _asked.decode(entry.args).model_id, _use(entry).usage
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """What every line of an exchange begins with."""

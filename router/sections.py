@@ -11,6 +11,8 @@ from msgspec import Meta
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
+Most = Annotated[int, Meta(ge=0)]
+"""A limit; 0 is none."""
 Price = Annotated[float, Meta(ge=0)]
 
 MIB = 1_048_576
@@ -41,8 +43,12 @@ class Server(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    """`[limits]`: how long a stack may stall, how much a tape may hold, how long calls may take."""
+    """`[limits]`: how many streams may be open, how long things may take, what a tape may hold."""
 
+    streams: Most = 4_096
+    legacy_streams: Most = 3_072
+    graph_streams: Most = 3_072
+    loop_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
     stall_seconds: Seconds = 10.0
     exchange_bytes: Bytes = 4 * MIB
     total_bytes: Bytes = 256 * MIB
@@ -50,12 +56,23 @@ class Limits(Section, frozen=True):
     write_seconds: Seconds = 30.0
 
 
+class Rate(Section, frozen=True):
+    """`[rate]`: how often one user, or one route key, may ask; 0 is no limit."""
+
+    per_minute: Annotated[float, Meta(ge=0)] = 0.0
+    burst: Count = 10
+    by: Literal["user", "route_key"] = "user"
+    keys: Count = 100_000
+
+
 class Shadow(Section, frozen=True):
-    """`[shadow]`: how the candidate runs beside; `queue` exchanges wait at most."""
+    """`[shadow]`: how the candidate runs beside, and what it may spend; 0 is no limit."""
 
     mode: Literal["replay", "tail"] = "replay"
     queue: Count = 256
     seconds: Seconds = 60.0
+    tokens_per_day: Most = 0
+    cost_per_day: Price = 0.0
 
 
 class BreakerRules(Section, frozen=True):

@@ -18,6 +18,7 @@ from router.sections import (
     Limits,
     ModelEntry,
     Provider,
+    Rate,
     Rollout,
     Server,
     Shadow,
@@ -41,6 +42,7 @@ _SECTIONS = (
     "flows",
     "server",
     "limits",
+    "rate",
     "breaker",
     "shadow",
     "captures",
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     flows: dict[str, FlowSettings] = {}
     server: Server = Server()
     limits: Limits = Limits()
+    rate: Rate = Rate()
     breaker: BreakerRules = BreakerRules()
     shadow: Shadow = Shadow()
     captures: Captures = Captures()
@@ -104,6 +107,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         flows=_flows(table, where, specs),
         server=converted(subtable(table, "server", where), Server, where, "server."),
         limits=converted(subtable(table, "limits", where), Limits, where, "limits."),
+        rate=converted(subtable(table, "rate", where), Rate, where, "rate."),
         breaker=converted(subtable(table, "breaker", where), BreakerRules, where, "breaker."),
         shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
         captures=_captures(table, where),

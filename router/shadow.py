@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from router.driving import Drive
     from router.ledger import Ledger, State
     from router.serving import Serving
+    from router.shadow_budget import ShadowBudget
     from router.stacks import Stack
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,9 @@ class Job:
 class Shadows:
     """Runs shadows one by one; settles each in the ledger exactly once."""
 
-    def __init__(self, ledger: Ledger, size: int, courtesy: Courtesy) -> None:
+    def __init__(self, ledger: Ledger, size: int, courtesy: Courtesy, budget: ShadowBudget) -> None:
         self._ledger = ledger
+        self._budget = budget
         self._courtesy = courtesy
         self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
         self._worker: asyncio.Task[None] | None = None
@@ -63,8 +65,8 @@ class Shadows:
         return self._queue.qsize()
 
     def tail(self, job: Job) -> bool:
-        """Start a shadow beside the serving run; False when another one is running."""
-        if self._tailing is not None or self._closed:
+        """Start a shadow beside the serving run; False when that may not be now."""
+        if self._tailing is not None or self._closed or self._budget.exhausted:
             return False
         self._tailing = job
         self._start(job)
@@ -125,6 +127,9 @@ class Shadows:
                 self.fail(job)
 
     async def _run(self, job: Job) -> None:
+        if job.drive is None and self._budget.exhausted:
+            self._settle(job, "dropped", "budget")
+            return
         await self._courtesy.stand_back()
         drive = job.drive or self._start(job)
         if not await drive.gone(job.seconds):
@@ -149,6 +154,8 @@ class Shadows:
         if not compared:
             job.evict()
         try:
+            if job.drive is not None:
+                self._budget.charge(job.serving, job.drive)
             job.done(job.drive if compared else None)
         except Exception:
             log.exception("the records of %s failed", job.exchange)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
-    from router.breakers import Trial
+    from router.admission import Admitted
     from router.serving import Serving
     from router.shadow import Job
 
@@ -20,9 +20,9 @@ class Ticket:
     exchange: str
     spec: FlowSpec
     serving: Serving
+    admitted: Admitted
     config: str
     began: int
-    trial: Trial | None = None
     job: Job | None = None
     runs: list[RunRecord] = field(default_factory=list)
 

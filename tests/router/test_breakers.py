@@ -57,7 +57,7 @@ async def ask(made: House, times: int) -> list[Served]:
 
 def states(made: House) -> dict[str, str]:
     """Give the breakers' states by stack."""
-    return {stack: state for _, stack, state in made.router.breakers.states()}
+    return {stack: state for _, stack, state in made.router.admission.breakers.states()}
 
 
 @pytest.mark.parametrize("assigned", ["legacy", "graph"])
@@ -222,5 +222,5 @@ async def test_it_is_closed_by_hand() -> None:
     """The state it was in is told."""
     async with guarded("graph", Faulty("graph")) as made:
         await ask(made, 4)
-        assert made.router.breakers.reset("chat", "graph") == "open"
+        assert made.router.admission.breakers.reset("chat", "graph") == "open"
         assert states(made)["graph"] == "closed"

@@ -1,0 +1,73 @@
+"""What shadows may spend in a day, and what they have spent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contract import operations as ops
+from router.recording import asked_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from effects.tape import Entry
+    from router.driving import Drive
+    from router.recording import Price
+    from router.sections import Shadow
+    from router.serving import Serving
+
+_DAY = 86_400
+
+
+class ShadowBudget:
+    """Tokens and money of the day, in UTC; a router counts its own, since its start.
+
+    A shadow that plays the tape spends nothing: what it asked the model itself counts. Where its
+    calls cannot be seen, because its stack is not on the tape, it is taken to have asked for as
+    much as the tape holds.
+    """
+
+    def __init__(
+        self, limits: Callable[[], Shadow], price: Price, wall: Callable[[], float]
+    ) -> None:
+        self.tokens = 0
+        self.cost = 0.0
+        self._limits = limits
+        self._price = price
+        self._wall = wall
+        self._day = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no shadow may begin before tomorrow."""
+        limits = self._limits()
+        if not (limits.tokens_per_day or limits.cost_per_day):
+            return False
+        self._turn()
+        return 0 < limits.tokens_per_day <= self.tokens or 0 < limits.cost_per_day <= self.cost
+
+    def charge(self, serving: Serving, drive: Drive) -> None:
+        """Count what a shadow has spent, whether or not it came to its end."""
+        self._turn()
+        for entry in _asked(serving, drive):
+            model_id, usage = asked_of(entry)
+            if usage is not None:
+                self.tokens += usage.prompt_tokens + usage.completion_tokens
+                self.cost += self._price(model_id, usage) or 0.0
+
+    def _turn(self) -> None:
+        day = int(self._wall() // _DAY)
+        if day != self._day:
+            self._day, self.tokens, self.cost = day, 0, 0.0
+
+
+def _asked(serving: Serving, drive: Drive) -> Iterator[Entry]:
+    """Give the model calls a shadow has to pay for."""
+    if drive.order.stack.powers.taped:
+        for play in drive.run.plays:
+            if play.how == "live" and play.entry and play.operation is ops.MODEL_STREAM:
+                yield play.entry
+    else:
+        for entry in serving.exchange.tape.entries:
+            if entry.operation is ops.MODEL_STREAM:
+                yield entry

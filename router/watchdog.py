@@ -1,0 +1,110 @@
+"""A watchdog of the event loop: says when it stands still, and what code holds it.
+
+A blocked loop can neither be interrupted nor rescued from within its process: a stack that may
+block belongs behind an address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+log = logging.getLogger(__name__)
+
+_LOOKS = 4
+"""How often the loop shows itself, and is looked at, within the time it may stand still."""
+_REMEMBERED = 60.0
+"""Seconds an episode is told of after its end: while it lasts nobody can be answered."""
+
+
+class Pulse:
+    """Whether a loop turns, from its last sign of life; pure, all times in seconds."""
+
+    def __init__(self, limit: float, now: float) -> None:
+        self.episodes = 0
+        self.limit = limit
+        self.beat = now
+        self._since: float | None = None
+        self._longest = 0.0
+        self._ended: float | None = None
+
+    def look(self, now: float) -> bool:
+        """Look at it; gives whether an episode has just begun."""
+        beat, since = self.beat, self._since
+        if since is not None and beat != since:
+            self._ended, self._since = beat, None
+        if now - beat < self.limit:
+            return False
+        begun = self._since is None
+        self.episodes += begun
+        self._longest = now - beat if begun else max(self._longest, now - beat)
+        self._since = beat
+        return begun
+
+    def fault(self, now: float) -> str | None:
+        """Say what is wrong: while it stands still, and for a minute after."""
+        over = self._ended is not None and now - self._ended >= _REMEMBERED
+        if self._since is None and (self._ended is None or over):
+            return None
+        return f"stood still for {self._longest:.1f} s; {self.episodes} times since the start"
+
+
+class Watchdog:
+    """Looks at a loop from a thread of its own."""
+
+    def __init__(self, limit: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.pulse = Pulse(limit, monotonic())
+        self._monotonic = monotonic
+        self._stop = threading.Event()
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with the loop, if anything."""
+        return self.pulse.fault(self._monotonic())
+
+    @contextmanager
+    def watching(self) -> Iterator[Watchdog]:
+        """Watch the running loop, whose thread this is, for as long as the block lasts."""
+        loop = asyncio.get_running_loop()
+        held = threading.get_ident()
+        thread = threading.Thread(target=self._watch, args=(held,), name="watchdog", daemon=True)
+        beating = self._beat(loop)
+        thread.start()
+        try:
+            yield self
+        finally:
+            beating()
+            self._stop.set()
+            thread.join()
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Let the loop give signs of life; gives what ends that."""
+        handle: asyncio.TimerHandle
+
+        def beat() -> None:
+            nonlocal handle
+            self.pulse.beat = self._monotonic()
+            handle = loop.call_later(self.pulse.limit / _LOOKS, beat)
+
+        beat()
+        return lambda: handle.cancel()  # noqa: PLW0108 - the handle of then, not of now
+
+    def _watch(self, thread: int) -> None:
+        while not self._stop.wait(self.pulse.limit / _LOOKS):
+            if self.pulse.look(self._monotonic()):
+                log.error("the event loop stands still in\n%s", _stack(thread))
+
+
+def _stack(thread: int) -> str:
+    """Give the code a thread is in: files, lines and functions, never a value."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, for exactly this
+    return "".join(traceback.format_stack(frame)) if frame is not None else "(no frame)"

@@ -1,0 +1,53 @@
+"""What is shed, on the wire: problems with a time to come back, told in `/readyz`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.deployment import Setup, deployed
+from tests.router.test_watchdog import Heard
+
+pytestmark = pytest.mark.sockets
+
+HELLO = {"message_id": "m", "content": "Hello"}
+SLOW = {"message_id": "slow", "content": "Hello", "model_config": {"model_id": "slow"}}
+
+
+async def test_a_full_router_answers_503(tmp_path: Path) -> None:
+    """Before the body is looked at; with the next place free it serves again."""
+    async with deployed(tmp_path, Setup(more="[limits]\nstreams = 1")) as place:
+        async with place.post(SLOW) as slow:
+            await slow.content.readline()
+            for body in (HELLO, b"no JSON"):
+                answer = await place.ask(body)
+                assert (answer.status, answer.problem["code"]) == (503, "overloaded")
+                assert answer.headers["retry-after"] == "1"
+            slow.close()
+        await place.settled()
+        assert (await place.ask(HELLO)).status == 200
+        assert (await place.get("/readyz"))["shed"] == {"overloaded": 2}
+
+
+async def test_whoever_asks_too_often_gets_429(tmp_path: Path) -> None:
+    """With the seconds until there is a token; another user is served."""
+    async with deployed(tmp_path, Setup(more="[rate]\nper_minute = 1\nburst = 1")) as place:
+        asked = [HELLO | {"message_id": f"m{n}", "user_id": "u"} for n in range(2)]
+        answers = [await place.ask(body) for body in asked]
+        assert [answer.status for answer in answers] == [200, 429]
+        assert answers[1].problem["code"] == "rate_limited"
+        assert 0 < int(answers[1].headers["retry-after"]) <= 60
+        assert (await place.ask(HELLO | {"user_id": "v"})).status == 200
+
+
+async def test_a_blocked_loop_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In the log while it lasts, in `/readyz` for a minute after."""
+    heard = Heard()
+    async with deployed(tmp_path, Setup(more="[limits]\nloop_seconds = 0.05")) as place:
+        with caplog.filtering(heard):
+            assert heard.logged.wait(10.0)
+        ready = await place.get("/readyz")
+        assert ready["status"] == "degraded"
+        assert "stood still" in ready["faults"]["event_loop"]
+    assert "the event loop stands still" in caplog.text
