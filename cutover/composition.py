@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from contract.ports import Effects
 from cutover.flows import SPECS
 from cutover.models import KEY, model_entries, prices
-from cutover.stacks import DEFAULTS, load_stacks
+from cutover.stacks import open_stacks
 from cutover.stores import open_conversations, open_locks, open_memory, open_pins
 from effects.clock import SystemClock
 from effects.human import NobodyThere
@@ -61,8 +61,8 @@ async def opened(
     first = settings()
     # What can be wrong with the configuration comes before anything is made on disk.
     entries = model_entries(first, environ)
-    known = stacks or load_stacks(_places(first))
     async with AsyncExitStack() as stack:
+        known = stacks or await open_stacks(first.stacks, stack)
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
         models.warm()
@@ -144,10 +144,3 @@ def _tools(memory: Memory, longest: float, stack: AsyncExitStack) -> ToolRegistr
     tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest)
     stack.push_async_callback(tools.aclose)
     return tools
-
-
-def _places(settings: Settings) -> dict[StackName, str]:
-    return {
-        "legacy": settings.stacks.legacy or DEFAULTS["legacy"],
-        "graph": settings.stacks.graph or DEFAULTS["graph"],
-    }

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
 from router.local import LocalStack
+from router.remote import RemoteStack
+from router.sections import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AsyncExitStack
 
     from router.rollout import Stack as StackName
+    from router.sections import Stacks
+    from router.stacks import Stack
 
 DEFAULTS: Mapping[StackName, str] = {
     "legacy": "legacy:FLOWS",
@@ -32,9 +37,21 @@ class StackNotLoaded(CutoverError):
         super().__init__(f"stack {name!r} cannot be loaded from {where!r}: {why}")
 
 
-def load_stacks(places: Mapping[StackName, str] = DEFAULTS) -> dict[StackName, LocalStack]:
-    """Import the stacks; raises `StackNotLoaded`."""
-    return {name: load_stack(name, where) for name, where in places.items()}
+async def open_stacks(stacks: Stacks, opened: AsyncExitStack) -> dict[StackName, Stack]:
+    """Import the stacks in this process and open the others; raises `StackNotLoaded`."""
+    found: dict[StackName, Stack] = {}
+    for name, default in DEFAULTS.items():
+        place = stacks.place(name) or default
+        if isinstance(place, Address):
+            found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
+        else:
+            found[name] = load_stack(name, place)
+    return found
+
+
+def load_stacks() -> dict[StackName, LocalStack]:
+    """Import the built-in stacks; raises `StackNotLoaded`."""
+    return {name: load_stack(name, where) for name, where in DEFAULTS.items()}
 
 
 def load_stack(name: StackName, where: str) -> LocalStack:

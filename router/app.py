@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -15,7 +14,7 @@ from starlette.routing import Route
 
 from router.http import FlowEndpoint, decode, read_body
 from router.openapi import answer, body_of, operation
-from router.problems import CONTENT_TYPE, Problem
+from router.problems import CONTENT_TYPE, Problem, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,17 +106,12 @@ async def _problem(_: Request, error: Exception) -> Response:
         case Problem():
             problem = error
         case HTTPException():
-            problem = Problem(error.status_code, _word(error.status_code))
+            problem = Problem(error.status_code, word(error.status_code))
             headers = error.headers
         case _:
             problem = Problem(500, "internal")
     media_type = CONTENT_TYPE.decode()
     return Response(problem.body(), problem.status, headers, media_type)
-
-
-def _word(status: int) -> str:
-    """Give the stable word for a status of the framework's own: `not_found`."""
-    return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
 def document(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:

@@ -92,6 +92,7 @@ class Router:
         except BaseException:
             admitted.over(None)
             raise
+        exchange_id = uuid.uuid4().hex
         plan = Plan(
             spec=spec,
             request=Request(body, flow.options),
@@ -101,8 +102,8 @@ class Router:
             stall_seconds=settings.limits.stall_seconds,
             incoming=incoming,
             instead=admitted.choice.instead,
+            exchange=exchange_id,
         )
-        exchange_id = uuid.uuid4().hex
         ticket = Ticket(
             exchange=exchange_id,
             spec=spec,
@@ -194,9 +195,9 @@ class Router:
     def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:
         if not shadowed(flow, settings.rollout.salt, ticket.exchange):
             return None
-        first = ticket.serving.plan.first.name
-        other = self.parts.stacks.get("legacy" if first == "graph" else "graph")
-        if other is None or not other.powers.shadows:
+        first = ticket.serving.plan.first
+        other = self.parts.stacks.get("legacy" if first.name == "graph" else "graph")
+        if other is None or not other.powers.shadows_beside(first.powers):
             return None
 
         def done(drive: Drive | None) -> None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Of a message over HTTP: names in lower case."""
+
 Blame = Literal["nobody", "stack", "world"]
 """Whose fault an ending is: only the stack's own failures are worth another stack's try."""
 
@@ -65,7 +68,7 @@ class Incoming:
     """A request as it came over HTTP: its body, its headers in lower case, its query."""
 
     body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: Headers = ()
     query: bytes = b""
 
 
@@ -73,7 +76,8 @@ class Incoming:
 class Order:
     """What is to be driven: a flow of a stack, for a request, in a role.
 
-    `incoming` is the request as it came, for stacks that are asked over the wire.
+    `incoming` is the request as it came, for stacks that are asked over the wire, and `exchange`
+    the id they are told.
     """
 
     spec: FlowSpec
@@ -81,12 +85,14 @@ class Order:
     request: Request[Any, Any]
     role: Role
     incoming: Incoming | None = None
+    exchange: str = ""
 
 
 class Drive(ABC):
     """Drives a stack to its end and keeps its frames; never closed from outside, only cancelled.
 
     What produces the frames is the subclass's: a flow in this process, or a stream from another.
+    `headers` are what the stack wants said in the head of the response, known with its first frame.
     """
 
     def __init__(self, order: Order, run: Run, stamp: Callable[[], int]) -> None:
@@ -98,6 +104,7 @@ class Drive(ABC):
         self.sent = 0
         self.dropped = 0
         self.reported = False
+        self.headers: Headers = ()
         self._stamp = stamp
         self._task: asyncio.Task[None] | None = None
 
@@ -132,6 +139,10 @@ class Drive(ABC):
         """Fence the run, end it as said and cancel its task, without waiting for it."""
         self.run.fence()
         self.finish(ending)
+        self._stop()
+
+    def _stop(self) -> None:
+        """Cancel the task, without waiting for it."""
         if self._task is not None:
             self._task.cancel()
 
@@ -157,8 +168,8 @@ class Drive(ABC):
         """Whether a frame is the terminal one."""
         return self.spec.name_of(frame.event) in self.spec.grammar.terminal
 
-    def last_event(self, frame: Frame) -> Event | None:
-        """Give the event of a frame that was sent; None where nobody can tell."""
+    def last_event(self, frame: Frame) -> Event:
+        """Give the event of a frame that was sent; where nobody can tell, one of no flow."""
         return frame.event
 
     async def _drive(self) -> None:

@@ -12,6 +12,7 @@ from contract.errors import Refused
 from router.driving import Incoming
 from router.problems import Problem
 from router.qa_header import HEADER as QA_HEADER
+from router.remote import RemoteRefused
 from router.serving import Unserved
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _QA = QA_HEADER.encode()
+_NOT_KEPT = (b"cache-control", b"no-store")
+_HEAD = {
+    "sse": ((b"content-type", b"text/event-stream; charset=utf-8"), _NOT_KEPT),
+    "ndjson": ((b"content-type", b"application/x-ndjson"), _NOT_KEPT),
+}
+# Proxies such as nginx hold streams back unless told not to.
+_ALWAYS = ((b"x-accel-buffering", b"no"),)
+
+HeaderList = list[tuple[bytes, bytes]]
 
 AT_ONCE = 65_536
 """Bytes of frames that wait already and go out together, unless one alone has more: whoever reads
@@ -73,9 +83,8 @@ class FlowEndpoint:
         try:
             await serving.open()
         except Refused as refused:
-            problem = Problem(refused.status, refused.code, refused.detail)
             await serving.settle()
-            await send_problem(send, problem, _proof(ticket))
+            await _send_refusal(send, refused, _proof(ticket))
             return
         except Unserved as unserved:
             if not serving.left:
@@ -140,17 +149,26 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN
         raise Problem(400, "too_deep", "the body is nested too deeply") from error
 
 
-async def send_problem(
-    send: Send, problem: Problem, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
+async def send_problem(send: Send, problem: Problem, headers: HeaderList | None = None) -> None:
     """Answer with a problem."""
-    body = problem.body()
-    all_headers = [
-        *problem.headers(),
-        (b"content-length", str(len(body)).encode()),
-        *(headers or ()),
-    ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": all_headers})
+    all_headers = [*problem.headers(), *(headers or ())]
+    await _send_whole(send, problem.status, all_headers, problem.body())
+
+
+async def _send_refusal(send: Send, refused: Refused, proof: HeaderList) -> None:
+    """Answer as the stack does, or in our own words where it has none for clients."""
+    if isinstance(refused, RemoteRefused):
+        if refused.body is not None:
+            headers = [*refused.headers, *proof]
+            await _send_whole(send, refused.status, headers, refused.body)
+            return
+        proof = [*refused.headers, *proof]
+    await send_problem(send, Problem(refused.status, refused.code, refused.detail), proof)
+
+
+async def _send_whole(send: Send, status: int, headers: HeaderList, body: bytes) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
@@ -162,17 +180,19 @@ def _part(held: list[bytes]) -> Message:
 
 
 def _start(ticket: Ticket) -> Message:
+    said = ticket.serving.drive.headers
+    named = {name for name, _ in said}
+    framing = ticket.spec.dialect.framing
     headers = [
-        (b"content-type", b"text/event-stream; charset=utf-8"),
-        (b"cache-control", b"no-store"),
-        # Proxies such as nginx hold streams back unless told not to.
-        (b"x-accel-buffering", b"no"),
+        *(header for header in _HEAD[framing] if header[0] not in named),
+        *said,
+        *_ALWAYS,
         *_proof(ticket),
     ]
     return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
-def _proof(ticket: Ticket) -> list[tuple[bytes, bytes]]:
+def _proof(ticket: Ticket) -> HeaderList:
     """Say which exchange this is, who was assigned and who serves."""
     serving = ticket.serving
     served = f"{serving.served.name} {serving.served.fingerprint}"

@@ -23,7 +23,7 @@ class Problem(CutoverError):
 
     def body(self) -> bytes:
         """Encode what goes over the wire."""
-        title = HTTPStatus(self.status).phrase
+        title = phrase(self.status)
         return msgspec.json.encode(ProblemBody(title, self.status, self.code, self.detail or None))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -32,6 +32,19 @@ class Problem(CutoverError):
         if self.retry_after:
             headers.append((b"retry-after", str(self.retry_after).encode()))
         return headers
+
+
+def phrase(status: int) -> str:
+    """Give a status's own words; stacks elsewhere know some that are in no register."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return f"Status {status}"
+
+
+def word(status: int) -> str:
+    """Give the stable word for a status nobody has said more about: `not_found`."""
+    return phrase(status).lower().replace(" ", "_").replace("'", "")
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):

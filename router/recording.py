@@ -94,7 +94,8 @@ def _frames(drive: Drive) -> tuple[tuple[int, str], ...]:
     # As with the tape: half a stream would read like a stack that speaks out of turn.
     if drive.dropped:
         return ()
-    return tuple((frame.at, frame.data.decode()) for frame in drive.frames)
+    # What came over the wire may be no UTF-8; a record is text.
+    return tuple((frame.at, frame.data.decode("utf-8", "replace")) for frame in drive.frames)
 
 
 def _request(serving: Serving) -> RequestRecord:

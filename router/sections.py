@@ -16,6 +16,7 @@ Most = Annotated[int, Meta(ge=0)]
 Price = Annotated[float, Meta(ge=0)]
 
 MIB = 1_048_576
+_URLS = ("http://", "https://")
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,11 +130,35 @@ class Stores(Section, frozen=True):
     pins: str = "process"
 
 
-class Stacks(Section, frozen=True):
-    """`[stacks]`: where a stack's flows are, as `package:NAME`; "" is the built-in one."""
+class Address(Section, frozen=True):
+    """`[stacks.<name>]`: a stack behind an address, its time limits and what may be done with it.
 
-    legacy: str = ""
-    graph: str = ""
+    `first_event_seconds` counts from the request, `idle_seconds` is the longest silence from then
+    on (a comment is none), `total_seconds` is the whole stream. `paths` has those of flows that are
+    not asked at their own.
+    """
+
+    url: str
+    paths: dict[str, str] = {}
+    shadow_safe: bool = False
+    connect_seconds: Seconds = 2.0
+    first_event_seconds: Seconds = 30.0
+    idle_seconds: Seconds = 30.0
+    total_seconds: Seconds = 600.0
+
+
+class Stacks(Section, frozen=True):
+    """`[stacks]`: where a stack's flows are: `package:NAME` or an address; "" is the built-in."""
+
+    legacy: str | Address = ""
+    graph: str | Address = ""
+
+    def place(self, name: Literal["legacy", "graph"]) -> str | Address:
+        """Give where a stack is, an address as such also where nothing but a URL is said."""
+        said: str | Address = getattr(self, name)
+        if isinstance(said, str) and said.startswith(_URLS):
+            return Address(url=said)
+        return said
 
 
 class Provider(Section, frozen=True):

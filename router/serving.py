@@ -56,6 +56,7 @@ class Plan:
     fallback: Stack | None
     stall_seconds: float
     incoming: Incoming | None = None
+    exchange: str = ""
     instead: Stack | None = None
 
     @property
@@ -209,7 +210,7 @@ class Serving:
 
     def _start(self, stack: Stack, role: Role) -> None:
         plan = self.plan
-        order = Order(plan.spec, stack, plan.request, role, plan.incoming)
+        order = Order(plan.spec, stack, plan.request, role, plan.incoming, plan.exchange)
         run = Run(self.exchange, f"{role} {stack.name}")
         drive = stack.drive(order, run, self.exchange.stamp)
         drive.sent = len(self._sent)
@@ -226,7 +227,7 @@ class Serving:
             return False
         if self.exchange.tape.overflowed or self.left:
             return False
-        if self.committed and not (self.plan.first.powers.taped and stand_in.powers.takes_over):
+        if self.committed and not stand_in.powers.finishes(self.plan.first.powers):
             return False  # what was sent cannot be said again
         self.reason = ending.error.code if ending.error else ending.outcome
         self._failed_at = failed.run.touched

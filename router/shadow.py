@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
+from contract.sse import is_comment
 from router.courtesy import CourteousRun
 from router.driving import Ending, Order
 
@@ -140,7 +141,7 @@ class Shadows:
     def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
         run = CourteousRun(exchange, f"shadow {job.stack.name}", self._courtesy)
-        order = Order(plan.spec, job.stack, plan.request, "shadow", plan.incoming)
+        order = Order(plan.spec, job.stack, plan.request, "shadow", plan.incoming, plan.exchange)
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
         job.drive = drive = job.stack.drive(order, run, run.stamp, strict=False)
         drive.start()
@@ -168,14 +169,18 @@ def _equal(job: Job) -> bool:
     served, shadow = job.serving.drive, job.drive
     if shadow is None or served.ending is None or shadow.ending is None:
         return False
-    entries = {play.entry.seq for play in shadow.run.plays if play.entry is not None}
     return (
         _bytes(served) == _bytes(shadow)
         and served.ending.outcome == shadow.ending.outcome
-        and all(play.how == "exact" for play in shadow.run.plays)
-        and len(entries) == len(job.serving.exchange.tape.entries)
+        and (not job.stack.powers.taped or _played_all(job, shadow))
     )
 
 
+def _played_all(job: Job, shadow: Drive) -> bool:
+    entries = {play.entry.seq for play in shadow.run.plays if play.entry is not None}
+    exact = all(play.how == "exact" for play in shadow.run.plays)
+    return exact and len(entries) == len(job.serving.exchange.tape.entries)
+
+
 def _bytes(drive: Drive) -> list[bytes]:
-    return [frame.data for frame in drive.frames]
+    return [frame.data for frame in drive.frames if not is_comment(frame.data)]

@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 class Powers:
     """What can be done with a stack beyond serving.
 
-    `taped`: its effects are on the exchange's tape, so that others can play them. `shadows`: it may
-    run beside the one that serves without doing anything. `takes_over`: it can finish a stream
-    that another one began.
+    `taped`: its effects are on the exchange's tape, where others can play them; in the shadow it
+    plays those of others. `shadows`: it may run beside the one that serves without doing anything.
+    `takes_over`: it can finish a stream that another one began.
     """
 
     taped: bool
     shadows: bool
     takes_over: bool
+
+    def shadows_beside(self, served: Powers) -> bool:
+        """Whether it can run in the shadow of another: one that plays a tape needs that tape."""
+        return self.shadows and (served.taped or not self.taped)
+
+    def finishes(self, failed: Powers) -> bool:
+        """Whether it can finish what another has begun: that must be on the tape."""
+        return self.takes_over and failed.taped
 
 
 class Stack(Protocol):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cutover.flows import SPECS
+from router.sections import Address
 from router.settings import Settings, parse
 from router.toml_table import read_toml
 
@@ -57,3 +58,14 @@ def test_the_page_leaves_no_key_out() -> None:
 
     known = keys(parse(shown(), "page", SPECS)) - {".version"}
     assert known == told(read_toml(shown(), "page"))
+
+
+def test_the_page_on_addresses_shows_their_defaults() -> None:
+    """And no key of theirs is left out."""
+    text = (PAGE.parent / "remote.md").read_text("utf-8")
+    (shown,) = re.findall(r"```toml\n(\[stacks.graph\].*?)```", text, re.DOTALL)
+    (table,) = read_toml(shown, "page")["stacks"].values()
+    address = parse(shown, "page", SPECS).stacks.place("graph")
+    assert isinstance(address, Address)
+    assert set(table) == set(Address.__struct_fields__)
+    assert msgspec.structs.replace(address, paths={}) == Address(url=address.url)

@@ -1,0 +1,170 @@
+"""Driving a stack behind an address: its frames are passed on as bytes, split and not parsed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+import msgspec
+
+from contract.records import ErrorRecord
+from router.driving import Drive, Ending, Frame, Incoming
+from router.remote.headers import returned
+from router.remote.reading import FrameReader
+from router.remote.refusal import refusal
+from router.remote.splitting import FrameTooLarge, splitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from contract.flow import Event
+    from contract.records import Outcome
+    from effects.run import Run
+    from router.driving import Order
+    from router.remote.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+_PASSED: Final = msgspec.Struct()
+"""Stands for the event of a frame nobody has read."""
+_LAST: Final = msgspec.Struct()
+"""Stands for the event that ends a stream."""
+
+_REDIRECTION = 300
+_REFUSAL = 400
+_FAILURE = 500
+
+
+class RemoteDrive(Drive):
+    """Drives one flow of a stack behind an address; within time limits of its own."""
+
+    def __init__(
+        self,
+        order: Order,
+        run: Run,
+        stamp: Callable[[], int],
+        endpoint: Endpoint,
+        reader: FrameReader,
+    ) -> None:
+        super().__init__(order, run, stamp)
+        self._endpoint = endpoint
+        self._reader = reader
+        self._held: list[bytes] = []
+        self._over = False
+        self._began = self._heard = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+
+    def ends(self, frame: Frame) -> bool:
+        """Whether a frame is the terminal one."""
+        return frame.event is _LAST or super().ends(frame)
+
+    def last_event(self, frame: Frame) -> Event:
+        """Read the last event up to a frame; where that is none of the flow's, one of no flow."""
+        position = next(at for at, one in enumerate(self.frames) if one is frame)
+        for earlier in reversed(self.frames[: position + 1]):
+            if self._reader.speaks(earlier.data):
+                return self._reader.event(earlier.data) or _PASSED
+        return _PASSED
+
+    async def _produce(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._began = self._heard = loop.time()
+        self.run.waiting += 1  # what it waits for is limited here, not by the watch over stalls
+        self._look()
+        try:
+            await self._ask()
+        except FrameTooLarge as error:
+            self._fail("frame_too_large", error)
+        except aiohttp.ServerTimeoutError as error:
+            self._fail("connect_timeout", error, "timeout")
+        except aiohttp.ClientConnectorError as error:
+            self._fail("unreachable", error)
+        except (aiohttp.ClientError, OSError) as error:
+            self._fail("connection_lost", error, "truncated" if self.frames else "failed")
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    async def _ask(self) -> None:
+        order = self.order
+        incoming = order.incoming or Incoming(msgspec.json.encode(order.request.body))
+        response = await self._endpoint.ask(incoming, order.exchange, order.role)
+        ended = False
+        try:
+            headers = returned(response.raw_headers)
+            if _REFUSAL <= response.status < _FAILURE:
+                raise await refusal(response, headers)
+            if response.status >= _REDIRECTION:
+                self._fail("bad_status", response.status)
+                return
+            if encoding := response.headers.get("content-encoding"):
+                self._fail("content_encoding", encoding)  # nobody can split what is compressed
+                return
+            self.headers = headers
+            await self._read(response.content)
+            ended = self._over
+        finally:
+            if ended:
+                self._endpoint.draining.take(response)
+            else:
+                # One that was read to its end has given its connection back; others are dropped.
+                response.close()
+
+    async def _read(self, content: aiohttp.StreamReader) -> None:
+        frames = splitter(self.spec.dialect)
+        loop = asyncio.get_running_loop()
+        while piece := await content.readany():
+            self._heard = loop.time()
+            self._take(frames.feed(piece))
+            if self._over:
+                return
+        rest = frames.flush()
+        if rest and self._reader.notable(rest) in self._reader.terminal:
+            self._take([rest])  # only its blank line is missing
+
+    def _take(self, pieces: Iterable[bytes]) -> None:
+        """Keep what has come; what follows the terminal frame is nothing to anybody."""
+        for data in pieces:
+            if self._over:
+                return
+            if not self.frames and not self._reader.speaks(data):
+                # A sign of life is no answer: whoever falls silent after it can be replaced.
+                self._held.append(data)
+                continue
+            for held in self._held:
+                self._accept(_PASSED, held)
+            self._held.clear()
+            self._pass(data)
+
+    def _pass(self, data: bytes) -> None:
+        name = self._reader.notable(data)
+        if name is None:
+            self._accept(_PASSED, data)
+            return
+        self.reported = self.reported or name in self._reader.failures
+        self._over = name in self._reader.terminal
+        self._accept(_LAST if self._over else _PASSED, data)
+
+    def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
+        kind = type(why).__name__ if isinstance(why, Exception) else str(why)
+        log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, kind)
+        self.finish(Ending(outcome, "stack", ErrorRecord(code, kind)))
+
+    def _look(self) -> None:
+        """Look whether a time limit is over; look again when one could be."""
+        limits, loop = self._endpoint.limits, asyncio.get_running_loop()
+        code, due = "total_timeout", self._began + limits.total_seconds
+        quiet = (
+            self._heard + limits.idle_seconds
+            if self.frames
+            else self._began + limits.first_event_seconds
+        )
+        if quiet < due:
+            code, due = "idle_timeout" if self.frames else "first_event_timeout", quiet
+        if loop.time() < due:
+            self._watch = loop.call_at(due, self._look)
+        else:
+            self._fail(code, round(loop.time() - self._began, 3), "timeout")
+            self._stop()

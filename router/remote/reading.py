@@ -1,0 +1,93 @@
+"""Reading single frames of a wire, those that must be: the terminal one, a failure, the last."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.sse import SseDecoder
+
+if TYPE_CHECKING:
+    from contract.flow import Event, FlowSpec
+
+_UNNAMED = "message"
+_DATA_LINE = re.compile(rb"(?:^|[\r\n]|\xef\xbb\xbf)data[:\r\n]")
+
+
+class FrameReader:
+    """What one flow's frames say, as far as a router has to know."""
+
+    def __init__(self, spec: FlowSpec) -> None:
+        dialect = spec.dialect
+        self._sse = dialect.framing == "sse"
+        self._path = dialect.name
+        self._events = msgspec.json.Decoder(spec.events)
+        self.terminal = spec.grammar.terminal
+        self.failures = dialect.failures
+        names = sorted(self.terminal | self.failures)
+        # JSON may write a name in ASCII alone.
+        marks = {
+            mark for name in names for mark in (name.encode(), json.dumps(name)[1:-1].encode())
+        }
+        self._marks = tuple(sorted(marks))
+
+    def notable(self, frame: bytes) -> str | None:
+        """Give the event's name if it ends the stream or says that the answer failed.
+
+        Only frames in which such a name stands somewhere are parsed.
+        """
+        for mark in self._marks:
+            if mark in frame:
+                name = self.name(frame)
+                return name if name in self.terminal or name in self.failures else None
+        return None
+
+    def speaks(self, frame: bytes) -> bool:
+        """Whether a frame is an event: comments and blank lines keep a connection alive."""
+        if not self._sse:
+            return bool(frame.strip())
+        return frame.startswith(b"data:") or _DATA_LINE.search(frame) is not None
+
+    def name(self, frame: bytes) -> str | None:
+        """Give the name of the event in a frame; None where there is none to be read."""
+        event, payload = self._payload(frame)
+        if payload is None:
+            return None
+        said = payload.decode("utf-8", "replace").strip()
+        if said in self.terminal:
+            return said  # `[DONE]` is no JSON
+        if self._path is None:
+            return event or _UNNAMED
+        return _at(payload, self._path)
+
+    def event(self, frame: bytes) -> Event | None:
+        """Decode a frame's event; None where it is none of the flow's."""
+        _, payload = self._payload(frame)
+        if payload is None:
+            return None
+        try:
+            event: Event = self._events.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return event
+
+    def _payload(self, frame: bytes) -> tuple[str, bytes | None]:
+        if not self._sse:
+            return "", frame.strip() or None
+        decoder = SseDecoder()
+        # The last frame of a stream may lack its blank line.
+        events = decoder.feed(frame) or decoder.feed(b"\n\n")
+        return (events[0].event, events[0].data) if events else ("", None)
+
+
+def _at(payload: bytes, path: tuple[str, ...]) -> str | None:
+    try:
+        value: Any = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None

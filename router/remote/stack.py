@@ -1,0 +1,79 @@
+"""A stack behind an address."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from router.remote.draining import Draining
+from router.remote.drive import RemoteDrive
+from router.remote.endpoint import Endpoint, connections, endpoint_url
+from router.remote.reading import FrameReader
+from router.stacks import Powers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import aiohttp
+
+    from contract.flow import FlowSpec
+    from effects.run import Run
+    from router.driving import Order
+    from router.rollout import Stack as StackName
+    from router.sections import Address
+
+_FINGERPRINT_BYTES = 6
+
+
+class RemoteStack:
+    """A service that serves flows at an address; made by `RemoteStack.open`."""
+
+    def __init__(self, name: StackName, address: Address, session: aiohttp.ClientSession) -> None:
+        self.name: StackName = name
+        self.address = address
+        # What stands behind an address tells nobody its version: another address is another code.
+        self.fingerprint = blake2b(address.url.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()
+        self._session = session
+        self._draining = Draining()
+        self._flows: dict[str, tuple[Endpoint, FrameReader]] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, name: StackName, address: Address) -> AsyncIterator[RemoteStack]:
+        """Keep connections to the stack for as long as the block lasts."""
+        async with connections(address) as session:
+            stack = cls(name, address, session)
+            try:
+                yield stack
+            finally:
+                await stack._draining.aclose()
+
+    @property
+    def powers(self) -> Powers:
+        """What its team has declared; its effects are its own, and on no tape."""
+        return powers(self.address)
+
+    def drive(
+        self,
+        order: Order,
+        run: Run,
+        stamp: Callable[[], int],
+        *,
+        strict: bool = True,  # noqa: ARG002 - bytes that are not parsed are checked by nobody
+    ) -> RemoteDrive:
+        """Make a drive of one flow for one request."""
+        return RemoteDrive(order, run, stamp, *self._flow(order.spec))
+
+    def _flow(self, spec: FlowSpec) -> tuple[Endpoint, FrameReader]:
+        found = self._flows.get(spec.name)
+        if found is None:
+            url = endpoint_url(self.address, spec)
+            endpoint = Endpoint(self._session, self._draining, url, self.address)
+            found = self._flows[spec.name] = endpoint, FrameReader(spec)
+        return found
+
+
+def powers(address: Address) -> Powers:
+    """Give what can be done with a stack behind an address beyond serving."""
+    return Powers(taped=False, shadows=address.shadow_safe, takes_over=False)

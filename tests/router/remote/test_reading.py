@@ -1,0 +1,97 @@
+"""Reading the few frames of a wire that a router has to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from contract.chat import CHAT, ChatOptions, End, Send
+from contract.dialect import Dialect
+from contract.grammar import Grammar, many, one
+from router.remote.reading import FrameReader
+
+CHAT_READER = FrameReader(CHAT)
+
+
+def reader(terminal: str, dialect: Dialect) -> FrameReader:
+    """Read a wire whose streams end with one event."""
+    grammar = Grammar((many("token"), one(terminal)))
+    return FrameReader(replace(CHAT, dialect=dialect, grammar=grammar))
+
+
+@pytest.mark.parametrize(
+    ("frame", "name"),
+    [
+        (b'data: {"step":"END"}\n\n', "END"),
+        (b'data: {"step":"END"}', "END"),
+        (b'data: {"step":"FAILED"}\r\n\r\n', "FAILED"),
+        (b': hello\ndata:{"step":\ndata:"END"}\n\n', "END"),
+        (b'data: {"step":"SEND","content":"THE END"}\n\n', None),
+        (b'data: {"step":"SUCCESS","content":"END"}\n\n', None),
+        (b": END\n\n", None),
+        (b"data: {END\n\n", None),
+        (b'data: ["END"]\n\n', None),
+        (b'data: {"step":["END"]}\n\n', None),
+        (b'data: "\xff END"\n\n', None),
+    ],
+)
+def test_only_the_event_itself_ends_a_stream(frame: bytes, name: str | None) -> None:
+    """A word in a text is no ending, and what cannot be read is none either."""
+    assert CHAT_READER.notable(frame) == name
+
+
+def test_names_may_be_sse_fields_payloads_or_escaped() -> None:
+    """Every way a dialect has of naming an event, on both framings."""
+    fields = reader("end", Dialect())
+    assert fields.notable(b"event: end\ndata: {}\n\n") == "end"
+    assert fields.notable(b"event: token\ndata: the end\n\n") is None
+    done = reader("[DONE]", Dialect())
+    assert done.notable(b"data: [DONE]\n\n") == "[DONE]"
+    assert done.notable(b'data: "say [DONE]"\n\n') is None
+    escaped = reader("完了", Dialect(name=("kind",)))
+    assert escaped.notable(b'data: {"kind":"\\u5b8c\\u4e86"}\n\n') == "完了"
+    assert escaped.notable('data: {"kind":"完了"}\n\n'.encode()) == "完了"
+    lines = reader("end", Dialect(framing="ndjson", name=("a", "b")))
+    assert lines.notable(b'{"a":{"b":"end"}}\r\n') == "end"
+    assert lines.notable(b'{"a":"end"}\n') is None
+
+
+@pytest.mark.parametrize(
+    ("frame", "speaks"),
+    [
+        (b"data: x\n\n", True),
+        (b"data\n\n", True),
+        (b"\xef\xbb\xbfdata: x\n\n", True),
+        (b": c\rdata: x\r\r", True),
+        (b"event: a\n\n", False),
+        (b": data: x\n\n", False),
+        (b"database: x\n\n", False),
+        (b"retry: 3\n\n", False),
+        (b"\n\n", False),
+    ],
+)
+def test_an_event_is_what_has_data(frame: bytes, speaks: bool) -> None:  # noqa: FBT001 - a table
+    """Comments and fields alone are dispatched by no client."""
+    assert CHAT_READER.speaks(frame) is speaks
+
+
+def test_a_blank_line_of_ndjson_says_nothing() -> None:
+    """It keeps a connection alive."""
+    lines = reader("end", Dialect(framing="ndjson", name=("a",)))
+    assert [lines.speaks(line) for line in (b"\r\n", b" \n", b"{}\n")] == [False, False, True]
+
+
+def test_events_are_the_flows_own_or_none() -> None:
+    """For the failure frames: what the last event was."""
+    assert CHAT_READER.event(CHAT.encode(Send("a"))) == Send("a")
+    assert CHAT_READER.event(b'data: {"step":"END"}') == End()
+    for frame in (b'data: {"step":"ELSE"}\n\n', b"data: {\n\n", b": c\n\n", b""):
+        assert CHAT_READER.event(frame) is None
+
+
+def test_whoever_cannot_be_read_gets_no_second_prologue() -> None:
+    """The failure frames after an unknown event begin no new stream."""
+    steps = [CHAT.name_of(event) for event in CHAT.failure(ChatOptions(), "x", msgspec.Struct())]
+    assert steps == ["FAILED", "END"]

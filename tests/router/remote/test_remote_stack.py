@@ -1,0 +1,331 @@
+"""A stack behind an address, on real sockets: what passes, what falls back, what is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from contract.sse import SseDecoder
+from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.router.remote.service import (
+    Answer,
+    Asked,
+    Service,
+    Stream,
+    says,
+    serving,
+    streams,
+)
+
+pytestmark = pytest.mark.sockets
+
+HELLO = {"message_id": "m", "content": "Hello"}
+FRAMES = [
+    b'event: x\ndata: {"step" : "ACCEPT", "more": 1}\n\n',
+    b'data: {"step":"START_REPLY"}\r\n\r\n',
+    b": still here\n\n",
+    b'data: {"step":"SEND","content":"\xff END"}\n\n',
+    b'data: {"step":"SUCCESS","content":"a"}\n\n',
+    b'data: {"step":"END"}\n\n',
+]
+WHOLE = b"".join(FRAMES)
+LIMITS = "connect_seconds = 0.5\nfirst_event_seconds = 0.05\nidle_seconds = 0.05\n"
+PROBLEM = b'{"code":"message_deleted","title":"Gone","status":410}'
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, answer: Answer, more: str = "", *, shadow: float = 0
+) -> AsyncIterator[tuple[Deployment, Service]]:
+    """Deploy a router whose legacy stack is a service and whose graph stack is in process."""
+    async with serving(answer) as service:
+        stacks = f'[stacks.legacy]\nurl = "{service.url}/chat/sse"\n{more}'
+        async with deployed(folder, Setup(more=stacks, shadow=shadow)) as place:
+            yield place, service
+
+
+def stand_in(place: Deployment) -> None:
+    """Let graph stand in for legacy."""
+    text = place.watched.path.read_text("utf-8")
+    place.edit(text.replace("[flows.chat]", "[flows.chat]\nfallback_to_graph = true"))
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, len(WHOLE)])
+async def test_frames_pass_as_the_bytes_they_are(tmp_path: Path, size: int) -> None:
+    """However they are cut; what is captured are whole frames."""
+    pieces = [WHOLE[at : at + size] for at in range(0, len(WHOLE), size)]
+    async with house(tmp_path, streams(*pieces)) as (place, _):
+        answer = await place.ask(HELLO)
+        assert answer.body == WHOLE
+        assert answer.headers["x-cutover-served"].startswith("legacy ")
+        run = await place.run()
+        assert [text for _, text in run.frames] == [
+            one.decode("utf-8", "replace") for one in FRAMES
+        ]
+        assert (run.outcome, run.stack, run.tape) == ("completed", "legacy", ())
+
+
+async def test_a_request_is_asked_as_it_came(tmp_path: Path) -> None:
+    """Body, query, credentials and trace; nothing of the connection, and who asks for what."""
+    body = b'{ "message_id":"m", "content":"Hello", "unknown": 1 }'
+    headers = {"traceparent": "00-a-b-01", "cookie": "a=1", "x-cutover-role": "shadow"}
+    async with house(tmp_path, streams(WHOLE)) as (place, service):
+        async with place.session.post(
+            f"{place.url}/chat/sse?tenant=a%20b&x=1", data=body, headers=headers
+        ) as response:
+            await response.read()
+        (asked,) = service.asked
+        assert asked.line == "POST /chat/sse?tenant=a%20b&x=1 HTTP/1.1"
+        assert asked.body == body
+        assert asked.header("host") == [service.url.removeprefix("http://")]
+        assert asked.header("traceparent") == ["00-a-b-01"]
+        assert asked.header("cookie") == ["a=1"]
+        assert asked.header("accept-encoding") == ["identity"]
+        assert asked.header("x-cutover-role") == ["serving"]
+        assert asked.header("x-cutover-exchange") == [response.headers["x-cutover-exchange"]]
+        assert not asked.header("connection")
+
+
+async def test_an_answers_headers_reach_the_client(tmp_path: Path) -> None:
+    """Its type and its cookies, not its connection's."""
+
+    async def answer(_: Asked, stream: Stream) -> None:
+        await stream.head(b"set-cookie: a=1", b"set-cookie: b=2", b"x-request-id: r", b"server: x")
+        await stream.send(WHOLE)
+        await stream.end()
+
+    async with house(tmp_path, answer) as (place, _), place.post(HELLO) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers.getall("set-cookie") == ["a=1", "b=2"]
+        assert response.headers["x-request-id"] == "r"
+        assert response.headers["x-accel-buffering"] == "no"
+        assert "server" not in response.headers
+        await response.read()
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/problem+json"])
+async def test_a_refusal_passes_and_never_falls_back(tmp_path: Path, kind: str) -> None:
+    """Status, body and headers are the stack's own."""
+    headers = (b"content-type: " + kind.encode(), b"retry-after: 7")
+    async with house(tmp_path, says(410, PROBLEM, *headers)) as (place, _):
+        stand_in(place)
+        answer = await place.ask(HELLO)
+        assert (answer.status, answer.body) == (410, PROBLEM)
+        assert (answer.headers["content-type"], answer.headers["retry-after"]) == (kind, "7")
+        run = await place.run()
+        assert (run.outcome, run.error and run.error.code) == ("refused", "message_deleted")
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "too_many_requests"), (499, "status_499")])
+async def test_a_page_is_no_answer_to_a_client_of_an_api(
+    tmp_path: Path, status: int, code: str
+) -> None:
+    """The status is told in our own words, with the time to wait."""
+    page = says(status, b"<html>", b"content-type: text/html", b"retry-after: 7")
+    async with house(tmp_path, page) as (place, _):
+        answer = await place.ask(HELLO)
+        assert (answer.status, answer.problem["code"]) == (status, code)
+        assert answer.headers["retry-after"] == "7"
+
+
+async def hang(_: Asked, stream: Stream) -> None:
+    """Say nothing, ever."""
+    await stream.hang()
+
+
+async def comments(_: Asked, stream: Stream) -> None:
+    """Show signs of life, then drop the connection."""
+    await stream.head()
+    await stream.send(b": one\n\n", b"retry: 10\n\n")
+    stream.reset()
+
+
+async def cut(_: Asked, stream: Stream) -> None:
+    """Drop the connection in the middle of the first frame."""
+    await stream.head()
+    await stream.send(FRAMES[0][:-1])
+    stream.reset()
+
+
+async def packed(_: Asked, stream: Stream) -> None:
+    """Compress although nobody asked for it."""
+    await stream.head(b"content-encoding: gzip")
+    await stream.send(b"\x1f\x8b")
+    await stream.end()
+
+
+FAULTS: dict[str, tuple[Answer, str, str]] = {
+    "500": (says(500, PROBLEM, b"content-type: application/json"), "failed", "bad_status"),
+    "503": (says(503), "failed", "bad_status"),
+    "a redirection": (says(302, b"", b"location: /else"), "failed", "bad_status"),
+    "no content": (says(204), "truncated", "truncated"),
+    "an empty stream": (streams(), "truncated", "truncated"),
+    "a page": (says(200, b"<html>\n\n</html>"), "truncated", "truncated"),
+    "silence": (hang, "timeout", "first_event_timeout"),
+    "signs of life alone": (comments, "failed", "connection_lost"),
+    "half a frame": (cut, "failed", "connection_lost"),
+    "half a frame and an end": (streams(FRAMES[0][:-1]), "truncated", "truncated"),
+    "compressed": (packed, "failed", "content_encoding"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path, fault: str) -> None:
+    """The client sees one whole stream of the other stack."""
+    answer, outcome, code = FAULTS[fault]
+    async with house(tmp_path, answer, LIMITS) as (place, service):
+        stand_in(place)
+        got = await place.ask(HELLO)
+        assert got.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
+        assert got.headers["x-cutover-served"].startswith("graph ")
+        failed, served = await place.lines()
+        assert (failed.outcome, failed.error and failed.error.code) == (outcome, code)
+        assert (failed.role, served.role, served.outcome) == ("serving", "fallback", "completed")
+        assert served.reason == code
+        assert len(service.asked) == 1
+
+
+async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_path: Path) -> None:
+    """Nothing listens there."""
+    async with house(tmp_path, streams(WHOLE)) as (place, service):
+        service.close()
+        answer = await place.ask(HELLO)
+        assert (answer.status, answer.problem["code"]) == (500, "internal")
+        stand_in(place)
+        assert (await place.ask(HELLO)).steps[-1] == "END"
+        assert {run.error and run.error.code for run in await place.lines()} == {
+            "unreachable",
+            None,
+        }
+
+
+@pytest.mark.parametrize("sent", range(1, 6))
+@pytest.mark.parametrize("how", ["ends", "resets", "hangs"])
+async def test_what_fails_later_ends_in_the_flows_failure_frames(
+    tmp_path: Path, sent: int, how: str
+) -> None:
+    """No second prologue, no silent cut: nobody can take a remote stream over."""
+
+    async def answer(_: Asked, stream: Stream) -> None:
+        await stream.head()
+        await stream.send(*FRAMES[:sent])
+        if how == "ends":
+            await stream.end()
+        elif how == "resets":
+            await stream.send(FRAMES[sent][:5])
+            stream.reset()
+        else:
+            await stream.hang()
+
+    async with house(tmp_path, answer, LIMITS) as (place, _):
+        stand_in(place)
+        got = await place.ask(HELLO)
+        assert got.body.startswith(b"".join(FRAMES[:sent]))
+        rest = [event.text for event in SseDecoder().feed(got.body[len(b"".join(FRAMES[:sent])) :])]
+        failed, end = '{"step":"FAILED","code":"internal"}', '{"step":"END"}'
+        assert rest == ([end] if sent == 5 else [failed, end])
+        run = await place.run()
+        assert (run.outcome, run.served) == ("timeout" if how == "hangs" else "truncated", "legacy")
+
+
+async def test_a_failure_the_stack_reports_itself_is_passed_on(tmp_path: Path) -> None:
+    """It has been told honestly: nobody's turn to do better."""
+    told = b'data: {"step":"ACCEPT"}\n\ndata: {"step":"FAILED"}\n\ndata: {"step":"END"}\n\n'
+    async with house(tmp_path, streams(told)) as (place, _):
+        stand_in(place)
+        assert (await place.ask(HELLO)).body == told
+        run = await place.run()
+        assert (run.outcome, run.error and run.error.code) == ("failed", "reported")
+
+
+async def test_a_last_frame_may_lack_its_blank_line(tmp_path: Path) -> None:
+    """As it came; what follows a terminal frame goes to nobody."""
+    async with house(tmp_path, streams(WHOLE[:-2])) as (place, _):
+        assert (await place.ask(HELLO)).body == WHOLE[:-2]
+    async with house(tmp_path, streams(WHOLE + FRAMES[3], b": more\n\n")) as (place, _):
+        assert (await place.ask(HELLO)).body == WHOLE
+        assert {run.outcome for run in await place.lines()} == {"completed"}
+
+
+async def test_the_connection_is_dropped_when_the_client_leaves(tmp_path: Path) -> None:
+    """Within 100 ms, before the head and in the middle of the stream."""
+
+    async def answer(_: Asked, stream: Stream) -> None:
+        await stream.head()
+        await stream.send(*FRAMES[:2])
+        await stream.hang()
+
+    for script, reads in ((hang, False), (answer, True)):
+        async with house(tmp_path, script) as (place, service):
+            posting = asyncio.ensure_future(place.post(HELLO).__aenter__())
+            await service.once.wait()
+            if reads:
+                response = await posting
+                await response.content.readuntil(b"\n\n")
+                response.close()
+            posting.cancel()
+            async with asyncio.timeout(0.1):
+                await service.gone.wait()
+            assert (await place.lines())[-1].outcome == "cancelled"
+
+
+async def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
+    """One after the other; a refusal and a failure too leave theirs usable."""
+    async with house(tmp_path, streams(WHOLE)) as (place, service):
+        for answer in (streams(WHOLE), says(404, b"{}", b"content-type: application/json")):
+            service.answer = answer
+            for _ in range(3):
+                await place.ask(HELLO)
+        assert (len(service.asked), service.connections) == (6, 1)
+
+
+async def test_a_remote_stack_stands_in_and_is_told_so(tmp_path: Path) -> None:
+    """Before the first frame anybody can."""
+    async with serving(streams(WHOLE)) as service:
+        stacks = f'[stacks]\ngraph = "{service.url}/v1/"\nlegacy = "{service.url}1"'
+        async with deployed(tmp_path, Setup(more=stacks)) as place:
+            stand_in(place)
+            assert (await place.ask(HELLO)).body == WHOLE
+            (asked,) = service.asked
+            assert asked.line == "POST /v1/chat/sse HTTP/1.1"
+            assert asked.header("x-cutover-role") == ["fallback"]
+
+
+@pytest.mark.parametrize("safe", [True, False])
+async def test_a_shadow_is_asked_only_where_that_is_declared_safe(
+    tmp_path: Path, *, safe: bool
+) -> None:
+    """It is told that it is one; what differs in bytes alone is different."""
+    async with serving(streams(WHOLE)) as candidate, serving(streams(WHOLE)) as control:
+        stacks = f"""
+[stacks]
+legacy = "{control.url}"
+[stacks.graph]
+url = "{candidate.url}"
+shadow_safe = {str(safe).lower()}
+"""
+        async with deployed(tmp_path, Setup(more=stacks, shadow=100)) as place:
+            more = streams(b": comment\n\n" + WHOLE, b": more\n\n")
+            for answer in (streams(WHOLE), more, streams(WHOLE.replace(b'"a"', b'"b"'))):
+                candidate.answer = answer
+                assert (await place.ask(HELLO)).body == WHOLE
+                await place.settled()
+            roles = {role for asked in candidate.asked for role in asked.header("x-cutover-role")}
+            if safe:
+                assert roles == {"shadow"}
+                assert place.books() == {"compared(equal)": 2, "compared(different)": 1}
+            else:
+                assert not roles
+                assert place.books() == {"not_sampled()": 3}
+
+
+async def test_a_stack_in_process_has_nothing_to_play_beside_a_remote_one(tmp_path: Path) -> None:
+    """What a service asks of the world is on no tape."""
+    async with house(tmp_path, streams(WHOLE), shadow=100) as (place, _):
+        await place.ask(HELLO)
+        await place.settled()
+        assert place.books() == {"not_sampled()": 1}

@@ -1,0 +1,91 @@
+"""Splitting streams at their frames' ends."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.chat import CHAT
+from contract.sse import SseDecoder
+from router.remote import splitting
+from router.remote.splitting import FrameTooLarge, LineSplitter, SseSplitter, splitter
+
+ENDS = [b"\n", b"\r\n", b"\r"]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=["LF", "CRLF", "CR"])
+def test_a_blank_line_ends_a_frame_and_belongs_to_it(end: bytes) -> None:
+    """Whatever ends lines, also where pieces are single bytes."""
+    frames = [b"event: a" + end + b"data: 1" + end * 2, b": c" + end * 2, b"data: 2" + end * 2]
+    stream = b"".join(frames)
+    assert SseSplitter().feed(stream) == frames
+    one_by_one = SseSplitter()
+    pieces = [stream[at : at + 1] for at in range(len(stream))]
+    assert [frame for piece in pieces for frame in one_by_one.feed(piece)] == frames
+    assert one_by_one.flush() == b""
+
+
+def test_a_frame_is_out_with_its_last_byte() -> None:
+    """Nothing waits for what follows, not even after a CR."""
+    for end in ENDS:
+        split = SseSplitter()
+        assert not split.feed(b"data: 1" + end)
+        assert split.feed(end) == [b"data: 1" + end * 2]
+
+
+def test_the_lf_of_a_torn_crlf_stays_with_its_frame() -> None:
+    """A CRLF is one line end wherever a packet ends."""
+    split = SseSplitter()
+    assert split.feed(b"data: 1\r\n\r") == []
+    assert split.feed(b"\ndata: 2") == [b"data: 1\r\n\r\n"]
+    assert split.flush() == b"data: 2"
+    assert split.flush() == b""
+
+
+def test_lines_are_frames_of_ndjson() -> None:
+    """Line end included; what follows the last one is left."""
+    split = LineSplitter()
+    assert split.feed(b'{"a":1}\r\n{"b"') == [b'{"a":1}\r\n']
+    assert split.feed(b":2}") == []
+    assert split.feed(b"\n\n{}") == [b'{"b":2}\n', b"\n"]
+    assert split.flush() == b"{}"
+
+
+@pytest.mark.parametrize("split", [SseSplitter(), LineSplitter()])
+def test_a_frame_without_end_is_refused(
+    split: SseSplitter | LineSplitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that never ends a frame does not fill the memory."""
+    monkeypatch.setattr(splitting, "MOST_BYTES", 10)
+    split.feed(b"12345")
+    with pytest.raises(FrameTooLarge, match="12 bytes without the end of a frame"):
+        split.feed(b"1234567")
+
+
+def test_a_wire_has_its_splitter() -> None:
+    """The dialect says which."""
+    assert isinstance(splitter(CHAT.dialect), SseSplitter)
+
+
+PIECES = st.lists(
+    st.sampled_from([b"data", b": ", b"x", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n", b":"]),
+    max_size=30,
+)
+
+
+@given(PIECES, st.lists(st.integers(0, 60), max_size=8))
+def test_no_byte_is_lost_and_no_event_torn(pieces: list[bytes], cuts: list[int]) -> None:
+    """Cut anywhere, the frames are what was fed and mean the same one by one."""
+    stream = b"".join(pieces)
+    places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    split = SseSplitter()
+    frames = [frame for start, end in pairwise(places) for frame in split.feed(stream[start:end])]
+    rest = split.flush()
+    assert b"".join(frames) + rest == stream
+    whole = [event.data for event in SseDecoder().feed(stream)]
+    apart = [event.data for frame in (*frames, rest) for event in SseDecoder().feed(frame)]
+    assert apart == whole
+    assert all(len(SseDecoder().feed(frame)) <= 1 for frame in frames)
