@@ -103,8 +103,10 @@ def _why_frame(case: Case, finding: FrameFinding) -> str | None:
     for broken in case.grammar:
         if _forbidden(finding, broken) or _lost_a_piece(case, finding, broken):
             return signature_of(broken)
-    if case.outcome and _reaches_end(case, finding):
-        return _first(case.outcome)
+    if _reaches_end(case, finding):
+        broke_off = _first(case.outcome) or _cut_on_both(case)
+        if broke_off:
+            return broke_off
     for effect in case.effects:
         if isinstance(effect, ToolDropped | ToolAdded) and _names(finding, effect.tool):
             return signature_of(effect)
@@ -130,6 +132,12 @@ def _lost_a_piece(case: Case, finding: FrameFinding, broken: GrammarBroken) -> b
     if not at < broken.at < len(stream.events):
         return False
     return stream.events[broken.at].fault is not None
+
+
+def _cut_on_both(case: Case) -> str | None:
+    """Give the breach that neither stream came to its end, which each may have broken off alone."""
+    length = len(case.graph.events)
+    return _first([f for f in case.grammar if f.side == "both" and f.at >= length])
 
 
 def _within(at: int, start: int, count: int) -> bool:
@@ -178,8 +186,9 @@ def _next_firm(stream: Stream, at: int) -> int:
 
 def _why_text(case: Case, finding: TextFinding) -> str | None:
     """A run that ended early says less; a model that was asked otherwise answers otherwise."""
-    if case.outcome and _broke_off(case):
-        return _first(case.outcome)
+    broke_off = _first(case.outcome) or _cut_on_both(case)
+    if broke_off and _broke_off(case):
+        return broke_off
     for broken in case.grammar:
         if isinstance(finding, TextChanged | ReasoningChanged) and _illegible(case, broken):
             return signature_of(broken)
@@ -209,6 +218,8 @@ def _illegible(case: Case, broken: GrammarBroken) -> bool:
 
 def _broke_off(case: Case) -> bool:
     legacy, graph = case.legacy.text, case.graph.text
+    if case.pair.control.outcome == case.pair.candidate.outcome:
+        return legacy.startswith(graph) or graph.startswith(legacy)
     if case.pair.control.outcome == COMPLETED:
         return legacy.startswith(graph)
     return graph.startswith(legacy)

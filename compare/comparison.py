@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from contract.dialect import Wire
     from contract.records import RunRecord
 
+TRUNCATED = "truncated"
+
 
 class Comparer:
     """Compares pairs of one wire."""
@@ -95,17 +97,20 @@ class Comparer:
 
     def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
         control, candidate = pair.control, pair.candidate
-        broken = self._violation(control, legacy)
+        # A run cut short beside a whole one differs in its outcome; where both are, nothing else
+        # would say so.
+        cut = control.outcome == candidate.outcome == TRUNCATED
+        broken = self._violation(control, legacy, cut=cut)
         if legacy.events is graph.events and _ended_alike(control, candidate):
             return grammar_findings(pair, broken, broken)
-        return grammar_findings(pair, broken, self._violation(candidate, graph))
+        return grammar_findings(pair, broken, self._violation(candidate, graph, cut=cut))
 
-    def _violation(self, run: RunRecord, stream: Stream) -> Violation | None:
+    def _violation(self, run: RunRecord, stream: Stream, *, cut: bool) -> Violation | None:
         """Find where a run left its grammar; most did not, and that is told fast."""
-        ended = run.outcome == COMPLETED and run.error is None
-        if ended and self._sound.sound(stream.events):
+        completed = run.outcome == COMPLETED
+        if completed and run.error is None and self._sound.sound(stream.events):
             return None
-        return violation_of(self._spec.grammar, run, stream)
+        return violation_of(self._spec.grammar, run, stream, ends=completed or cut)
 
     def _streams(self, case: Case) -> None:
         script = script_of(case.legacy, case.graph, cuts=self._cuts_count(case))

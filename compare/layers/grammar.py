@@ -46,15 +46,20 @@ class Violation:
         return f"{self.name or 'the end'} where {due or 'nothing more'} was due"
 
 
-def violation_of(grammar: Grammar, run: RunRecord, stream: Stream) -> Violation | None:
-    """Find where a run left its grammar; a frame that was refused as it came is on the record."""
-    broken = _walked(grammar, run, stream)
+def violation_of(
+    grammar: Grammar, run: RunRecord, stream: Stream, *, ends: bool
+) -> Violation | None:
+    """Find where a run left its grammar; a frame that was refused as it came is on the record.
+
+    `ends`: the stream is to be held to the grammar's end, too.
+    """
+    broken = _walked(grammar, run, stream, ends=ends)
     if broken is None and run.error is not None and run.error.code == "grammar":
         return Violation(len(stream.events), run.error.kind)
     return broken
 
 
-def _walked(grammar: Grammar, run: RunRecord, stream: Stream) -> Violation | None:
+def _walked(grammar: Grammar, run: RunRecord, stream: Stream, *, ends: bool) -> Violation | None:
     check = GrammarCheck(grammar)
     for index, event in enumerate(stream.events):
         if event.fault is not None:
@@ -66,7 +71,7 @@ def _walked(grammar: Grammar, run: RunRecord, stream: Stream) -> Violation | Non
             check.event(event.name, event.text)
         except GrammarViolated as broken:
             return Violation(index, event.name, broken.expected, stream.shrank == index)
-    if run.outcome == "completed" and not check.complete:
+    if ends and not check.complete:
         return Violation(len(stream.events), "", check.expected)
     return None
 
@@ -133,8 +138,9 @@ def grammar_findings(
 
 
 def _same(legacy: Violation, graph: Violation) -> bool:
-    """Whether both are one breach, wherever in each stream it stands."""
-    return replace(legacy, at=0) == replace(graph, at=0)
+    """Whether both are one breach, wherever in each stream it stands, or lack an end alike."""
+    early = not (legacy.name or graph.name)
+    return early or replace(legacy, at=0) == replace(graph, at=0)
 
 
 def _finding(

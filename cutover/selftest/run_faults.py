@@ -13,7 +13,7 @@ from contract.model import ModelCall
 from contract.records import ErrorRecord
 from cutover.selftest.exchanges import WEATHER, Asked
 from cutover.selftest.faults import RunFault
-from cutover.selftest.seeded import FAULTS, SOUND, put
+from cutover.selftest.seeded import FAULTS, SOUND, drop, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +70,7 @@ def _half_a_character(events: Events) -> Events:
     return [*events[:6], Send(cut), *events[7:]]
 
 
+TRUNCATED = SOUND.but(spoil=drop(13), outcome="truncated", error=ErrorRecord("truncated"))
 THINKING = SOUND.but(spoil=_reasoned("要查天气。", "查到了。"))
 LEARNING = SOUND.but(upset=_remember(FACT))
 
@@ -139,6 +140,14 @@ BEYOND = (
         "grammar",
         "grammar_broken",
         SOUND,
+    ),
+    RunFault("END missing on both sides", TRUNCATED, "grammar", "grammar_broken", TRUNCATED),
+    RunFault(
+        "cut short on both sides, elsewhere in each",
+        SOUND.but(spoil=drop(12, 13), outcome="truncated", error=ErrorRecord("truncated")),
+        "grammar",
+        "grammar_broken",
+        TRUNCATED,
     ),
     RunFault(
         "late error",

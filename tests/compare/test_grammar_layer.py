@@ -18,7 +18,7 @@ from compare.pairs import Pair, pair_of
 from contract.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.dialect import Dialect, TextField
 from contract.grammar import Grammar, many, one
-from contract.records import RunRecord
+from contract.records import ErrorRecord, Outcome, RunRecord
 from cutover.flows import SPECS
 from cutover.selftest.exchanges import Events, Script, batch, exchange, store
 from cutover.selftest.seeded import SOUND, add, drop, put
@@ -161,6 +161,21 @@ def test_a_bad_order_on_both_sides_is_one_finding(name: str) -> None:
     found = only(compared(*runs))
     assert found.side == "both"
     assert str(found.legacy).startswith(sentence)
+
+
+ENDED_OTHERWISE: dict[Outcome, ErrorRecord | None] = {
+    "paused": None,
+    "refused": ErrorRecord("message_locked"),
+    "failed": ErrorRecord("model_error"),
+    "timeout": ErrorRecord("deadline"),
+}
+
+
+@pytest.mark.parametrize("outcome", ENDED_OTHERWISE)
+def test_no_end_is_due_of_runs_that_say_why_there_is_none(outcome: Outcome) -> None:
+    """A human is asked, nobody was let in, an honest failure: both alike, that is no breach."""
+    short = SOUND.but(spoil=drop(12, 13), outcome=outcome, error=ENDED_OTHERWISE[outcome])
+    assert not compared(*exchange(short, short))
 
 
 def test_different_breaches_are_found_on_their_sides() -> None:

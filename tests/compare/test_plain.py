@@ -91,7 +91,8 @@ def test_rules_hold_for_plain_streams_too(tmp_path: Path) -> None:
 def test_many_kinds_of_streams_need_no_more_memory(tmp_path: Path) -> None:
     """Comparers of names met long ago are let go."""
     held: list[Row] = [
-        {"id": k, "body": sse({"choices": [], f"k{k}": 1}).decode()} for k in range(3)
+        {"id": k, "body": sse({"choices": [], f"k{k}": 1}).decode() + "data: [DONE]\n\n"}
+        for k in range(3)
     ]
     odd = dialect("anthropic-messages")
     path = tmp_path / "odd.jsonl"

@@ -97,6 +97,20 @@ def test_a_stream_without_its_end_is_an_outcome(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", DIALECTS)
+def test_two_streams_without_an_end_are_one_breach(tmp_path: Path, name: str) -> None:
+    """Equal or not, empty or not: none of them is what a client waits for."""
+    body = told(name)
+    mark = b"\n" if name == "ndjson" else b"\n\n"
+    frames = body.split(mark)
+    cut, shorter = (mark.join(frames[:-count]) + mark for count in (2, 3))
+    for legacy, graph in ((cut, cut), (cut, shorter), (shorter, cut), (b"", b"")):
+        [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), legacy, graph))
+        assert (layer, kind) == ("grammar", "grammar_broken")
+        assert path.startswith("both.frames[")
+        assert path.endswith(".end")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
 def test_an_end_twice_is_a_breach_of_the_grammar(tmp_path: Path, name: str) -> None:
     """Nothing may follow the terminal event, declared grammar or not."""
     body = told(name)
@@ -191,8 +205,9 @@ def test_text_and_ending_may_share_a_chunk(tmp_path: Path) -> None:
         )
 
     usage = {"usage": {"total_tokens": 3}}
-    together = chunk("stop", **usage)
-    apart = chunk() + sse({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + sse(usage)
+    done = b"data: [DONE]\n\n"
+    together = chunk("stop", **usage) + done
+    apart = chunk() + sse({"choices": [{"delta": {}, "finish_reason": "stop"}]}) + sse(usage) + done
     assert compared(tmp_path, dialect("openai"), together, apart).equal == 1
 
 
