@@ -15,6 +15,7 @@ from cutover.composition import House, model_faults, opened
 from cutover.flows import SPECS
 from cutover.models import model_entries
 from router.app import create_app
+from router.metrics.books import Sources
 from router.settings import parse
 from router.watchdog import Watchdog
 
@@ -48,14 +49,24 @@ async def application(
     stacks: Mapping[StackName, Stack] | None = None,
 ) -> AsyncIterator[Application]:
     """Open the house for the watched configuration (None: the defaults) and build its HTTP side."""
-    async with opened(in_force(watched), environ, stacks) as house, AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
+        house = await stack.enter_async_context(opened(in_force(watched), environ, stacks))
         limit = in_force(watched)().limits.loop_seconds
         watchdog = Watchdog(limit or math.inf)
         if limit:
             stack.enter_context(watchdog.watching())
         if watched is not None:
             watched.on_change(ModelsFollow(house, environ))
-        yield Application(create_app(house.router, _faults(house, watched, watchdog)), house)
+        faults = _faults(house, watched, watchdog)
+        page = None
+        if house.meters is not None:
+            sources = Sources(house.router, house.captures, faults, lambda: _refused(watched))
+            page = await stack.enter_async_context(house.meters.running(sources))
+        yield Application(create_app(house.router, faults, page), house)
+
+
+def _refused(watched: Watched | None) -> int:
+    return watched.refused if watched is not None else 0
 
 
 def in_force(watched: Watched | None) -> Callable[[], Settings]:

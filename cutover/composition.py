@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract.ports import Effects
 from cutover.flows import SPECS
+from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices
 from cutover.stacks import open_stacks
 from cutover.stores import open_conversations, open_locks, open_memory, open_pins
@@ -46,6 +47,7 @@ class House:
     tools: ToolRegistry
     captures: CaptureWriter
     faults: dict[str, str]
+    meters: Meters | None
 
 
 @asynccontextmanager
@@ -76,13 +78,9 @@ async def opened(
         store = await open_pins(address(first.stores.pins, environ), stack)
         pins = Pins(store, time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
-        captures = CaptureWriter(
-            first.captures,
-            SPECS,
-            salt=first.rollout.salt,
-            key=environ.get(first.captures.pseudonym_key_env, "").encode(),
-        )
+        captures = _captures(first, environ)
         stack.push_async_callback(captures.aclose)
+        meters = open_meters(models) if first.metrics.enabled else None
         router = Router(
             Parts(
                 specs=SPECS,
@@ -93,10 +91,12 @@ async def opened(
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
                 price=prices(models),
                 pins=pins,
+                observers=[meters.exchanges] if meters else [],
             )
         )
+        faults = model_faults(entries, first)
         try:
-            yield House(router, models, tools, captures, model_faults(entries, first))
+            yield House(router, models, tools, captures, faults, meters)
         finally:
             await router.aclose(settings().server.drain_seconds)
 
@@ -144,3 +144,9 @@ def _tools(memory: Memory, longest: float, stack: AsyncExitStack) -> ToolRegistr
     tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest)
     stack.push_async_callback(tools.aclose)
     return tools
+
+
+def _captures(settings: Settings, environ: Mapping[str, str]) -> CaptureWriter:
+    captures = settings.captures
+    key = environ.get(captures.pseudonym_key_env, "").encode()
+    return CaptureWriter(captures, SPECS, salt=settings.rollout.salt, key=key)

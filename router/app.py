@@ -9,7 +9,7 @@ import msgspec
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from router.http import FlowEndpoint, decode, read_body
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec
     from router.dispatch import Router
+    from router.metrics.page import Page
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,11 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
 _feedback = msgspec.json.Decoder(Feedback)
 
 
-def create_app(router: Router, faults: Callable[[], Mapping[str, str]]) -> FastAPI:
+def create_app(
+    router: Router,
+    faults: Callable[[], Mapping[str, str]],
+    metrics: Page | None = None,
+) -> FastAPI:
     """Build the application; `faults` says what is wrong right now, by part."""
     app = FastAPI(title="cutover")
     for spec in router.parts.specs.values():
@@ -47,10 +52,6 @@ def create_app(router: Router, faults: Callable[[], Mapping[str, str]]) -> FastA
         given = decode(_feedback, body)
         router.feedback(given.exchange_id, given.score, given.comment)
         return Response(status_code=202)
-
-    async def healthz() -> dict[str, str]:
-        """Say that the process lives."""
-        return {"status": "alive"}
 
     async def readyz() -> JSONResponse:
         """Say whether requests are welcome, and what does not work as configured."""
@@ -69,7 +70,7 @@ def create_app(router: Router, faults: Callable[[], Mapping[str, str]]) -> FastA
         response_class=Response,
         responses={status: answer(status) for status in (400, 413, 422, 500)},
     )
-    app.add_api_route("/healthz", healthz, methods=["GET"])
+    app.add_api_route("/healthz", _healthz, methods=["GET"], name="healthz")
     app.add_api_route(
         "/readyz",
         readyz,
@@ -77,10 +78,26 @@ def create_app(router: Router, faults: Callable[[], Mapping[str, str]]) -> FastA
         response_model=None,
         responses={503: {"description": "The router is shutting down."}},
     )
+    if metrics is not None:
+        _add_metrics(app, metrics)
     for kind in (Problem, HTTPException, Exception):
         app.add_exception_handler(kind, _problem)
     document(app, router.parts.specs)
     return app
+
+
+async def _healthz() -> dict[str, str]:
+    """Say that the process lives."""
+    return {"status": "alive"}
+
+
+def _add_metrics(app: FastAPI, page: Page) -> None:
+    async def metrics(request: Request) -> Response:
+        """Tell Prometheus."""
+        body, media_type = await page.write(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type})
+
+    app.add_api_route("/metrics", metrics, methods=["GET"], response_class=PlainTextResponse)
 
 
 def _books(router: Router) -> dict[str, Any]:

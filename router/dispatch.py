@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from router.assigning import Assigner
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
-from router.recording import Header, serving_records, shadow_record
+from router.observers import Observers
+from router.recording import Header, charges, run_record
 from router.rollout import shadowed
 from router.serving import Plan, Serving
 from router.shadow import Job, Shadows
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from router.admission import Admitted
     from router.driving import Incoming
     from router.flow_settings import FlowSettings
+    from router.ledger import Line
     from router.parts import Parts
     from router.rollout import Assignment
     from router.settings import Settings
@@ -51,7 +53,8 @@ class Router:
     def __init__(self, parts: Parts) -> None:
         settings = parts.settings()
         self.parts = parts
-        self.ledger = Ledger()
+        self.observers = Observers(parts.observers)
+        self.ledger = Ledger(self._settled)
         self.counts = Counts()
         self.draining = False
         self.admission = Admission(parts.settings, parts.monotonic)
@@ -64,12 +67,28 @@ class Router:
         )
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._open: dict[str, Ticket] = {}
+        self._unsettled: dict[str, Ticket] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def shadows_waiting(self) -> int:
         """How many exchanges wait for their shadow."""
         return self._shadows.waiting
+
+    @property
+    def shadow_lag(self) -> float:
+        """Seconds for which the shadow that runs now has been due; 0 where none is."""
+        return self._shadows.lag
+
+    @property
+    def open_streams(self) -> Counter[str]:
+        """How many exchanges are being served, by flow."""
+        return Counter(ticket.spec.name for ticket in self._open.values())
+
+    @property
+    def bytes_left(self) -> int:
+        """What all tapes together may still hold."""
+        return self._budget.left
 
     async def begin(
         self,
@@ -117,7 +136,7 @@ class Router:
         self.ledger.begin(exchange_id, spec.name)
         ticket.job = self._job(ticket, flow, settings)
         ticket.serving.replacing = partial(_replaced, ticket)
-        self._open[exchange_id] = ticket
+        self._open[exchange_id] = self._unsettled[exchange_id] = ticket
         return ticket
 
     def opened(self, ticket: Ticket) -> None:
@@ -133,6 +152,7 @@ class Router:
         """
         if self._open.pop(ticket.exchange, None) is None:
             return
+        ticket.ended = ticket.serving.exchange.stamp()
         task = asyncio.get_running_loop().create_task(
             self._conclude(ticket), name=f"conclude {ticket.exchange}"
         )
@@ -212,21 +232,28 @@ class Router:
             ticket.admitted.over(_first_ending(ticket))
             _tell(ticket)
             self._count(ticket)
-            if self._record(ticket):
+            recorded = self._record(ticket)
+            self.observers.concluded(ticket)
+            if recorded:
                 self._mirror(ticket)
 
     def _record(self, ticket: Ticket) -> bool:
         """Write the served runs down; where that fails the exchange is settled as our own fault."""
-        serving = ticket.serving
         try:
-            if serving.drives:
-                ticket.runs = serving_records(self._header(ticket), serving, self.parts.price)
+            for drive in ticket.serving.drives:
+                self._write_down(ticket, drive)
         except Exception:
             log.exception("the records of %s failed", ticket.exchange)
+            ticket.runs, ticket.charges = [], []
             if ticket.job is not None:
                 self._shadows.fail(ticket.job)
                 return False
         return True
+
+    def _write_down(self, ticket: Ticket, drive: Drive) -> None:
+        charged = charges(drive, self.parts.price)
+        ticket.runs.append(run_record(self._header(ticket), ticket.serving, drive, charged))
+        ticket.charges.append(charged)
 
     def _mirror(self, ticket: Ticket) -> None:
         """Settle the ledger, now or when the shadow has run; the capture follows."""
@@ -248,13 +275,14 @@ class Router:
     def _shadowed(self, ticket: Ticket, drive: Drive | None) -> None:
         try:
             if drive is not None:
-                header = self._header(ticket)
-                record = shadow_record(header, ticket.serving, drive, self.parts.price)
-                ticket.runs.append(record)
+                self._write_down(ticket, drive)
         finally:
             self._write(ticket)
             # They know each other: a whole exchange would wait for the garbage collector.
             ticket.job = None
+
+    def _settled(self, exchange: str, line: Line) -> None:
+        self.observers.settled(self._unsettled.pop(exchange), line)
 
     def _write(self, ticket: Ticket) -> None:
         try:

@@ -168,6 +168,10 @@ class Drive(ABC):
         """Whether a frame is the terminal one."""
         return self.spec.name_of(frame.event) in self.spec.grammar.terminal
 
+    def text_of(self, frame: Frame) -> str | None:
+        """Give the text a frame carries, if it carries some."""
+        return self.spec.text_of(frame.event)
+
     def last_event(self, frame: Frame) -> Event:
         """Give the event of a frame that was sent; where nobody can tell, one of no flow."""
         return frame.event

@@ -53,6 +53,7 @@ class FlowEndpoint:
         try:
             ticket = await self._take(scope, receive)
         except Problem as problem:
+            self._router.observers.turned_away(self._spec.name, problem.status, problem.code)
             await send_problem(send, problem)
             return
         watcher = asyncio.get_running_loop().create_task(_watch(receive, ticket))

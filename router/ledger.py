@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from contract.errors import CutoverError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 State = Literal["not_sampled", "dropped", "cancelled", "failed", "compared"]
 
@@ -27,10 +30,15 @@ class Line:
     reason: str = ""
 
 
-class Ledger:
-    """Counts where the shadow of each request ended."""
+def _nobody(_exchange: str, _line: Line) -> None:
+    return
 
-    def __init__(self) -> None:
+
+class Ledger:
+    """Counts where the shadow of each request ended, and tells `settled` of each."""
+
+    def __init__(self, settled: Callable[[str, Line], None] = _nobody) -> None:
+        self._settled = settled
         self.counts: Counter[Line] = Counter()
         self._open: dict[str, str] = {}
 
@@ -48,7 +56,9 @@ class Ledger:
         flow = self._open.pop(exchange, None)
         if flow is None:
             raise AlreadySettled(exchange)
-        self.counts[Line(flow, state, reason)] += 1
+        line = Line(flow, state, reason)
+        self.counts[line] += 1
+        self._settled(exchange, line)
 
     def total(self, state: State | None = None) -> int:
         """How many requests ended in a state, or at all."""

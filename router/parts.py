@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.ports import Effects
     from contract.records import FeedbackRecord, RunRecord
+    from router.observers import Observer
     from router.recording import Price
     from router.rollout import Stack as StackName
     from router.settings import Settings
@@ -58,6 +59,7 @@ class Parts:
     captures: Captures
     settings: Callable[[], Settings]
     qa_key: bytes = b""
+    observers: Sequence[Observer] = ()
     price: Price = lambda _model, _usage: None
     monotonic: Callable[[], float] = time.perf_counter
     wall: Callable[[], float] = time.time

@@ -49,20 +49,35 @@ class Header:
     fingerprints: dict[str, str]
 
 
-def serving_records(header: Header, serving: Serving, price: Price) -> list[RunRecord]:
-    """Write down the serving run, and the fallback's if there was one."""
-    return [_record(header, serving, drive, price) for drive in serving.drives]
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One model call of a run: its account, the id it was asked by, and who paid for it.
+
+    `cost` is None where no price is known, and for what comes from the tape: another paid.
+    """
+
+    use: ModelUse
+    asked: str
+    how: How
+    cost: float | None
 
 
-def shadow_record(header: Header, serving: Serving, drive: Drive, price: Price) -> RunRecord:
-    """Write down a shadow run."""
-    return _record(header, serving, drive, price)
+def charges(drive: Drive, price: Price) -> tuple[Charge, ...]:
+    """Give the model calls of a run."""
+    return tuple(
+        _charge(play.entry, _asked.decode(play.args).model_id, play.how, price)
+        for play in drive.run.plays
+        if play.operation is ops.MODEL_STREAM and play.entry is not None
+    )
 
 
-def _record(header: Header, serving: Serving, drive: Drive, price: Price) -> RunRecord:
+def run_record(
+    header: Header, serving: Serving, drive: Drive, charged: tuple[Charge, ...]
+) -> RunRecord:
+    """Write down one run of an exchange."""
     plan, ending = serving.plan, drive.ending
     first = drive.role == "serving"
-    models = _models(drive)
+    costs = [charge.cost for charge in charged if charge.cost is not None]
     return RunRecord(
         v=VERSION,
         exchange=header.exchange,
@@ -83,8 +98,8 @@ def _record(header: Header, serving: Serving, drive: Drive, price: Price) -> Run
         tape=_tape(serving.exchange.tape) if first else None,
         plays=tuple(play.record() for play in drive.run.plays),
         nodes=drive.run.trace.spent,
-        models=tuple(use for use, _, _ in models),
-        cost=_cost(models, price),
+        models=tuple(charge.use for charge in charged),
+        cost=sum(costs) if costs else None,
         lost_us=serving.lost_us if drive.role != "shadow" else 0,
         sent=drive.sent,
     )
@@ -110,13 +125,10 @@ def _tape(tape: Tape) -> tuple[EntryRecord, ...] | None:
     return None if tape.overflowed else tape.record()
 
 
-def _models(drive: Drive) -> list[tuple[ModelUse, str, How]]:
-    """Give the account of each model call of a run, the id it was asked by, and who paid."""
-    return [
-        (_use(play.entry), _asked.decode(play.args).model_id, play.how)
-        for play in drive.run.plays
-        if play.operation is ops.MODEL_STREAM and play.entry is not None
-    ]
+def _charge(entry: Entry, asked: str, how: How, price: Price) -> Charge:
+    use = _use(entry)
+    paid = how == "live" and use.usage is not None
+    return Charge(use, asked, how, price(asked, use.usage) if paid and use.usage else None)
 
 
 def _use(entry: Entry) -> ModelUse:
@@ -128,14 +140,3 @@ def _use(entry: Entry) -> ModelUse:
             finish = chunk.finish or finish
             usage = chunk.usage or usage
     return ModelUse(model, finish, usage)
-
-
-def _cost(models: list[tuple[ModelUse, str, How]], price: Price) -> float | None:
-    """Sum what the run's own calls cost: what comes from the tape was paid by another."""
-    costs = [
-        price(asked, use.usage)
-        for use, asked, how in models
-        if how == "live" and use.usage is not None
-    ]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None

@@ -120,6 +120,12 @@ class Captures(Section, frozen=True):
     redact: Redact = Redact()
 
 
+class Metrics(Section, frozen=True):
+    """`[metrics]`: whether `/metrics` is kept and served for Prometheus."""
+
+    enabled: bool = False
+
+
 class Stores(Section, frozen=True):
     """`[stores]`: addresses, or `env:NAME` for one with a password in it."""
 

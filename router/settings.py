@@ -16,6 +16,7 @@ from router.sections import (
     BreakerRules,
     Captures,
     Limits,
+    Metrics,
     ModelEntry,
     Provider,
     Rate,
@@ -46,6 +47,7 @@ _SECTIONS = (
     "breaker",
     "shadow",
     "captures",
+    "metrics",
     "stores",
     "stacks",
     "providers",
@@ -68,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     breaker: BreakerRules = BreakerRules()
     shadow: Shadow = Shadow()
     captures: Captures = Captures()
+    metrics: Metrics = Metrics()
     stores: Stores = Stores()
     stacks: Stacks = Stacks()
     providers: dict[str, Provider] = {}
@@ -111,6 +114,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         breaker=converted(subtable(table, "breaker", where), BreakerRules, where, "breaker."),
         shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
         captures=_captures(table, where),
+        metrics=converted(subtable(table, "metrics", where), Metrics, where, "metrics."),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         providers=_providers(table, where),

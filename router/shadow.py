@@ -33,7 +33,10 @@ _EVICTED = Ending("cancelled", "nobody", ErrorRecord("evicted"))
 
 @dataclass(slots=True)
 class Job:
-    """One exchange to be shadowed, and who is told of the finished run (None: there is none)."""
+    """One exchange to be shadowed, and who is told of the finished run (None: there is none).
+
+    `due` is the moment its exchange had ended, in seconds of the router's clock.
+    """
 
     exchange: str
     serving: Serving
@@ -41,6 +44,7 @@ class Job:
     seconds: float
     done: Callable[[Drive | None], None]
     drive: Drive | None = None
+    due: float = 0.0
 
     def evict(self) -> None:
         """Stop the run, if there is one, without waiting for it."""
@@ -58,7 +62,14 @@ class Shadows:
         self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
         self._worker: asyncio.Task[None] | None = None
         self._tailing: Job | None = None
+        self._running: Job | None = None
         self._closed = False
+
+    @property
+    def lag(self) -> float:
+        """Seconds for which the shadow that runs now has been due; those that wait are younger."""
+        job = self._running
+        return 0.0 if job is None else self._courtesy.monotonic() - job.due
 
     @property
     def waiting(self) -> int:
@@ -106,6 +117,7 @@ class Shadows:
             self._settle(self._queue.get_nowait(), "dropped", "stopping")
 
     def _enqueue(self, job: Job) -> None:
+        job.due = self._courtesy.monotonic()
         try:
             self._queue.put_nowait(job)
         except asyncio.QueueFull:
@@ -117,7 +129,7 @@ class Shadows:
     async def _work(self) -> None:
         """Run what waits, then end: an idle router has no shadow task."""
         while not self._queue.empty():
-            job = self._queue.get_nowait()
+            self._running = job = self._queue.get_nowait()
             try:
                 await self._run(job)
             except asyncio.CancelledError:
@@ -126,6 +138,8 @@ class Shadows:
             except Exception:
                 log.exception("shadow of %s failed", job.exchange)
                 self.fail(job)
+            finally:
+                self._running = None
 
     async def _run(self, job: Job) -> None:
         if job.drive is None and self._budget.exhausted:

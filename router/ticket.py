@@ -9,13 +9,18 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
     from router.admission import Admitted
+    from router.recording import Charge
     from router.serving import Serving
     from router.shadow import Job
 
 
 @dataclass(slots=True)
 class Ticket:
-    """One request in the router's hands, from its arrival until its records are written."""
+    """One request in the router's hands, from its arrival until its records are written.
+
+    `ended` is when nothing more was sent, in microseconds since the exchange began. `charges` are
+    the model calls of each of the `runs`.
+    """
 
     exchange: str
     spec: FlowSpec
@@ -24,7 +29,9 @@ class Ticket:
     config: str
     began: int
     job: Job | None = None
+    ended: int = 0
     runs: list[RunRecord] = field(default_factory=list)
+    charges: list[tuple[Charge, ...]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

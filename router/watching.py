@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 class Watched:
     """The settings in force, and what is wrong with the file since, if anything.
 
+    `refused` counts the edits that were.
+
     The file is read at every poll and compared by content: that notices an edit in place, a
     replacement by rename and a changed link alike, whatever the time stamps say. New content
     counts once two polls in a row have seen it, so that a half-written file is never in force
@@ -33,6 +35,7 @@ class Watched:
         self.path = path
         self.current: Settings
         self.fault: str | None = None
+        self.refused = 0
         self._specs = specs
         self._listeners: list[Callable[[Settings], None]] = []
         self._judged = self._settling = read_text(path)
@@ -94,6 +97,7 @@ class Watched:
 
     def _refuse(self, fault: str) -> Seen:
         self.fault = str(fault)
+        self.refused += 1
         logger.error("%s; version %s stays in force", fault, self.current.version)
         return "refused"
 

@@ -60,6 +60,11 @@ class RemoteDrive(Drive):
         """Whether a frame is the terminal one."""
         return frame.event is _LAST or super().ends(frame)
 
+    def text_of(self, frame: Frame) -> str | None:
+        """Read a frame's text; where it is none of the flow's events there is none."""
+        event = self._reader.event(frame.data) if self._reader.speaks(frame.data) else None
+        return None if event is None else self.spec.text_of(event)
+
     def last_event(self, frame: Frame) -> Event:
         """Read the last event up to a frame; where that is none of the flow's, one of no flow."""
         position = next(at for at, one in enumerate(self.frames) if one is frame)

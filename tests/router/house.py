@@ -26,6 +26,7 @@ from router.dispatch import Router
 from router.flow_settings import FlowSettings
 from router.ledger import Line
 from router.local import LocalStack
+from router.observers import Observer
 from router.parts import Parts
 from router.pins import Pins
 from router.rollout import Stack as StackName
@@ -101,6 +102,7 @@ class Rules:
     stall_seconds: float = STALL
     flow: Mapping[str, Any] = field(default_factory=dict)
     pins: Pins | None = None
+    observers: Sequence[Observer] = ()
 
     def settings(self, case: Case) -> Settings:
         """Write them as a configuration."""
@@ -153,6 +155,7 @@ class House:
                 settings=lambda: self.settings,
                 qa_key=QA_KEY,
                 price=price,
+                observers=rules.observers,
                 monotonic=time,
                 wall=lambda: WALL,
                 pins=rules.pins or Pins(MemoryPins(time), time, time),
