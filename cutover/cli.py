@@ -9,6 +9,7 @@ from cutover.diff_command import diff
 from cutover.load_command import load
 from cutover.noise_command import noise
 from cutover.replay_command import replay_captures
+from cutover.rollback_command import rollback
 from cutover.selftest_command import selftest
 from cutover.serve_command import serve
 from cutover.waive_command import waive
@@ -28,6 +29,7 @@ app.command()(noise)
 app.command()(waive)
 app.command()(selftest)
 app.command()(load)
+app.command()(rollback)
 
 
 def main() -> None:

@@ -87,6 +87,12 @@ class BreakerRules(Section, frozen=True):
     probes: Count = 3
 
 
+class Admin(Section, frozen=True):
+    """`[admin]`: what people do to routers."""
+
+    audit_path: str = "var/audit.jsonl"
+
+
 class Redact(Section, frozen=True):
     """`[captures.redact]`: what is replaced before anything is stored.
 

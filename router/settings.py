@@ -13,6 +13,7 @@ from router.addresses import endpoint_fault, locks_fault, pins_fault, store_faul
 from router.flow_settings import FlowSettings, flow_settings, percent
 from router.patterns import Patterns, compiled
 from router.sections import (
+    Admin,
     BreakerRules,
     Captures,
     Limits,
@@ -45,6 +46,7 @@ _SECTIONS = (
     "limits",
     "rate",
     "breaker",
+    "admin",
     "shadow",
     "captures",
     "metrics",
@@ -68,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     rate: Rate = Rate()
     breaker: BreakerRules = BreakerRules()
+    admin: Admin = Admin()
     shadow: Shadow = Shadow()
     captures: Captures = Captures()
     metrics: Metrics = Metrics()
@@ -91,7 +94,7 @@ def load(path: Path, specs: Mapping[str, FlowSpec]) -> Settings:
 def read_text(path: Path) -> str:
     """Give the text of a configuration file; raises `ConfigRefused`."""
     try:
-        return path.read_text("utf-8")
+        return path.read_bytes().decode()  # line ends as they are
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error
@@ -112,6 +115,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         limits=converted(subtable(table, "limits", where), Limits, where, "limits."),
         rate=converted(subtable(table, "rate", where), Rate, where, "rate."),
         breaker=converted(subtable(table, "breaker", where), BreakerRules, where, "breaker."),
+        admin=converted(subtable(table, "admin", where), Admin, where, "admin."),
         shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
         captures=_captures(table, where),
         metrics=converted(subtable(table, "metrics", where), Metrics, where, "metrics."),

@@ -1,0 +1,58 @@
+"""`cutover rollback`: everything of a flow to legacy, now, in every router that reads the file."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contract.errors import CutoverError
+from cutover.application import DEFAULT_CONFIG
+from cutover.flows import SPECS
+from router.admin.audit import AuditLog, Change, now
+from router.admin.file_edit import edit_flow
+
+REFUSED = 2
+
+
+def rollback(
+    flow: Annotated[str, typer.Argument(help="The flow.")],
+    config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
+) -> None:
+    """Send everything of a flow to legacy: enable_langgraph = false, in force within a second.
+
+    Needs no router and no token. Exit 0: it is off (also where it was already), 2: refused; then
+    nothing was changed.
+    """
+    try:
+        edited = edit_flow(config, SPECS, flow, {"enable_langgraph": False})
+    except CutoverError as error:
+        typer.echo(f"cutover rollback: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    if not edited.changed:
+        typer.echo(f"{flow} is off already in {config}: everything goes to legacy")
+        return
+    logging.basicConfig(level=logging.ERROR)
+    audit = AuditLog(Path(edited.settings.admin.audit_path))
+    audit(
+        Change(
+            at=now(),
+            who=f"{_user()} (command line)",
+            what="rollback",
+            flow=flow,
+            before=edited.before,
+            after=edited.after,
+        )
+    )
+    typer.echo(f"{flow}: enable_langgraph = false in {config}")
+    typer.echo("routers that read this file send everything to legacy within a second")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

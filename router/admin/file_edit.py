@@ -1,0 +1,155 @@
+"""Editing cutover.toml: one writer at a time, comments kept, whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from contract.errors import CutoverError
+from router.settings import parse, read_text
+from router.toml_table import unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from contract.flow import FlowSpec
+    from router.settings import Settings
+
+Value = bool | Decimal
+"""What can be set: a switch, or a percentage."""
+
+LOCK_SECONDS = 5.0
+_LOCK_POLL = 0.02
+
+
+class NotWritten(CutoverError):
+    """The file could not be edited, and is as it was."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is as it was: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """An edit of one flow: the values before and after, the settings it leads to, the file's text.
+
+    Where nothing had to change, `before` and `after` are equal and the file was not touched.
+    """
+
+    before: Mapping[str, Value]
+    after: Mapping[str, Value]
+    settings: Settings
+    text: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file is another one now."""
+        return self.before != self.after
+
+
+def edit_flow(
+    path: Path, specs: Mapping[str, FlowSpec], flow: str, values: Mapping[str, Value]
+) -> Edited:
+    """Set some keys of `[flows.<flow>]` in the file; waits for another writer, but not long.
+
+    Raises `ConfigRefused` where the file or a value cannot be used, `NotWritten` where it cannot
+    be written; then it is as it was.
+    """
+    if flow not in specs:
+        raise unknown(str(path), f"flows.{flow}", specs, "flow")
+    target = path.resolve()  # a link is to stay one
+    with _trouble(target), _only_writer(target):
+        text = read_text(target)
+        old = parse(text, str(path), specs)
+        before = _values(old, flow, values)
+        if before == values:
+            return Edited(before, before, old, text)
+        new = _with_values(text, target, flow, values)
+        settings = parse(new, str(path), specs)
+        after = _values(settings, flow, values)
+        if _without(old, flow, before) != _without(settings, flow, before):
+            raise NotWritten(target, "the edit would have changed more than it should")
+        _replace(target, new)
+        return Edited(before, after, settings, new)
+
+
+def _values(settings: Settings, flow: str, keys: Mapping[str, Value]) -> dict[str, Value]:
+    return {key: getattr(settings.flows[flow], key) for key in keys}
+
+
+def _without(settings: Settings, flow: str, values: Mapping[str, Value]) -> Settings:
+    """Give the settings with these values of a flow, whatever they were: what an edit leaves."""
+    found = msgspec.structs.replace(settings.flows[flow], **values)
+    return msgspec.structs.replace(settings, flows={**settings.flows, flow: found}, version="")
+
+
+def _with_values(text: str, path: Path, flow: str, values: Mapping[str, Value]) -> str:
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise NotWritten(path, f"not understood: {error}") from error
+    table = _below(_below(document, "flows"), flow)
+    for key, value in values.items():
+        table[key] = float(value) if isinstance(value, Decimal) else value
+    return tomlkit.dumps(document)
+
+
+def _below(parent: MutableMapping[str, Any], name: str) -> MutableMapping[str, Any]:
+    if name not in parent:
+        parent[name] = tomlkit.table(is_super_table=name == "flows")
+    found: MutableMapping[str, Any] = parent[name]
+    return found
+
+
+def _replace(path: Path, text: str) -> None:
+    """Put a text in the file's place, by rename; owner and mode are kept where that is allowed."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    there = path.stat()
+    try:
+        with fresh.open("w", encoding="utf-8", newline="") as file:
+            os.fchmod(file.fileno(), there.st_mode)
+            with suppress(PermissionError):
+                os.fchown(file.fileno(), there.st_uid, there.st_gid)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_writer(path: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """Hold the lock beside the file; it goes with the process, whatever becomes of that."""
+    deadline = monotonic() + LOCK_SECONDS
+    with path.with_name(f".{path.name}.lock").open("a", encoding="utf-8") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if monotonic() >= deadline:
+                    raise NotWritten(path, "somebody else is writing it") from None
+                time.sleep(_LOCK_POLL)
+            else:
+                break
+        yield
+
+
+@contextmanager
+def _trouble(path: Path) -> Iterator[None]:
+    """Tell what the system refuses as `NotWritten`."""
+    try:
+        yield
+    except OSError as error:
+        raise NotWritten(path, (error.strerror or type(error).__name__).lower()) from error

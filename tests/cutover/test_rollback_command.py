@@ -1,0 +1,72 @@
+"""`cutover rollback`: offline, idempotent, and it says what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from contract.chat import CHAT
+from cutover.cli import app
+from router.settings import load
+
+
+def written(folder: Path, more: str = "") -> Path:
+    """Write a configuration that sends half of the keys to graph."""
+    path = folder / "cutover.toml"
+    audit = f'[admin]\naudit_path = "{folder}/audit.jsonl"\n'
+    share = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = 50 # half\n"
+    path.write_text(share + audit + more, "utf-8")
+    return path
+
+
+def rollback(path: Path, flow: str = "chat") -> tuple[int, str]:
+    """Run it; gives exit status and what it said."""
+    result = CliRunner().invoke(app, ["rollback", flow, "--config", str(path)])
+    return result.exit_code, result.output
+
+
+def test_it_switches_the_flow_off_and_says_so(tmp_path: Path) -> None:
+    """The percentage stays for the next attempt; who did it is on record."""
+    path = written(tmp_path)
+    status, said = rollback(path)
+    assert status == 0
+    assert "chat: enable_langgraph = false" in said
+    flow = load(path, {"chat": CHAT}).flows["chat"]
+    assert (flow.stage, flow.graph_thousandths) == ("off", 50_000)
+    assert "# half" in path.read_text("utf-8")
+    (line,) = (tmp_path / "audit.jsonl").read_text("utf-8").splitlines()
+    told = json.loads(line)
+    assert told["who"].endswith("(command line)")
+    assert (told["what"], told["flow"]) == ("rollback", "chat")
+    assert (told["before"], told["after"]) == (
+        {"enable_langgraph": True},
+        {"enable_langgraph": False},
+    )
+
+
+def test_twice_is_once(tmp_path: Path) -> None:
+    """The second time there is nothing to do, and that is fine."""
+    path = written(tmp_path)
+    rollback(path)
+    text = path.read_text("utf-8")
+    status, said = rollback(path)
+    assert (status, path.read_text("utf-8")) == (0, text)
+    assert "chat is off already" in said
+    assert len((tmp_path / "audit.jsonl").read_text("utf-8").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "flow", "words"),
+    [("", "chta", "did you mean 'chat'?"), ("[sevrer]\n", "chat", "did you mean 'server'?")],
+)
+def test_what_it_cannot_do_exits_2(tmp_path: Path, more: str, flow: str, words: str) -> None:
+    """An unknown flow, or a file no router would follow; nothing is changed."""
+    path = written(tmp_path, more)
+    before = path.read_text("utf-8")
+    status, said = rollback(path, flow)
+    assert status == 2
+    assert words in said
+    assert path.read_text("utf-8") == before

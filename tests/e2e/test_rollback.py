@@ -1,0 +1,57 @@
+"""A rollback reaches every router that shares the file, while they serve."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+from typer.testing import CliRunner
+
+from cutover.cli import app
+from loadtests.simulator import running
+from tests.e2e.deployment import PLANTED_KEY, Setup
+from tests.e2e.test_stopping import RouterProcess, router_process
+
+pytestmark = pytest.mark.sockets
+
+LIMIT_S = 1.0
+
+
+def rollback(path: Path) -> float:
+    """Type `cutover rollback chat`; gives when the file was written, in Unix seconds."""
+    result = CliRunner().invoke(app, ["rollback", "chat", "--config", str(path)])
+    assert (result.exit_code, "within a second" in result.output) == (0, True)
+    return path.stat().st_mtime
+
+
+async def until_on_legacy(router: RouterProcess, session: aiohttp.ClientSession) -> float:
+    """Ask until legacy is assigned; gives when that was, in Unix seconds."""
+    number = 0
+    while True:
+        number += 1
+        body = {"message_id": f"{router.url}{number}", "content": "Hello"}
+        answer = await router.ask(session, body)
+        assert answer.status == 200
+        if answer.headers["x-cutover-assigned"] == "legacy":
+            return time.time()
+
+
+@pytest.mark.slow
+async def test_two_routers_follow_within_a_second(tmp_path: Path) -> None:
+    """Both serve from graph; one command, and nobody is assigned to graph any more."""
+    setup = Setup(stack="graph", more=f'[admin]\naudit_path = "{tmp_path}/audit.jsonl"')
+    async with (
+        running(api_key=PLANTED_KEY) as provider,
+        router_process(tmp_path, provider.base_url, setup) as one,
+        router_process(tmp_path, provider.base_url, setup) as other,
+        aiohttp.ClientSession() as session,
+    ):
+        for router in (one, other):
+            answer = await router.ask(session, {"message_id": router.url, "content": "Hello"})
+            assert answer.headers["x-cutover-assigned"] == "graph"
+        written = rollback(tmp_path / "cutover.toml")
+        told = await asyncio.gather(*(until_on_legacy(each, session) for each in (one, other)))
+        assert max(told) - written <= LIMIT_S

@@ -1,0 +1,202 @@
+"""Editing cutover.toml: what people wrote stays, and what cannot be used is not written."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.chat import CHAT
+from router.admin import file_edit
+from router.admin.file_edit import NotWritten, edit_flow
+from router.settings import load
+from router.toml_table import ConfigRefused
+
+SPECS = {"chat": CHAT}
+OFF = {"enable_langgraph": False}
+FULL = """# our rollout
+[rollout]
+salt = "2026-11-chat"   # never change
+
+[flows.chat]
+enable_langgraph = true
+langgraph_percent = 10.0  # since Monday
+
+[flows.chat.options]
+wire = "extended"
+"""
+PIECES = [
+    "[rollout]\nsalt = 's'  # salt\n",
+    "[flows.chat]\nlanggraph_percent = 1.5  # share\n",
+    "[flows.chat.options]\nwire = 'extended'\n",
+    "[server]\n# a port\nport = 1\n",
+    '[providers.p]\nbase_url = "http://127.0.0.1:1/v1"\n',
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a real file."""
+    file = tmp_path / "cutover.toml"
+    file.write_text(FULL, "utf-8")
+    return file
+
+
+def left(path: Path) -> list[str]:
+    """Give what lies beside the file, but for the lock."""
+    others = {path.name, f".{path.name}.lock"}
+    return [one.name for one in path.parent.iterdir() if one.name not in others]
+
+
+def test_a_value_is_set_and_everything_else_stays(path: Path) -> None:
+    """Comments, order and blanks; the values before and after are told."""
+    edited = edit_flow(path, SPECS, "chat", {"langgraph_percent": Decimal("25.125")})
+    assert path.read_text("utf-8") == FULL.replace("10.0", "25.125") == edited.text
+    assert (dict(edited.before), dict(edited.after)) == (
+        {"langgraph_percent": Decimal("10.000")},
+        {"langgraph_percent": Decimal("25.125")},
+    )
+    assert edited.settings == load(path, SPECS)
+    assert left(path) == []
+
+
+def test_the_same_again_touches_nothing(path: Path) -> None:
+    """Not even the time stamp."""
+    assert edit_flow(path, SPECS, "chat", OFF).changed
+    before = path.stat()
+    assert not edit_flow(path, SPECS, "chat", OFF).changed
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+
+
+@given(st.lists(st.sampled_from(PIECES), unique=True), st.sampled_from([0, 7.25, 100]))
+def test_any_order_of_tables_can_be_edited(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], percent: float
+) -> None:
+    """Together, apart, or not there at all: only the values asked for are other ones."""
+    path = tmp_path_factory.mktemp("any") / "cutover.toml"
+    path.write_text("".join(pieces), "utf-8")
+    wanted: dict[str, bool | Decimal] = {
+        "enable_langgraph": True,
+        "langgraph_percent": Decimal(str(percent)),
+    }
+    edit_flow(path, SPECS, "chat", wanted)
+    text = path.read_text("utf-8")
+    assert all(piece.partition("#")[2] in text for piece in pieces)
+    expected = tomllib.loads("".join(pieces))
+    chat = expected.setdefault("flows", {}).setdefault("chat", {})
+    chat |= {"enable_langgraph": True, "langgraph_percent": chat.get("langgraph_percent", 0)}
+    found = tomllib.loads(text)
+    assert found["flows"]["chat"].pop("langgraph_percent", 0) == percent
+    del chat["langgraph_percent"]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "flows.chat.langgraph_percent = 10\n",
+        "flows = {chat = {langgraph_percent = 10}}\n",
+        "[flows]\nchat.langgraph_percent = 10\n",
+        "[flows.chat]\r\nlanggraph_percent = 10\r\n",
+        "",
+    ],
+)
+def test_any_spelling_can_be_edited(path: Path, text: str) -> None:
+    """Dotted, inline, with other line ends, or nothing at all."""
+    path.write_text(text, "utf-8", newline="")
+    edit_flow(path, SPECS, "chat", {"enable_langgraph": True})
+    flow = load(path, SPECS).flows["chat"]
+    assert flow.enable_langgraph
+    assert flow.graph_thousandths == (10_000 if text else 0)
+    assert (b"\r\n" in path.read_bytes()) == ("\r\n" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "flow", "values"),
+    [
+        (FULL, "chta", OFF),
+        (FULL, "chat", {"langgraph_percent": Decimal("100.5")}),
+        (FULL, "chat", {"langgraph_percent": Decimal("0.0005")}),
+        (FULL + "[sevrer]\n", "chat", OFF),
+        ("[flows", "chat", OFF),
+    ],
+)
+def test_what_would_be_refused_is_not_written(
+    path: Path, text: str, flow: str, values: dict[str, bool | Decimal]
+) -> None:
+    """A file nobody could read is nobody's rollback: it says what is wrong instead."""
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigRefused, match=r"cutover\.toml"):
+        edit_flow(path, SPECS, flow, values)
+    assert path.read_text("utf-8") == text
+    assert left(path) == []
+
+
+def test_links_and_modes_stay(path: Path, tmp_path: Path) -> None:
+    """A link still leads to the file, and who could read it still can."""
+    path.chmod(0o640)
+    link = tmp_path / "linked.toml"
+    link.symlink_to(path)
+    edit_flow(link, SPECS, "chat", OFF)
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert not load(path, SPECS).flows["chat"].enable_langgraph
+
+
+def test_two_writers_do_not_lose_an_edit(path: Path) -> None:
+    """One after the other: both edits are in the file."""
+    edits = [
+        {"langgraph_percent": Decimal(n)} if n % 2 else {"shadow_percent": Decimal(n)}
+        for n in range(1, 13)
+    ]
+    threads = [
+        threading.Thread(target=edit_flow, args=(path, SPECS, "chat", values)) for values in edits
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    flow = load(path, SPECS).flows["chat"]
+    assert flow.langgraph_percent % 2 == 1
+    assert flow.shadow_percent % 2 == 0
+    assert flow.shadow_percent > 0
+
+
+def test_a_writer_that_does_not_end_is_not_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so, and the file is as it was."""
+    monkeypatch.setattr(file_edit, "LOCK_SECONDS", 0.0)
+    with path.with_name(".cutover.toml.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(NotWritten, match="somebody else is writing it"):
+            edit_flow(path, SPECS, "chat", OFF)
+    assert path.read_text("utf-8") == FULL
+    edit_flow(path, SPECS, "chat", OFF)
+
+
+def test_a_failing_disk_leaves_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole or not at all, and no rest beside it."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(NotWritten, match="no space left"):
+        edit_flow(path, SPECS, "chat", OFF)
+    assert path.read_text("utf-8") == FULL
+    assert left(path) == []
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """It is not made: a router reads another one."""
+    with pytest.raises(ConfigRefused, match="no such file"):
+        edit_flow(tmp_path / "absent.toml", SPECS, "chat", OFF)
