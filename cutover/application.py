@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from contract.errors import CutoverError
 from cutover.composition import House, model_faults, opened
 from cutover.flows import SPECS
-from cutover.models import model_entries
+from cutover.models import model_entries, rescue_policy
 from router.app import create_app
 from router.metrics.books import Sources
 from router.settings import parse
@@ -108,6 +108,7 @@ class ModelsFollow:
     def __call__(self, settings: Settings) -> None:
         """Take new settings; what is wrong with their models is told by `/readyz`."""
         house = self._house
+        house.model.policy = rescue_policy(settings.rescue)
         house.faults.pop("models", None)
         try:
             entries = model_entries(settings, self._environ)

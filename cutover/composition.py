@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from contract.ports import Effects
 from cutover.flows import SPECS
 from cutover.meters import Meters, open_meters
-from cutover.models import KEY, model_entries, prices
+from cutover.models import KEY, model_entries, prices, rescue_policy
 from cutover.stacks import open_stacks
 from cutover.stores import open_conversations, open_locks, open_memory, open_pins
 from effects.clock import SystemClock
 from effects.human import NobodyThere
 from effects.ids import RandomIds
-from effects.model import ModelRegistry, OpenAIModel
+from effects.model import ModelRegistry, RescuingModel
 from effects.ports import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.addresses import address
@@ -44,6 +44,7 @@ class House:
 
     router: Router
     models: ModelRegistry
+    model: RescuingModel
     tools: ToolRegistry
     captures: CaptureWriter
     faults: dict[str, str]
@@ -74,7 +75,8 @@ async def opened(
             address(first.stores.conversations, environ), stack
         )
         locks = open_locks(address(first.stores.locks, environ), stack)
-        live = Live(OpenAIModel(models), tools, memory, conversations, locks)
+        model = RescuingModel(models, rescue_policy(first.rescue))
+        live = Live(model, tools, memory, conversations, locks)
         store = await open_pins(address(first.stores.pins, environ), stack)
         pins = Pins(store, time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
@@ -96,7 +98,7 @@ async def opened(
         )
         faults = model_faults(entries, first)
         try:
-            yield House(router, models, tools, captures, faults, meters)
+            yield House(router, models, model, tools, captures, faults, meters)
         finally:
             await router.aclose(settings().server.drain_seconds)
 

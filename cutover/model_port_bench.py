@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from effects.model import ModelEntry, ModelRegistry, OpenAIModel, Provider
+from effects.model import ModelEntry, ModelRegistry, Provider, RescuingModel
 from loadtests.bench.model_port import measure
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ async def open_model(base_url: str, model: str) -> AsyncIterator[Model]:
     """Open the port on one provider; the model is known as `bench`."""
     registry = ModelRegistry([ModelEntry("bench", Provider("simulated", base_url), model)])
     try:
-        yield OpenAIModel(registry)
+        yield RescuingModel(registry)
     finally:
         await registry.aclose()
 

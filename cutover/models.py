@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from effects.model import Limits, ModelEntry, ModelRegistry, Prices, Provider, Secret
+from effects.model import (
+    BreakerPolicy,
+    Limits,
+    ModelEntry,
+    ModelRegistry,
+    Prices,
+    Provider,
+    RescuePolicy,
+    Secret,
+)
 from router.sections import ModelEntry as ModelSection
 from router.sections import Provider as ProviderSection
+from router.sections import Rescue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,11 +55,26 @@ def model_entries(settings: Settings, environ: Mapping[str, str]) -> tuple[Model
     return tuple(_entry(name, section, built) for name, section in models.items())
 
 
-def prices(registry: ModelRegistry) -> Price:
-    """Build the function that prices a call by its model id, as registered now."""
+def rescue_policy(section: Rescue) -> RescuePolicy:
+    """Build the policy of the model port from its section."""
+    return RescuePolicy(
+        attempts=section.attempts,
+        first_wait=section.first_wait_seconds,
+        longest_wait=section.longest_wait_seconds,
+        breaker=BreakerPolicy(
+            window=section.breaker_window_seconds,
+            calls=section.breaker_calls,
+            ratio=section.breaker_ratio,
+            rest=section.breaker_rest_seconds,
+        ),
+    )
 
-    def price(model_id: str, usage: Usage | None) -> float | None:
-        entry = registry.entries.get(model_id)
+
+def prices(registry: ModelRegistry) -> Price:
+    """Build the function that prices a call by the model that answered, as registered now."""
+
+    def price(model_id: str, answered: str, usage: Usage | None) -> float | None:
+        entry = _answering(registry.entries, model_id, answered)
         known = entry.prices if entry else None
         if known is None or usage is None:
             return None
@@ -57,6 +82,21 @@ def prices(registry: ModelRegistry) -> Price:
         return spent / _MILLION
 
     return price
+
+
+def _answering(
+    entries: Mapping[str, ModelEntry], model_id: str, answered: str
+) -> ModelEntry | None:
+    """Give the entry that answered: the one asked, or the fallback whose name the answer bears.
+
+    Providers answer with the name of a version, `gpt-4.1-2025-04-14` for `gpt-4.1`.
+    """
+    asked = entries.get(model_id)
+    if asked is None:
+        return None
+    found = [entries[fallback] for fallback in asked.fallbacks if fallback in entries]
+    named = [entry for entry in (asked, *found) if answered.startswith(entry.model)]
+    return max(named, key=lambda entry: len(entry.model), default=asked)
 
 
 def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -> Provider:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from router.driving import Drive
     from router.serving import Serving
 
-    Price = Callable[[str, Usage], float | None]
-    """Cost of a call: model id and usage to money, None where no price is configured."""
+    Price = Callable[[str, str, Usage], float | None]
+    """Cost of a call: the id asked, the name that answered, usage; None without a price."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -34,9 +34,9 @@ class _Asked(msgspec.Struct):
 _asked = msgspec.json.Decoder(_Asked)
 
 
-def asked_of(entry: Entry) -> tuple[str, Usage | None]:
-    """Give the model id a call on the tape named, and what it used where that is known."""
-    return _asked.decode(entry.args).model_id, _use(entry).usage
+def asked_of(entry: Entry) -> tuple[str, ModelUse]:
+    """Give the model id a call on the tape named, and its account."""
+    return _asked.decode(entry.args).model_id, _use(entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ def _tape(tape: Tape) -> tuple[EntryRecord, ...] | None:
 def _charge(entry: Entry, asked: str, how: How, price: Price) -> Charge:
     use = _use(entry)
     paid = how == "live" and use.usage is not None
-    return Charge(use, asked, how, price(asked, use.usage) if paid and use.usage else None)
+    cost = price(asked, use.model, use.usage) if paid and use.usage else None
+    return Charge(use, asked, how, cost)
 
 
 def _use(entry: Entry) -> ModelUse:

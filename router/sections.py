@@ -185,6 +185,24 @@ class Provider(Section, frozen=True):
     total_seconds: Seconds = 600.0
 
 
+class Rescue(Section, frozen=True):
+    """`[rescue]`: how far the model port goes when a provider fails (docs/rescue.md).
+
+    Each model is asked `attempts` times at most for one answer; waits grow from
+    `first_wait_seconds`, and a provider that asks for more than `longest_wait_seconds` is not
+    waited for. A breaker opens when `breaker_ratio` of at least `breaker_calls` calls of the last
+    `breaker_window_seconds` have failed, and lets a probe through `breaker_rest_seconds` later.
+    """
+
+    attempts: Annotated[int, Meta(ge=1, le=10)] = 3
+    first_wait_seconds: Seconds = 0.5
+    longest_wait_seconds: Seconds = 10.0
+    breaker_window_seconds: Seconds = 30.0
+    breaker_calls: Count = 10
+    breaker_ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    breaker_rest_seconds: Seconds = 10.0
+
+
 class ModelEntry(Section, frozen=True):
     """`[models.<id>]`: who serves a model id; prices per million tokens."""
 

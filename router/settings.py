@@ -21,6 +21,7 @@ from router.sections import (
     ModelEntry,
     Provider,
     Rate,
+    Rescue,
     Rollout,
     Server,
     Shadow,
@@ -54,6 +55,7 @@ _SECTIONS = (
     "stacks",
     "providers",
     "models",
+    "rescue",
 )
 _VERSION_BYTES = 6
 
@@ -78,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stacks: Stacks = Stacks()
     providers: dict[str, Provider] = {}
     models: dict[str, ModelEntry] = {}
+    rescue: Rescue = Rescue()
     version: str = ""
 
     @property
@@ -123,6 +126,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         providers=_providers(table, where),
         models=_models(table, where),
+        rescue=converted(subtable(table, "rescue", where), Rescue, where, "rescue."),
     )
     _check(settings, where)
     return msgspec.structs.replace(settings, version=_version(settings))

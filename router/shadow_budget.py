@@ -50,10 +50,10 @@ class ShadowBudget:
         """Count what a shadow has spent, whether or not it came to its end."""
         self._turn()
         for entry in _asked(serving, drive):
-            model_id, usage = asked_of(entry)
-            if usage is not None:
+            asked, use = asked_of(entry)
+            if (usage := use.usage) is not None:
                 self.tokens += usage.prompt_tokens + usage.completion_tokens
-                self.cost += self._price(model_id, usage) or 0.0
+                self.cost += self._price(asked, use.model, usage) or 0.0
 
     def _turn(self) -> None:
         day = int(self._wall() // _DAY)

@@ -1,4 +1,4 @@
-"""The model port: its registry, the adapter for OpenAI-compatible providers, its fake."""
+"""The model port: its registry, the adapter for OpenAI-compatible providers, rescue, fake."""
 
 from effects.model.entry import KeyUnusable, Limits, ModelEntry, Prices, Provider, Secret
 from effects.model.fake import (
@@ -14,8 +14,10 @@ from effects.model.fake import (
 )
 from effects.model.provider import OpenAIModel
 from effects.model.registry import ModelRegistry, ModelTwice
+from effects.model.rescue import BreakerPolicy, RescuePolicy, RescuingModel
 
 __all__ = [
+    "BreakerPolicy",
     "Fail",
     "Hang",
     "KeyUnusable",
@@ -26,6 +28,8 @@ __all__ = [
     "OpenAIModel",
     "Prices",
     "Provider",
+    "RescuePolicy",
+    "RescuingModel",
     "Script",
     "ScriptedModel",
     "Secret",

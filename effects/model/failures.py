@@ -74,6 +74,11 @@ def error_in(body: bytes) -> object:
 def in_band_fault(error: object) -> Fault:
     """Name the fault of an error that came inside a stream of status 200."""
     facts = _facts(error)
+    words = {word.lower() for word in _words(error)}
+    if _forbidden_content(error, words):
+        return Fault("model_content_policy", data=facts)
+    if "context_length_exceeded" in words:
+        return Fault("model_context_length", data=facts)
     status = _status_in(facts.get("code"))
     passing = _passing(status) if status else not _PASSING.isdisjoint(facts.values())
     return Fault("model_error", passing, facts)

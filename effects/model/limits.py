@@ -25,14 +25,23 @@ class Deadline:
         return Fault(self.code, retryable=True, data={"seconds": self.seconds})
 
 
+def total_of(limits: Limits, now: float) -> Deadline:
+    """Give the end of a whole call that begins now."""
+    return Deadline(now + limits.total, "model_timeout_total", limits.total)
+
+
 class Deadlines:
-    """Knows which limit holds at each stage of a stream."""
+    """Knows which limit holds at each stage of a stream.
 
-    __slots__ = ("_answered", "_heard", "_limits", "_over", "_spoke", "_start")
+    `ends` is when all must be over, where that is not the limits' own `total` from now.
+    """
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    __slots__ = ("_answered", "_ends", "_heard", "_limits", "_over", "_spoke", "_start")
+
+    def __init__(self, limits: Limits, now: float, ends: Deadline | None = None) -> None:
         self._limits = limits
         self._start = self._heard = now
+        self._ends = ends or total_of(limits, now)
         self._answered = self._spoke = False
         self._over: float | None = None
 
@@ -53,10 +62,8 @@ class Deadlines:
 
     def next(self) -> Deadline:
         """Return the deadline of the wait that begins now."""
-        limits = self._limits
-        total = Deadline(self._start + limits.total, "model_timeout_total", limits.total)
         stage = self._of_stage()
-        return stage if stage.when < total.when else total
+        return stage if stage.when < self._ends.when else self._ends
 
     def _of_stage(self) -> Deadline:
         limits = self._limits

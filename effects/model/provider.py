@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
 import aiohttp
@@ -21,7 +21,7 @@ from contract.model import Chunk, ModelCall, ModelInfo
 from effects.model.clients import ProviderClient
 from effects.model.entry import ModelEntry
 from effects.model.failures import error_in, status_fault
-from effects.model.limits import Deadlines
+from effects.model.limits import Deadline, Deadlines
 from effects.model.registry import ModelRegistry
 from effects.model.request import encode
 from effects.model.stream import StreamAssembler
@@ -41,42 +41,90 @@ class OpenAIModel:
         """Tell what is registered; raises `EffectFailed` (`unknown_model`)."""
         return self._registry.entry(model_id).info
 
-    def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
         """Ask the registered model; raises `EffectFailed` with any of the model faults.
 
         Closing the generator, or cancelling who waits for it, drops the connection.
         """
-        return self._ask(call, None)
-
-    def attempt(self, entry: ModelEntry, call: ModelCall) -> AsyncGenerator[Chunk, None]:
-        """Ask one entry once, whatever model the call names; raises as `stream` does."""
-        return self._ask(call, entry)
-
-    async def _ask(self, call: ModelCall, entry: ModelEntry | None) -> AsyncGenerator[Chunk, None]:
         # Looked up here: a stream fails when it is read, not when it is made.
-        entry = entry or self._registry.entry(call.model_id)
-        now = asyncio.get_running_loop().time
-        deadlines = Deadlines(entry.provider.limits, now())
-        assembler = StreamAssembler()
+        entry = self._registry.entry(call.model_id)
+        async with self.answer(entry, encode(call, entry.model)) as answer:
+            while (chunks := await answer.next()) is not None:
+                for chunk in chunks:
+                    yield chunk
+
+    @asynccontextmanager
+    async def answer(
+        self, entry: ModelEntry, body: bytes, ends: Deadline | None = None
+    ) -> AsyncIterator[Answer]:
+        """Ask one entry once; leaving drops the connection, or keeps it for the next request.
+
+        `ends` is when the whole must be over, if not after the provider's own total limit. Raises
+        `EffectFailed` where there is no answer to read.
+        """
+        deadlines = Deadlines(entry.provider.limits, asyncio.get_running_loop().time(), ends)
         async with self._registry.lease(entry.provider) as client:
-            response = await _answer(client, encode(call, entry.model), deadlines)
+            response = await _respond(client, body, deadlines)
             try:
                 async with aclosing(_pieces(response)) as pieces:
-                    while (piece := await _next(pieces, deadlines, assembler)) is not None:
-                        chunks = assembler.feed(piece)
-                        _note(deadlines, assembler, now())
-                        for chunk in chunks:
-                            yield chunk
-                        if assembler.fault is not None:
-                            break
+                    yield Answer(entry, pieces, deadlines)
             finally:
                 await response.aclose()
-        _report(entry, assembler)
-        if (fault := assembler.end()) is not None:
+
+
+class Answer:
+    """One answer while it comes."""
+
+    __slots__ = ("_assembler", "_deadlines", "_entry", "_now", "_pieces")
+
+    def __init__(
+        self, entry: ModelEntry, pieces: AsyncIterator[bytes], deadlines: Deadlines
+    ) -> None:
+        self._entry = entry
+        self._pieces = pieces
+        self._deadlines = deadlines
+        self._assembler = StreamAssembler()
+        self._now = asyncio.get_running_loop().time
+
+    async def next(self) -> list[Chunk] | None:
+        """Wait for bytes, return the chunks they complete; None at the end of a whole answer.
+
+        Raises `EffectFailed`, always after all that was said has been returned.
+        """
+        assembler = self._assembler
+        piece = await self._piece() if assembler.fault is None else None
+        if piece is None:
+            self._end()
+            return None
+        chunks = assembler.feed(piece)
+        now = self._now()
+        self._deadlines.heard(now, spoke=assembler.spoke)
+        if assembler.complete:
+            self._deadlines.finished(now, done=assembler.done)
+        return chunks
+
+    async def _piece(self) -> bytes | None:
+        """Wait for bytes; None when no more will come or, of a complete answer, matter."""
+        deadline = self._deadlines.next()
+        limit = asyncio.timeout_at(deadline.when)
+        try:
+            async with limit:
+                return await anext(self._pieces, None)
+        except TimeoutError:
+            if limit.expired() and not self._assembler.complete:
+                raise EffectFailed(deadline.fault) from None
+        except _BROKEN as error:
+            # Whether anything is missing is the assembler's to say.
+            _LOG.debug("a model's connection broke: %s", type(error).__name__)
+        return None
+
+    def _end(self) -> None:
+        _report(self._entry, self._assembler)
+        if (fault := self._assembler.end()) is not None:
             raise EffectFailed(fault)
 
 
-async def _answer(client: ProviderClient, body: bytes, deadlines: Deadlines) -> httpx2.Response:
+async def _respond(client: ProviderClient, body: bytes, deadlines: Deadlines) -> httpx2.Response:
     """Send the request; return the response when its headers have come, its body unread."""
     deadline = deadlines.next()
     limit = asyncio.timeout_at(deadline.when)
@@ -99,30 +147,6 @@ def _pieces(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     """Give the body as it comes, decompressed where it was compressed all the same."""
     plain = response.headers.get("content-encoding", "identity") == "identity"
     return response.aiter_raw() if plain else response.aiter_bytes()
-
-
-async def _next(
-    pieces: AsyncIterator[bytes], deadlines: Deadlines, assembler: StreamAssembler
-) -> bytes | None:
-    """Wait for bytes; None when there will be no more or, of a complete answer, no more matter."""
-    deadline = deadlines.next()
-    limit = asyncio.timeout_at(deadline.when)
-    try:
-        async with limit:
-            return await anext(pieces, None)
-    except TimeoutError:
-        if limit.expired() and not assembler.complete:
-            raise EffectFailed(deadline.fault) from None
-    except _BROKEN as error:
-        # Whether anything is missing is the assembler's to say.
-        _LOG.debug("a model's connection broke: %s", type(error).__name__)
-    return None
-
-
-def _note(deadlines: Deadlines, assembler: StreamAssembler, now: float) -> None:
-    deadlines.heard(now, spoke=assembler.spoke)
-    if assembler.complete:
-        deadlines.finished(now, done=assembler.done)
 
 
 def _unreachable(error: BaseException) -> Fault:

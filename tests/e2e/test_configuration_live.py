@@ -119,7 +119,8 @@ async def test_a_changed_model_answers_the_next_request(
         await place.ask(ask)
         priced = 'model = "sim-other"\ninput_price = 1.0\noutput_price = 1.0'
         new = good.replace('model = "sim-chat"', priced).replace("[models.slow]", "[models.new]")
-        place.edit(new)
+        place.edit(f"{new}\n[rescue]\nattempts = 1\n")
+        assert place.house.model.policy.attempts == 1
         await place.ask(ask)
         answer = await place.ask(ask | {"model_config": {"model_id": "slow"}})
         assert (answer.status, answer.problem["code"]) == (422, "unknown_model")

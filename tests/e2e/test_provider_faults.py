@@ -44,6 +44,8 @@ FAULTS = {
 def more(nobody: int, garbage: int) -> str:
     """Configure providers that fail, and a model for every fault."""
     providers = f"""
+[rescue]
+first_wait_seconds = 0.001
 [providers.nobody]
 base_url = "http://127.0.0.1:{nobody}/v1"
 key_env = "CUTOVER_TEST_KEY"

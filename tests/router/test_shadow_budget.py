@@ -54,7 +54,7 @@ class Elsewhere:
 
 def elsewhere(**shadow: Any) -> House:  # noqa: ANN401 - any key
     """Build a house whose shadows run elsewhere; the tape knows 3 tokens, for 0.5 in money."""
-    made = limited(House(CASE, Rules(shadow=100), price=lambda _, __: 0.5), **shadow)
+    made = limited(House(CASE, Rules(shadow=100), price=lambda *_: 0.5), **shadow)
     graph = Elsewhere(LocalStack("graph", {"chat": FLOWS["graph"]}, "g1"))
     stacks = {**made.router.parts.stacks, "graph": graph}
     made.router.parts = replace(made.router.parts, stacks=stacks)
@@ -109,7 +109,7 @@ async def test_own_calls_count_and_tomorrow_is_another_day() -> None:
     """A run that asks the model itself pays for what it asked; days change at midnight, UTC."""
     now = 1_790_000_000.0
     limits = Shadow(tokens_per_day=3)
-    budget = ShadowBudget(lambda: limits, lambda _, __: None, lambda: now)
+    budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: now)
     async with House(CASE) as made:
         serving = (await made.ask()).ticket.serving
     assert not budget.exhausted

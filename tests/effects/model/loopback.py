@@ -152,6 +152,28 @@ def sse(event: object) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def in_turn(*answers: Answer) -> Answer:
+    """Give the first answer to the first request, and so on, then the last."""
+    left = list(answers)
+
+    async def answer(wire: Wire) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(wire)
+
+    return answer
+
+
+def refusing(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+    """Make a provider that refuses."""
+
+    async def answer(wire: Wire) -> None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        await wire.head(status, {"content-type": "application/json", **named})
+        await wire.send(body)
+        await wire.end()
+
+    return answer
+
+
 def delta(**fields: object) -> dict[str, object]:
     """Make a chunk of one choice that adds these fields."""
     return {"model": "loop-1", "choices": [{"index": 0, "delta": fields}]}

@@ -109,6 +109,18 @@ def test_how_long_to_wait_is_a_fact() -> None:
     ],
 )
 def test_an_error_inside_a_stream(error: object, *, retryable: bool) -> None:
-    """Always `model_error`; asking again helps when the provider was busy."""
+    """Mostly `model_error`; asking again helps when the provider was busy."""
     fault = in_band_fault(error)
     assert (fault.code, fault.retryable) == ("model_error", retryable)
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("content_filter", "model_content_policy"),
+        ("context_length_exceeded", "model_context_length"),
+    ],
+)
+def test_an_error_inside_a_stream_about_the_request(code: str, named: str) -> None:
+    """What is wrong with the request has its own code, wherever it is said."""
+    assert in_band_fault({"code": code}) == Fault(named, data={"code": code})  # type: ignore[arg-type] # drawn from a table

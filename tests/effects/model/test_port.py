@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -15,7 +16,16 @@ from contract.errors import EffectFailed
 from contract.faults import Fault
 from contract.model import Chunk, ModelInfo, ToolCallDelta, Usage
 from contract.ports import Model
-from effects.model import Fail, Hang, OpenAIModel, ScriptedModel, Step
+from effects.model import (
+    Fail,
+    Hang,
+    ModelRegistry,
+    OpenAIModel,
+    RescuePolicy,
+    RescuingModel,
+    ScriptedModel,
+    Step,
+)
 from tests.effects.model.loopback import CALL, Wire, finish, registry_of, serving, usage, whole
 
 TRUNCATED = Fault("model_truncated", retryable=True, data={"malformed": 0})
@@ -33,8 +43,15 @@ class Played:
 Play = Callable[[Sequence[Step]], AbstractAsyncContextManager[Played]]
 
 
+def rescuing(registry: ModelRegistry) -> Model:
+    """Make the port that rescues, of one attempt."""
+    return RescuingModel(registry, RescuePolicy(attempts=1))
+
+
 @asynccontextmanager
-async def real(steps: Sequence[Step]) -> AsyncIterator[Played]:
+async def real(
+    steps: Sequence[Step], port: Callable[[ModelRegistry], Model] = OpenAIModel
+) -> AsyncIterator[Played]:
     """Play through a provider on loopback and the adapter."""
     left = asyncio.Event()
 
@@ -53,7 +70,7 @@ async def real(steps: Sequence[Step]) -> AsyncIterator[Played]:
         await wire.end()
 
     async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
-        yield Played(OpenAIModel(registry), left)
+        yield Played(port(registry), left)
 
 
 @asynccontextmanager
@@ -77,7 +94,7 @@ def event(chunk: Chunk) -> dict[str, object]:
     return {"choices": [{"index": 0, "delta": fields}]}
 
 
-@pytest.fixture(params=[real, fake])
+@pytest.fixture(params=[real, partial(real, port=rescuing), fake], ids=["real", "rescue", "fake"])
 def play(request: pytest.FixtureRequest) -> Play:
     """Return a way to play steps through a model port."""
     return cast("Play", request.param)

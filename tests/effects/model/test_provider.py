@@ -23,6 +23,7 @@ from tests.effects.model.loopback import (
     ask,
     delta,
     finish,
+    refusing,
     registry_of,
     serving,
     sse,
@@ -42,18 +43,6 @@ async def fault_of(entry: ModelEntry) -> Fault:
     with pytest.raises(EffectFailed) as caught:
         await ask(entry)
     return caught.value.fault
-
-
-def refusing(status: int, body: bytes, **headers: str) -> Callable[[Wire], Awaitable[None]]:
-    """Make a provider that refuses."""
-
-    async def answer(wire: Wire) -> None:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        await wire.head(status, {"content-type": "application/json", **named})
-        await wire.send(body)
-        await wire.end()
-
-    return answer
 
 
 async def complete(wire: Wire) -> None:

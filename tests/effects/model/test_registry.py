@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from contract.errors import EffectFailed
 from contract.model import Chunk, ModelInfo
@@ -95,8 +96,8 @@ async def test_equal_providers_share_a_client() -> None:
         keyed = replace(one.provider, key=Secret("sk-2"))
         entries = [one, replace(other, model_id="m2"), replace(one, model_id="m3", provider=keyed)]
         async with registry_of(*entries) as registry, asyncio.TaskGroup() as group:
-            model = OpenAIModel(registry)
-            streams = [model.attempt(entry, CALL) for entry in entries]
+            calls = [structs.replace(CALL, model_id=entry.model_id) for entry in entries]
+            streams = [OpenAIModel(registry).stream("reply", call) for call in calls]
             for stream in streams:
                 await anext(stream)
             assert registry.open_clients == 2
@@ -149,9 +150,8 @@ async def test_an_idle_client_is_closed_at_once() -> None:
 async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
     """A rescue may still hold the old entry."""
     async with serving(held) as loopback, registry_of() as registry:
-        stream = OpenAIModel(registry).attempt(loopback.entry(), CALL)
-        await anext(stream)
-        await stream.aclose()
+        async with OpenAIModel(registry).answer(loopback.entry(), b"{}") as answer:
+            assert await answer.next()
         assert registry.open_clients == 0
 
 
@@ -159,9 +159,8 @@ async def test_a_server_that_needs_no_key_gets_a_placeholder() -> None:
     """The SDK insists on sending one."""
     async with serving(held) as loopback, registry_of() as registry:
         provider = replace(loopback.entry().provider, key=Secret())
-        stream = OpenAIModel(registry).attempt(ModelEntry("m", provider, "m"), CALL)
-        await anext(stream)
-        await stream.aclose()
+        async with OpenAIModel(registry).answer(ModelEntry("m", provider, "m"), b"{}") as answer:
+            assert await answer.next()
     assert loopback.requests[0].headers["authorization"] == "Bearer no-key"
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from contract.ports import Model
-from effects.model import ModelEntry, ModelRegistry, OpenAIModel, Provider
+from effects.model import ModelEntry, ModelRegistry, Provider, RescuingModel
 from loadtests.bench.model_port import measure
 
 
@@ -17,7 +17,7 @@ async def opened(base_url: str, model: str) -> AsyncIterator[Model]:
     """Open the adapter on one provider."""
     registry = ModelRegistry([ModelEntry("bench", Provider("bench", base_url), model)])
     try:
-        yield OpenAIModel(registry)
+        yield RescuingModel(registry)
     finally:
         await registry.aclose()
 

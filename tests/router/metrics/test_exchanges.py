@@ -29,7 +29,7 @@ def observed(panel: Panel, *models: str) -> Exchanges:
     return Exchanges(panel, lambda: frozenset(models or (MODEL,)))
 
 
-def priced(_model: str, usage: Usage) -> float:
+def priced(_asked: str, _answered: str, usage: Usage) -> float:
     """Price a call by its tokens alone."""
     return usage.total_tokens / 1_000
 

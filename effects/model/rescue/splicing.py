@@ -1,0 +1,147 @@
+"""Putting a second answer behind what was sent of the first: only where it begins with that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from contract.errors import CutoverError
+from contract.model import Chunk, ToolCallDelta
+
+MOST_KEPT: Final = 50_000
+"""Chunks of an answer that are kept for comparison; beyond, it is not rescued once it began."""
+
+Extent = Literal["nothing", "something", "too_much"]
+
+_Key = tuple[str | int, ...]
+_Piece = tuple[_Key, str, Chunk]
+"""What a piece is (text, reasoning, part of a tool call), its text, and the chunk of it alone."""
+
+
+class Unlike(CutoverError):
+    """A second answer does not begin with what was sent of the first."""
+
+    def __init__(self) -> None:
+        super().__init__("the second answer does not begin with what was sent of the first")
+
+
+class Said:
+    """What the caller has got of an answer."""
+
+    __slots__ = ("_chunks", "_many")
+
+    def __init__(self) -> None:
+        self._chunks: list[Chunk] = []
+        self._many = False
+
+    @property
+    def extent(self) -> Extent:
+        """How much was said."""
+        if self._many:
+            return "too_much"
+        return "something" if self._chunks else "nothing"
+
+    def note(self, chunks: Sequence[Chunk]) -> None:
+        """Note chunks that are handed out."""
+        if len(self._chunks) < MOST_KEPT:
+            self._chunks += chunks
+        else:
+            self._chunks.clear()
+            self._many = True
+
+    def splice(self) -> Splice | None:
+        """Begin another answer behind this one; None where nothing was said."""
+        return Splice(self._chunks) if self._chunks else None
+
+
+class Splice:
+    """Swallows of a second answer what was sent of the first; what comes after it passes.
+
+    Pieces count in their order, and a tool call by its id, name and arguments. Chunk boundaries
+    do not count.
+    """
+
+    def __init__(self, sent: Iterable[Chunk]) -> None:
+        self._due = _runs(sent)
+        self._due.reverse()
+        self._model = ""
+
+    def feed(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """Take chunks, return what of them is new; raises `Unlike`."""
+        return [new for chunk in chunks for new in self._new(chunk)]
+
+    def end(self) -> None:
+        """Take the end of the second answer; raises `Unlike` where it is shorter."""
+        if self._due:
+            raise Unlike
+
+    def _new(self, chunk: Chunk) -> Iterator[Chunk]:
+        self._model = chunk.model or self._model
+        if not self._due:
+            yield self._named(chunk)
+            return
+        for key, text, alone in _pieces(chunk):
+            left = self._swallow(key, text) if self._due else text
+            if left is not None:
+                yield self._named(alone if left == text else _cut(alone, left))
+        if chunk.finish and self._due:
+            raise Unlike
+        if chunk.finish or chunk.usage is not None:
+            yield self._named(Chunk(finish=chunk.finish, usage=chunk.usage))
+
+    def _swallow(self, key: _Key, text: str) -> str | None:
+        """Take one piece against what is due; return what is left of it, None if nothing is."""
+        due_key, due = self._due[-1]
+        if key != due_key:
+            raise Unlike
+        shared = min(len(due), len(text))
+        if due[:shared] != text[:shared]:
+            raise Unlike
+        self._due.pop()
+        if shared < len(due):
+            self._due.append((key, due[shared:]))
+        elif text[shared:] and self._due:
+            raise Unlike  # it says more here than the first one did before it went on
+        return text[shared:] or None
+
+    def _named(self, chunk: Chunk) -> Chunk:
+        """Let the first chunk that passes carry the model's name."""
+        if not self._model:
+            return chunk
+        model, self._model = self._model, ""
+        return replace(chunk, model=model)
+
+
+def _runs(chunks: Iterable[Chunk]) -> list[tuple[_Key, str]]:
+    """Join what chunks say: (what it is, its text), with neighbours of a kind made one."""
+    runs: list[tuple[_Key, list[str]]] = []
+    for chunk in chunks:
+        for key, text, _ in _pieces(chunk):
+            if runs and runs[-1][0] == key:
+                runs[-1][1].append(text)
+            else:
+                runs.append((key, [text]))
+    return [(key, "".join(texts)) for key, texts in runs]
+
+
+def _pieces(chunk: Chunk) -> Iterator[_Piece]:
+    if chunk.reasoning:
+        yield ("reasoning",), chunk.reasoning, Chunk(reasoning=chunk.reasoning)
+    if chunk.text:
+        yield ("text",), chunk.text, Chunk(text=chunk.text)
+    for delta in chunk.tool_calls:
+        if delta.id or delta.name:
+            opening = ToolCallDelta(delta.index, delta.id, delta.name)
+            yield ("call", delta.index, delta.id, delta.name), "", Chunk(tool_calls=(opening,))
+        if delta.arguments:
+            rest = ToolCallDelta(delta.index, arguments=delta.arguments)
+            yield ("arguments", delta.index), delta.arguments, Chunk(tool_calls=(rest,))
+
+
+def _cut(chunk: Chunk, text: str) -> Chunk:
+    """Make a chunk of one piece say `text` instead."""
+    if chunk.tool_calls:
+        return Chunk(tool_calls=(replace(chunk.tool_calls[0], arguments=text),))
+    return Chunk(reasoning=text) if chunk.reasoning else Chunk(text=text)

@@ -1,0 +1,390 @@
+"""Every row of the table of docs/rescue.md, against providers that misbehave on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+from contract.model import Usage
+from effects.model import BreakerPolicy, ModelEntry, RescuePolicy
+from effects.model.rescue import Attempt
+from tests.effects.model.loopback import Answer, Loopback, Wire, in_turn, refusing, serving
+from tests.effects.model.rescue.calling import (
+    NO_WAIT,
+    Caller,
+    Calling,
+    Heard,
+    event,
+    pair,
+    reset,
+    said,
+    saying,
+    silence,
+    through_the_port,
+)
+
+pytestmark = pytest.mark.sockets
+
+SOON = 0.05
+SPARE = saying("Hello", ", spare", model="loop-2", usage=7)
+WHOLE = saying("Hello", " there", usage=3)
+BUSY = refusing(503, b'{"error":{"code":"overloaded"}}')
+
+
+@dataclass
+class Scene:
+    """A caller between two providers."""
+
+    caller: Caller
+    first: Loopback
+    second: Loopback
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        """How many requests each provider got."""
+        return len(self.first.requests), len(self.second.requests)
+
+    @property
+    def outcomes(self) -> dict[tuple[str, str], int]:
+        """The attempts by model and outcome."""
+        return {
+            (line.model, line.outcome): count
+            for line, count in self.caller.model.counts.attempts.items()
+        }
+
+
+@pytest.fixture(params=[through_the_port])
+def calling(request: pytest.FixtureRequest) -> Calling:
+    """Return a way to call."""
+    return request.param  # type: ignore[no-any-return] # whatever the parameters above are
+
+
+@asynccontextmanager
+async def between(
+    calling: Calling,
+    first: Answer,
+    second: Answer = SPARE,
+    policy: RescuePolicy = NO_WAIT,
+    **limits: float,
+) -> AsyncIterator[Scene]:
+    """Put a caller between a provider that misbehaves and the one of the fallback model."""
+    async with (
+        serving(first) as one,
+        serving(second) as other,
+        calling(pair(one, other, **limits), policy) as caller,
+    ):
+        yield Scene(caller, one, other)
+
+
+@asynccontextmanager
+async def alone(
+    calling: Calling, first: Answer, policy: RescuePolicy = NO_WAIT, **limits: float
+) -> AsyncIterator[Scene]:
+    """Put a caller before one provider; there is no fallback."""
+    async with serving(first) as one:
+        entries: Sequence[ModelEntry] = [one.entry(**limits)]
+        async with calling(entries, policy) as caller:
+            yield Scene(caller, one, Loopback())
+
+
+def from_spare(heard: Heard) -> bool:
+    """Whether the fallback's answer was heard, whole and under its own name."""
+    return heard == Heard("Hello, spare", model="loop-2", finish="stop", usage=Usage(7, 7, 14))
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "2"}, 2.0),
+        ({"retry_after_ms": "250"}, 0.25),
+        (
+            {
+                "date": "Sat, 21 Nov 2026 21:00:00 GMT",
+                "retry_after": "Sat, 21 Nov 2026 21:00:03 GMT",
+            },
+            3.0,
+        ),
+    ],
+)
+async def test_429_with_retry_after(
+    calling: Calling, headers: dict[str, str], seconds: float
+) -> None:
+    """What it says is waited, then the same model is asked."""
+    async with between(calling, in_turn(refusing(429, b"{}", **headers), WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+    [waited] = scene.caller.waits
+    assert seconds < waited <= seconds + 1
+
+
+async def test_429_with_a_retry_after_beyond_the_total_limit(calling: Calling) -> None:
+    """The fallback is asked at once; without one the fault says how long to wait."""
+    later = refusing(429, retry_after="9")
+    async with between(calling, later, total=5) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert (scene.asked, scene.caller.waits) == ((1, 1), [])
+    async with alone(calling, later, total=5) as scene:
+        fault = (await scene.caller.ask()).fault
+    assert fault is not None
+    assert (fault.code, fault.data["retry_after"]) == ("model_rate_limited", 9)
+
+
+async def test_429_persistent(calling: Calling) -> None:
+    """Back-off that grows, few attempts, then the fallback."""
+    async with between(calling, refusing(429)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert (scene.asked, scene.caller.waits) == ((3, 1), [1, 2])
+
+
+async def test_500_once(calling: Calling) -> None:
+    """One retry on the same provider; a second 500 goes to the fallback."""
+    async with between(calling, in_turn(refusing(500), WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+    async with between(calling, refusing(500)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (2, 1)
+
+
+async def test_503_persistent(calling: Calling) -> None:
+    """Few attempts, then the fallback; the original error if there is nowhere to go."""
+    async with between(calling, BUSY) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (3, 1)
+    async with between(calling, BUSY, refusing(401)) as scene:
+        of_both = (await scene.caller.ask()).fault
+    async with alone(calling, BUSY) as scene:
+        of_one = (await scene.caller.ask()).fault
+    for fault, attempts in ((of_both, 4), (of_one, 3)):
+        assert fault is not None
+        assert (fault.code, fault.data) == (
+            "model_unavailable",
+            {"status": 503, "code": "overloaded", "attempts": attempts},
+        )
+
+
+async def test_reset_before_headers(calling: Calling) -> None:
+    """The same model is asked again."""
+    async with between(calling, in_turn(reset, WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+
+
+async def test_accepts_and_never_answers(calling: Calling) -> None:
+    """The fallback after the first limit, not after three; alone an honest error."""
+    async with between(calling, silence, first_byte=SOON) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    async with alone(calling, silence, first_byte=SOON) as scene:
+        fault = (await scene.caller.ask()).fault
+    assert fault is not None
+    assert (fault.code, scene.asked) == ("model_timeout_first_byte", (1, 0))
+
+
+async def test_first_token_very_late(calling: Calling) -> None:
+    """Headers are no sign of life."""
+    async with between(calling, saying(then=silence), first_token=SOON) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+
+
+async def test_cut_before_any_content(calling: Calling) -> None:
+    """Nothing was sent: the same model is asked again."""
+    async with between(calling, in_turn(saying(then=reset), WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+
+
+@pytest.mark.parametrize("broken", [reset, silence])
+async def test_cut_or_stalled_in_the_middle(calling: Calling, broken: Answer) -> None:
+    """The fallback's answer goes on behind what was sent, as it begins with that."""
+    async with between(calling, saying("Hel", "lo", then=broken), idle=SOON) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    assert scene.caller.model.counts.rescues == {"failed_over": 1, "spliced": 1}
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"), [(reset, "model_truncated"), (silence, "model_timeout_idle")]
+)
+async def test_another_answer_is_not_put_behind(
+    calling: Calling, broken: Answer, code: str
+) -> None:
+    """What was sent stays true: an honest error, and what came of it is counted."""
+    async with between(calling, saying("Hey", then=broken), idle=SOON) as scene:
+        heard = await scene.caller.ask()
+    assert (heard.text, heard.finish, heard.usage) == ("Hey", "", None)
+    assert heard.fault is not None
+    assert (heard.fault.code, heard.fault.data["spliced"]) == (code, False)
+    assert scene.asked == (1, 1)
+    assert scene.outcomes == {("loop-1", code): 1, ("loop-2", "unlike"): 1}
+
+
+async def test_cut_in_the_middle_without_a_fallback(calling: Calling) -> None:
+    """The same model begins anew, once."""
+    cut = saying("Hel", then=reset)
+    async with alone(calling, in_turn(cut, WHOLE)) as scene:
+        heard = await scene.caller.ask()
+    assert (heard.text, heard.finish, heard.fault) == ("Hello there", "stop", None)
+    async with alone(calling, cut) as scene:
+        heard = await scene.caller.ask()
+    assert heard.text == "Hel"
+    assert heard.fault is not None
+    assert (heard.fault.code, scene.asked) == ("model_truncated", (2, 0))
+
+
+def calls(call_id: str, *arguments: str, then: Answer | None = None) -> Answer:
+    """Answer with one tool call."""
+    opening = {"index": 0, "id": call_id, "type": "function", "function": {"name": "add"}}
+    rest = [{"index": 0, "function": {"arguments": piece}} for piece in arguments]
+    deltas = [said("loop-1", {"tool_calls": [one]}) for one in (opening, *rest)]
+
+    async def answer(wire: Wire) -> None:
+        await wire.head()
+        await wire.events(*deltas)
+        if then is not None:
+            await then(wire)
+            return
+        await wire.events(said("loop-1", {}, finish_reason="tool_calls"))
+        await wire.end()
+
+    return answer
+
+
+@pytest.mark.parametrize(("call_id", "goes_on"), [("call_1", True), ("call_2", False)])
+async def test_cut_inside_a_tool_call(calling: Calling, call_id: str, *, goes_on: bool) -> None:
+    """It goes on only where it is the same call."""
+    cut = calls("call_1", '{"a"', then=reset)
+    async with between(calling, cut, calls(call_id, '{"a":', "1}")) as scene:
+        heard = await scene.caller.ask()
+    assert heard.arguments == ('{"a":1}' if goes_on else '{"a"')
+    assert (heard.fault is None) is goes_on
+
+
+async def test_a_malformed_chunk(calling: Calling, caplog: pytest.LogCaptureFixture) -> None:
+    """Passed over and counted; the rest is heard."""
+    async with alone(calling, saying("Hello", then=broken_chunk)) as scene:
+        heard = await scene.caller.ask()
+    assert (heard.text, heard.finish, heard.fault) == ("Hello there", "stop", None)
+    assert scene.asked == (1, 0)
+    assert "passed over 1 malformed" in caplog.text
+
+
+async def broken_chunk(wire: Wire) -> None:
+    """Send half a chunk, then the rest of the answer."""
+    await wire.events(b'{"choices":[{"del')
+    await wire.events(
+        said("loop-1", {"content": " there"}), said("loop-1", {}, finish_reason="stop")
+    )
+    await wire.send(b"data: [DONE]\n\n")
+    await wire.end()
+
+
+async def test_no_done(calling: Calling) -> None:
+    """Complete is complete: no second request, and no waiting for the connection's end."""
+    last = event(said("loop-1", {}, finish_reason="stop"))
+    async with between(calling, saying("Hello", then=last), tail=SOON) as scene:
+        heard = await scene.caller.ask()
+    assert (heard.text, heard.finish, heard.fault) == ("Hello", "stop", None)
+    assert scene.asked == (1, 0)
+
+
+async def test_usage_after_the_last_choice(calling: Calling) -> None:
+    """It is read and reported; where none comes there is none."""
+    async with alone(calling, in_turn(WHOLE, saying("Hello"))) as scene:
+        assert (await scene.caller.ask()).usage == Usage(3, 3, 6)
+        assert (await scene.caller.ask()).usage is None
+    assert scene.asked == (2, 0)
+
+
+TOO_LONG = refusing(400, b'{"error":{"code":"context_length_exceeded"}}')
+
+
+async def test_context_length_exceeded(calling: Calling) -> None:
+    """No retry on that model; the fallback, which has a larger context."""
+    async with between(calling, TOO_LONG) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    async with alone(calling, TOO_LONG) as scene:
+        fault = (await scene.caller.ask()).fault
+    assert fault is not None
+    assert (fault.code, scene.asked) == ("model_context_length", (1, 0))
+
+
+async def test_content_policy(calling: Calling) -> None:
+    """Neither asked again nor elsewhere: our own code, and the provider's as a fact."""
+    refused = refusing(400, b'{"error":{"code":"content_policy_violation","message":"no"}}')
+    async with between(calling, refused) as scene:
+        fault = (await scene.caller.ask()).fault
+    assert fault is not None
+    assert (fault.code, fault.data["code"]) == ("model_content_policy", "content_policy_violation")
+    assert scene.asked == (1, 0)
+
+
+async def test_never_a_prefill(calling: Calling) -> None:
+    """A restart asks the same question: nothing of the first answer is in it."""
+    async with between(calling, saying("Hel", then=reset)) as scene:
+        await scene.caller.ask()
+    [before], [after] = scene.first.requests, scene.second.requests
+    assert after.body == {**before.body, "model": "loop-2"}
+    assert [message["role"] for message in after.body["messages"]] == ["user"]
+
+
+async def test_a_flapping_provider(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The breaker opens, serves the fallback, lets one probe through after its rest, closes."""
+    policy = replace(NO_WAIT, attempts=1, breaker=BreakerPolicy(calls=3, rest=60))
+    flapping = in_turn(BUSY, BUSY, BUSY, WHOLE)
+    async with between(calling, flapping, policy=policy) as scene:
+        for _ in range(5):
+            assert from_spare(await scene.caller.ask())
+        assert scene.asked == (3, 5), "the last two did not ask it any more"
+        later(monkeypatch, 60)
+        probe, *rest = [(await scene.caller.ask()).text for _ in range(3)]
+        assert {probe, *rest} == {"Hello there"}
+        assert scene.asked == (6, 5)
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let so many seconds pass at once."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + seconds)
+
+
+ERROR = event({"error": {"type": "server_error", "code": "overloaded"}})
+
+
+async def test_an_error_inside_the_stream(calling: Calling) -> None:
+    """An error, also before the first content; it is rescued like one with a status."""
+    async with between(calling, saying(then=ERROR)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (3, 1)
+    async with between(calling, saying("Hello", then=ERROR)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    async with alone(calling, saying("Hello", then=ERROR)) as scene:
+        heard = await scene.caller.ask()
+    assert heard.fault is not None
+    assert (heard.text, heard.fault.code) == ("Hello", "model_error")
+
+
+async def test_after_failing_over(calling: Calling, caplog: pytest.LogCaptureFixture) -> None:
+    """Name and usage are the fallback's; failed attempts are no completions, and visible."""
+    async with between(calling, BUSY) as scene:
+        heard = await scene.caller.ask()
+    assert (heard.model, heard.usage) == ("loop-2", Usage(7, 7, 14))
+    assert scene.caller.model.counts.attempts == {
+        Attempt("m", "loopback", "loop-1", "model_unavailable"): 3,
+        Attempt("spare", "second", "loop-2", "completed"): 1,
+    }
+    assert scene.caller.model.counts.rescues == {"retried": 2, "failed_over": 1}
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "model 'loop-1' of provider 'loopback': model_unavailable; asked again in 1.00 s",
+        "model 'loop-1' of provider 'loopback': model_unavailable; asked again in 2.00 s",
+        "model 'loop-1' of provider 'loopback': model_unavailable; 'loop-2' of 'second' is asked",
+    ]

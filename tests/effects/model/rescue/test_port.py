@@ -1,0 +1,126 @@
+"""The port that rescues, beyond its faults: leaving, changed policies, what is told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from contract.model import Chunk
+from effects.model import BreakerPolicy, RescuePolicy, RescuingModel
+from effects.model.rescue import Attempt
+from tests.effects.model.loopback import CALL, Wire, refusing, registry_of, serving, whole
+from tests.effects.model.rescue.calling import NO_WAIT, reset, saying, silence, through_the_port
+
+pytestmark = pytest.mark.sockets
+
+IN_TIME = 0.1
+
+
+async def leave(model: RescuingModel, reached: asyncio.Event) -> float:
+    """Ask, leave when `reached` is set, return the seconds until everything was dropped."""
+    loop = asyncio.get_running_loop()
+    asking = asyncio.create_task(whole(model.stream("reply", CALL)))
+    await reached.wait()
+    began = loop.time()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    return loop.time() - began
+
+
+async def test_leaving_while_an_answer_comes() -> None:
+    """The connection is dropped at once; the attempt is told as left, and blames nobody."""
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def answer(wire: Wire) -> None:
+        await saying("Hel", then=hold)(wire)
+
+    async def hold(wire: Wire) -> None:
+        asked.set()
+        await wire.gone()
+        left.set()
+
+    async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
+        model = RescuingModel(registry)
+        assert await leave(model, asked) < IN_TIME
+        async with asyncio.timeout(IN_TIME):
+            await left.wait()
+    assert model.counts.attempts == {Attempt("m", "loopback", "loop-1", "left"): 1}
+    assert [state.calls for state in model.breakers.states(0)] == [0]
+
+
+async def test_leaving_while_waiting_to_ask_again() -> None:
+    """The wait ends with the caller; nobody is asked any more."""
+    waiting = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waiting.set()
+        await asyncio.sleep(seconds)
+
+    async with serving(refusing(503)) as loopback, registry_of(loopback.entry()) as registry:
+        model = RescuingModel(registry, draw=lambda: 1.0, sleep=sleep)
+        assert await leave(model, waiting) < IN_TIME
+    assert len(loopback.requests) == 1
+
+
+async def test_whoever_leaves_a_probe_lets_the_next_one_try() -> None:
+    """A breaker does not stay half open for want of an end."""
+    policy = replace(NO_WAIT, attempts=1, breaker=BreakerPolicy(calls=1, rest=1e-9))
+    async with (
+        serving(saying("Hel", then=silence)) as loopback,
+        registry_of(loopback.entry(idle=0.05)) as registry,
+    ):
+        model = RescuingModel(registry, policy)
+        for _ in range(3):
+            stream = model.stream("reply", CALL)
+            assert await anext(stream) == Chunk(text="Hel", model="loop-1")
+            await stream.aclose()
+    assert model.counts.attempts == {Attempt("m", "loopback", "loop-1", "left"): 3}
+
+
+async def test_a_changed_policy_holds_for_the_next_answer() -> None:
+    """For attempts and breakers alike."""
+    async with (
+        serving(refusing(503)) as loopback,
+        through_the_port([loopback.entry()]) as caller,
+    ):
+        await caller.ask()
+        assert len(loopback.requests) == 3
+        caller.model.policy = RescuePolicy(attempts=1, breaker=BreakerPolicy(calls=4))
+        await caller.ask()
+        assert len(loopback.requests) == 4
+        assert caller.model.policy.attempts == 1
+        refused = (await caller.ask()).fault
+    assert refused is not None
+    assert refused.data["cause"] == "breaker_open"
+    assert len(loopback.requests) == 4
+
+
+async def test_after_a_splice_it_can_break_once_more() -> None:
+    """What was sent grows; the third answer begins with all of it."""
+    answers = [saying("Hel", then=reset), saying("Hello", then=reset), saying("Hello", " you")]
+
+    async def answer(wire: Wire) -> None:
+        await answers.pop(0)(wire)
+
+    async with serving(answer) as one, registry_of(one.entry()) as registry:
+        entry = one.entry()
+        spares = [replace(entry, model_id=f"s{n}", model=f"s{n}") for n in range(2)]
+        await registry.replace([replace(entry, fallbacks=("s0", "s1")), *spares])
+        chunks = await whole(RescuingModel(registry).stream("reply", CALL))
+    assert [chunk.text for chunk in chunks if chunk.text] == ["Hel", "lo", " you"]
+    assert [request.body["model"] for request in one.requests] == ["loop-1", "s0", "s1"]
+
+
+async def test_nothing_fails_and_nothing_is_asked_twice() -> None:
+    """One request a call, no wait, no word in the log."""
+    async with (
+        serving(saying("Hello")) as loopback,
+        through_the_port([loopback.entry()]) as caller,
+    ):
+        for _ in range(3):
+            assert (await caller.ask()).text == "Hello"
+    assert (len(loopback.requests), loopback.connections, caller.waits) == (3, 1, [])
+    assert caller.model.counts.rescues == {}
