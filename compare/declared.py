@@ -32,9 +32,9 @@ class DeclarationRefused(CutoverError):
 
 
 def read_text(path: Path) -> str:
-    """Read a file; raises `DeclarationRefused` when it cannot be read."""
+    """Read a file, without a byte order mark; raises `DeclarationRefused` when it cannot be."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as trouble:
         raise DeclarationRefused(str(path), "", str(trouble)) from trouble
 

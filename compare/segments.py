@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from itertools import chain
 from typing import IO, TYPE_CHECKING
@@ -84,11 +85,11 @@ def read_lines(
             first = next(pieces, b"")
             if not first:
                 yield Damage("torn", segment.url, "the file is empty")
-            whole = chain((first,), pieces)
             if segment.url.endswith(PACKED):
-                batches = decompressed(whole, segment.url, segment.begins)
+                batches = decompressed(chain((first,), pieces), segment.url, segment.begins)
             else:
-                batches = (Batch(None, piece) for piece in whole)
+                text = first if segment.begins else first.removeprefix(BOM_UTF8)
+                batches = (Batch(None, piece) for piece in chain((text,), pieces))
             yield from split_lines(batches, segment.url)
     except OSError as trouble:
         raise CapturesUnreadable(segment.url, str(trouble)) from trouble

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from compare.noise import read_noise
-from compare.report import Report, report_of
+from compare.report import Report
 from compare.report.document import with_noise
 from compare.report.legible import percent, visible
 from contract.errors import CutoverError
@@ -24,6 +24,7 @@ from cutover.diffing import (
     NoiseMisplaced,
     NoPlaceForReport,
     PlacesMisread,
+    reported,
     rules_at,
     waivers_at,
     write_report,
@@ -145,7 +146,7 @@ def _captures(
     if out is None:
         raise NoPlaceForReport
     tally = _compared(asked, console)
-    report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
+    report = reported(asked, tally)
     if isinstance(asked, Asked) and asked.again:
         with console.status("measuring noise"):
             noise = read_noise(asked.captures, asked.again, SPECS)

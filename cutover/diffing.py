@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compare import Question, compare_captures, find_segments
+from compare.dialects import built_in
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report
+from compare.report.strangers import with_strangers
 from compare.rules import NO_RULES, Rules, read_rules
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError
@@ -21,9 +23,15 @@ if TYPE_CHECKING:
 
     from compare.layers.frames import Chunking
     from compare.tally import Tally
+    from cutover.plain_diffing import AskedPlain
 
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
+
+
+def known_flows() -> frozenset[str]:
+    """Name all flows a report can speak of, but for dialects in files of their own."""
+    return frozenset({*SPECS, *built_in()})
 
 
 class Format(StrEnum):
@@ -75,6 +83,11 @@ class Asked:
         return Question(SPECS, self.chunking, self.rules)
 
     @property
+    def flows(self) -> frozenset[str]:
+        """Name the flows there are rules and waivers for."""
+        return known_flows()
+
+    @property
     def size(self) -> int:
         """How many bytes there are to read; raises `CapturesUnreadable`."""
         return sum(segment.size for segment in find_segments(self.captures))
@@ -82,6 +95,13 @@ class Asked:
     def tally(self, on_bytes: Callable[[int], None]) -> Tally:
         """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
         return compare_captures(self.captures, self.question, on_bytes, self.processes)
+
+
+def reported(asked: Asked | AskedPlain, tally: Tally) -> Report:
+    """Write up what was compared, and name rules and waivers for flows nobody knows."""
+    rules, waivers = asked.rules, asked.waivers
+    report = report_of(tally, asked.captures, asked.chunking, rules, waivers)
+    return with_strangers(report, rules, waivers, asked.flows)
 
 
 def rules_at(path: Path | None) -> Rules:

@@ -12,6 +12,7 @@ from compare.recordings import Recordings
 from compare.rules import NO_RULES, Rules
 from compare.waivers import NO_WAIVERS, Waivers
 from contract.errors import CutoverError
+from cutover.diffing import known_flows
 from cutover.flows import SPECS
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class AskedPlain:
     def captures(self) -> str:
         """Name what is compared, as the report does."""
         return f"{self.legacy.place} → {self.graph.place}"
+
+    @property
+    def flows(self) -> frozenset[str]:
+        """Name the flows there are rules and waivers for."""
+        return known_flows() | {self.spoken.name}
 
     @property
     def size(self) -> int:

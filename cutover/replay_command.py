@@ -14,11 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from compare.report import report_of
 from compare.report.legible import visible
 from contract.errors import CutoverError
 from cutover.diff_command import DAMAGED, EXIT, UNREADABLE, status_of
-from cutover.diffing import Asked, Format, rules_at, waivers_at, write_report
+from cutover.diffing import Asked, Format, reported, rules_at, waivers_at, write_report
 from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of
 from cutover.replay import Progress as Reached
 
@@ -140,7 +139,7 @@ def _compared(wishes: Wishes, counts: Counts, console: Console) -> Report | None
     with _bar(console) as bar:
         task = bar.add_task("comparing", total=asked.size)
         tally = asked.tally(lambda count: bar.advance(task, count))
-    report = report_of(tally, asked.captures, asked.chunking, asked.rules, asked.waivers)
+    report = reported(asked, tally)
     write_report(report, wishes.out / REPORT, list(Format))
     return report
 

@@ -12,10 +12,11 @@ from rich.markup import escape
 
 from compare.declared import read_text
 from compare.report.legible import visible
+from compare.report.strangers import stranger_said
 from compare.waiver_file import with_waiver
 from compare.waivers import Waiver
 from contract.errors import CutoverError
-from cutover.diffing import WAIVERS, this_day
+from cutover.diffing import WAIVERS, known_flows, this_day
 
 REFUSED = 2
 
@@ -51,6 +52,10 @@ def waive(  # noqa: PLR0913, PLR0917 (options of the command line)
         said = escape(visible(str(trouble)))
         Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
         raise typer.Exit(REFUSED) from trouble
+    known = known_flows()
+    if flow and flow not in known:
+        said = f"it is for {stranger_said(flow, known)} (a dialect of your own may be called so)"
+        Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(said))}", highlight=False)
     said = f"{finding} is waived until {waiver.until} in {file}"
     Console().print(escape(said), highlight=False, soft_wrap=True)
 

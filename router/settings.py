@@ -95,9 +95,9 @@ def load(path: Path, specs: Mapping[str, FlowSpec]) -> Settings:
 
 
 def read_text(path: Path) -> str:
-    """Give the text of a configuration file; raises `ConfigRefused`."""
+    """Give the text of a configuration file, without a byte order mark; raises `ConfigRefused`."""
     try:
-        return path.read_bytes().decode()  # line ends as they are
+        return path.read_bytes().decode("utf-8-sig")  # line ends as they are
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error

@@ -11,13 +11,14 @@ import msgspec
 from compare.declared import DeclarationRefused, converted, parsed, read_text
 from compare.dialects.file import DialectFile, Errors, Naming, TextPlace
 from compare.dialects.normal import Normaliser
-from compare.dialects.paths import paths_of
 from compare.dialects.wires import choices_of, wire_of
+from compare.paths import ANY_DEPTH, path_fault, path_of
 from compare.payloads import Payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
+    from compare.dialects.file import Places, Tools
     from contract.dialect import PlainWire, TextField
     from contract.flow import FlowSpec
     from contract.grammar import Grammar
@@ -88,8 +89,7 @@ def dialect_of(text: str, where: str, name: str) -> DialectFile:
 def _unsound(file: DialectFile) -> Iterator[tuple[str, str]]:
     """List what cannot be meant."""
     for key, places in _paths(file):
-        if not all(paths_of(places)) or not paths_of(places):
-            yield key, f"a path is due, not {places!r}"
+        yield from ((key, why) for why in _astray(places))
     steps = file.grammar.steps if file.grammar else ()
     for index, step in enumerate(steps):
         if len(choices_of(step)) != 1:
@@ -100,12 +100,27 @@ def _unsound(file: DialectFile) -> Iterator[tuple[str, str]]:
         yield "event.path", "text has no paths: events are named by the SSE field alone"
 
 
-def _paths(file: DialectFile) -> Iterator[tuple[str, str | Sequence[str]]]:
+def _astray(places: Places) -> Iterator[str]:
+    """Say of paths why they are none."""
+    held = (places,) if isinstance(places, str) else places
+    if not held:
+        yield "a path is due, and the list is empty"
+    for path in held:
+        why = path_fault(path)
+        if why:
+            yield why
+        elif ANY_DEPTH in path_of(path):
+            yield f"{path!r}: '{ANY_DEPTH}' is for rules; a dialect's path names every step"
+
+
+def _paths(file: DialectFile) -> Iterator[tuple[str, Places]]:
     if file.event.path is not None:
         yield "event.path", file.event.path
     for table in ("text", "reasoning"):
         for name, place in getattr(file, table).items():
             yield f"{table}.{name}", place.path if isinstance(place, TextPlace) else place
+    yield "errors.code", file.errors.code
+    yield from _tool_paths(file.tools) if file.tools else ()
     for name, places in file.parts.items():
         yield f"parts.{name}", places
     for name, paths in file.ignore.items():
@@ -113,6 +128,13 @@ def _paths(file: DialectFile) -> Iterator[tuple[str, str | Sequence[str]]]:
     for name, kinds in file.required.items():
         for path in kinds:
             yield f"required.{name}", path
+
+
+def _tool_paths(tools: Tools) -> Iterator[tuple[str, str]]:
+    if tools.at:
+        yield "tools.at", tools.at
+    for name in ("index", "id", "name", "arguments"):
+        yield f"tools.{name}", getattr(tools, name)
 
 
 def file_of(spec: FlowSpec) -> DialectFile:

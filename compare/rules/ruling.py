@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from compare.damage import ILLEGIBLE
-from compare.paths import path_of
+from compare.paths import ANY_DEPTH, path_of
 from compare.rules.nearness import Nearness
-from compare.rules.paths import ANY_DEPTH, GONE, changed
+from compare.rules.paths import GONE, changed
 from compare.rules.rewriting import Rewritten
 from compare.rules.scope import for_call, for_event, for_text
 from compare.rules.streams import Texts, rewritten_stream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from compare.declared import DeclarationRefused, converted, parsed, read_text
-from compare.paths import path_of
+from compare.paths import path_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,8 +101,10 @@ def _faults(rule: Rule) -> Iterator[tuple[str, str]]:
     yield from _scope_faults(rule)
     if isinstance(rule, Replace):
         yield from _pattern_faults(rule)
-    elif not path_of(rule.path):
-        yield "path", "it names nothing"
+    if rule.path or not isinstance(rule, Replace):
+        astray = path_fault(rule.path)
+        if astray:
+            yield "path", astray
     if isinstance(rule, Tolerance):
         yield from _tolerance_faults(rule)
 

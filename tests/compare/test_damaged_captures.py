@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -199,6 +200,20 @@ def test_a_batch_too_long_to_be_kept_is_read_as_it_comes(spoil: Callable[[bytes]
         assert (
             b"".join(item.data for item in found if isinstance(item, Batch))[: -len(last)] == text
         )
+
+
+def test_a_byte_order_mark_before_plain_lines_is_taken_off(tmp_path: Path) -> None:
+    """Of a file that went through an editor."""
+    result = compared(tmp_path, BOM_UTF8 + WHOLE, name="s.jsonl")
+    assert (result.equal, result.damage) == (1, {})
+
+
+def test_a_wrong_checksum_is_named() -> None:
+    """The router writes one with every batch: what decompresses to something else is not read."""
+    found = read(flipped(FIRST, len(FIRST) - 1) + THIRD)
+    assert [type(item) for item in found] == [Damage, Batch]
+    assert isinstance(found[0], Damage)
+    assert (found[0].kind, "checksum" in found[0].detail) == ("torn", True)
 
 
 def test_the_end_of_a_frame_is_told_from_its_headers() -> None:

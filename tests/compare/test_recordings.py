@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,29 @@ def test_lines_that_are_no_recording_are_damage(tmp_path: Path) -> None:
     damage = recordings.read("y")
     assert isinstance(damage, Damage)
     assert "missing required field `body`" in damage.detail
+
+
+def test_half_a_character_is_damage_wherever_it_stands(tmp_path: Path) -> None:
+    """In keys nobody asks for, too: a file that is no text is not what was recorded."""
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"id":"x","body":"1","note":"\xe5\x8c"}\n{"id":"y","body":"2","note":"\xe5\x8c\x97"}\n'
+    )
+    recordings = Recordings(tmp_path / "a.jsonl")
+    assert [(damage.kind, damage.detail[:7]) for damage in recordings.damage] == [
+        ("broken", "line 1:")
+    ]
+    assert bodies(recordings) == {"y": b"2"}
+
+
+def test_a_byte_order_mark_is_taken_off(tmp_path: Path) -> None:
+    """Once, at the very start; of a body in a file of its own the wire's rules hold."""
+    line = b'{"id":"%s","body":"1"}\n'
+    (tmp_path / "a.jsonl").write_bytes(
+        BOM_UTF8 + line % b"x" + line % b"y" + BOM_UTF8 + line % b"z"
+    )
+    recordings = Recordings(tmp_path / "a.jsonl")
+    assert bodies(recordings) == {"x": b"1", "y": b"1"}
+    assert [damage.detail[:7] for damage in recordings.damage] == ["line 3:"]
 
 
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:

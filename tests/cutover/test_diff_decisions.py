@@ -65,6 +65,32 @@ def test_rules_are_read_from_here_or_from_where_one_says(
     assert [(rule["key"], rule["hits"]) for rule in rules] == [("ignore[0]", 0), ("replace[0]", 1)]
 
 
+def test_what_is_for_a_flow_nobody_knows_is_named(tmp_path: Path) -> None:
+    """It can never hit; the label stays. Known are the flows, and dialects that come along."""
+    rule = "[[ignore]]\npath = 'nowhere'\nflow = '{}'\n"
+    (tmp_path / "diff.toml").write_text("".join(map(rule.format, ("chat", "openai", "chta"))))
+    (tmp_path / "waivers.toml").write_text(
+        "[waiver.0123456789ab]\nowner = 'Ann'\nreason = 'x'\nuntil = 9999-12-31\nflow = 'ops9'\n"
+    )
+    store(tmp_path / "captures", batch(exchange()))
+    status, said = run(tmp_path / "captures", "-o", tmp_path / "out")
+    assert (status, "equal" in said) == (0, True)
+    verdict = written(tmp_path / "out")["verdict"]
+    assert isinstance(verdict, dict)
+    rule_said, waiver_said = (said for said in verdict["reasons"] if "unknown" in said)
+    assert rule_said == "ignore[2] is for flow 'chta', which is unknown here; did you mean 'chat'?"
+    assert waiver_said.startswith("the waiver of 0123456789ab is for flow 'ops9', which is unknown")
+    assert "known: anthropic-messages, " in waiver_said
+
+
+def test_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """Rules and waivers; what is written back has none."""
+    (tmp_path / "diff.toml").write_text(DATED, encoding="utf-8-sig")
+    (tmp_path / "waivers.toml").write_text("", encoding="utf-8-sig")
+    store(tmp_path / "captures", batch(exchange(Script(), LATER)))
+    assert run(tmp_path / "captures", "-o", tmp_path / "out")[0] == 0
+
+
 @pytest.mark.parametrize("option", ["--rules", "--waivers"])
 def test_a_file_that_is_asked_for_must_be_there(tmp_path: Path, option: str) -> None:
     """A misspelt name would hide nothing, without a word."""

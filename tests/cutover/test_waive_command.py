@@ -42,6 +42,14 @@ def test_a_waiver_may_be_for_one_flow(tmp_path: Path) -> None:
     assert read_waivers(file)[ID].flow == "chat"
 
 
+def test_a_flow_nobody_knows_is_said(tmp_path: Path) -> None:
+    """It is written all the same: a dialect of one's own may be called so."""
+    file = tmp_path / "waivers.toml"
+    status, said = run(ID, *WORDS, "--file", file, "--flow", "chta")
+    assert (status, read_waivers(file)[ID].flow) == (0, "chta")
+    assert "flow 'chta', which is unknown here; did you mean 'chat'?" in " ".join(said.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

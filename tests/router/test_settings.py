@@ -233,6 +233,13 @@ def test_a_file_is_loaded_or_refused(tmp_path: Path) -> None:
     assert load(path, SPECS).flows["chat"].langgraph_percent == Decimal("2.500")
 
 
+def test_a_byte_order_mark_is_taken_off(tmp_path: Path) -> None:
+    """Some editors write one."""
+    path = tmp_path / "cutover.toml"
+    path.write_text("[flows.chat]\nlanggraph_percent = 7\n", encoding="utf-8-sig")
+    assert load(path, SPECS).flows["chat"].langgraph_percent == Decimal(7)
+
+
 def test_an_address_may_come_from_the_environment() -> None:
     """A store with a password in its address is named by a variable."""
     assert address("env:DB", {"DB": "postgresql://u:p@h/d"}) == "postgresql://u:p@h/d"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compare.dialects.paths import (
     branches_of,
@@ -14,7 +16,7 @@ from compare.dialects.paths import (
     without_empties,
     without_nulls,
 )
-from compare.paths import path_of
+from compare.paths import path_fault, path_of
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,33 @@ from compare.paths import path_of
 def test_paths_are_written_as_reports_write_them(text: str, path: tuple[str, ...]) -> None:
     """Dots, brackets, stars."""
     assert path_of(text) == path
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("a", "*", "7", "b c")), st.sampled_from(("", "[0]", "[*]", "[]"))
+        ),
+        min_size=1,
+    )
+)
+def test_what_is_put_together_soundly_has_no_fault(steps: list[tuple[str, str]]) -> None:
+    """Keys and indices; a root that is a list, too."""
+    text = ".".join(key + index for key, index in steps)
+    assert path_fault(text) is None
+    assert path_fault(f"[0].{text}") is None
+    assert path_fault(f"{text}.") is not None
+
+
+@given(st.text("ab.[]*0", max_size=8))
+def test_a_path_without_a_fault_names_all_its_steps(text: str) -> None:
+    """Nothing of it is read over."""
+    fault = path_fault(text)
+    if fault is None:
+        assert not {"[", "]"} & set("".join(path_of(text)))
+        assert len(path_of(text)) == 1 + text.count(".") + text.count("[") - text.startswith("[")
+    else:
+        assert "path" in fault
 
 
 def tree() -> dict[str, Any]:

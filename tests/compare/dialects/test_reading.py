@@ -29,9 +29,16 @@ def test_every_built_in_dialect_is_sound() -> None:
         ("[event]\npaths = 'a'", "d.toml: event.paths: unknown key; did you mean 'path'?"),
         ("[tools]\nidx = 'a'", "d.toml: tools.idx: unknown key; did you mean"),
         ("[text]\n'*' = 3", "d.toml: text"),
-        ("[text]\n'*' = ''", "d.toml: text.*: a path is due, not ''"),
-        ("[text]\n'*' = []", "d.toml: text.*: a path is due, not ()"),
-        ("[ignore]\nx = ['a', '.']", "d.toml: ignore.x: a path is due"),
+        ("[text]\n'*' = ''", "d.toml: text.*: a path is due, such as 'a.b'"),
+        ("[text]\n'*' = []", "d.toml: text.*: a path is due, and the list is empty"),
+        ("[ignore]\nx = ['a', '.']", "d.toml: ignore.x: '.' is no path from character 1 on"),
+        ("[ignore]\nx = ['a.**']", "d.toml: ignore.x: 'a.**': '**' is for rules"),
+        ("[text]\nx = { path = 'a[', growth = 'delta' }", "d.toml: text.x: 'a[' is no path"),
+        ("[required]\nx = { 'a..b' = 'string' }", "d.toml: required.x: 'a..b' is no path"),
+        ("[errors]\ncode = 'a]'", "d.toml: errors.code: 'a]' is no path from character 2 on"),
+        ("[tools]\nat = 'a[x]'", "d.toml: tools.at: 'a[x]' is no path"),
+        ("[tools]\nname = ''", "d.toml: tools.name: a path is due"),
+        ("[event]\npath = '.type'", "d.toml: event.path: '.type' is no path from character 1"),
         ("[required]\nx = { a = 'text' }", "d.toml: required"),
         ("[grammar]\nsteps = []", "d.toml: grammar.steps: a step is due"),
         (
@@ -63,6 +70,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "d.toml").write_bytes(b"\xff")
     with pytest.raises(DeclarationRefused, match="utf-8"):
         read_dialect(tmp_path / "d.toml")
+
+
+def test_a_byte_order_mark_is_taken_off(tmp_path: Path) -> None:
+    """Editors of another age put it there."""
+    (tmp_path / "d.toml").write_text('framing = "ndjson"', encoding="utf-8-sig")
+    assert read_dialect(tmp_path / "d.toml").framing == "ndjson"
 
 
 def test_a_file_is_called_what_it_says_or_as_it_is_named(tmp_path: Path) -> None:
