@@ -84,9 +84,11 @@ def _faults(
         found = dict(house.faults)
         if watched is not None and watched.fault is not None:
             found["configuration"] = watched.fault
-        neighbour = house.router.parts.pins.neighbour
-        if neighbour.fault is not None:
-            found[neighbour.name] = neighbour.fault
+        parts = house.router.parts
+        if parts.pins.neighbour.fault is not None:
+            found["pins"] = parts.pins.neighbour.fault
+        if parts.flags is not None and parts.flags.fault is not None:
+            found["flags"] = parts.flags.fault
         if watchdog.fault is not None:
             found["event_loop"] = watchdog.fault
         if dropped := house.captures.counts.dropped:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from contract.ports import Effects
+from cutover.flags import open_flags
 from cutover.flows import SPECS
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
@@ -69,17 +70,10 @@ async def opened(
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
         models.warm()
-        memory = await open_memory(address(first.stores.memory, environ), stack)
-        tools = _tools(memory, first.limits.tool_seconds, stack)
-        conversations = await open_conversations(
-            address(first.stores.conversations, environ), stack
-        )
-        locks = open_locks(address(first.stores.locks, environ), stack)
         model = RescuingModel(models, rescue_policy(first.rescue))
-        live = Live(model, tools, memory, conversations, locks)
-        store = await open_pins(address(first.stores.pins, environ), stack)
-        pins = Pins(store, time.monotonic, time.time)
-        stack.push_async_callback(pins.aclose)
+        live = await _live(first, environ, model, stack)
+        pins = await _pins(first, environ, stack)
+        flags = open_flags(settings, environ, stack)
         captures = _captures(first, environ)
         stack.push_async_callback(captures.aclose)
         meters = open_meters(models) if first.metrics.enabled else None
@@ -94,11 +88,12 @@ async def opened(
                 price=prices(models),
                 pins=pins,
                 observers=[meters.exchanges] if meters else [],
+                flags=flags,
             )
         )
         faults = model_faults(entries, first)
         try:
-            yield House(router, models, model, tools, captures, faults, meters)
+            yield House(router, models, model, live.tools, captures, faults, meters)
         finally:
             await router.aclose(settings().server.drain_seconds)
 
@@ -140,6 +135,25 @@ class Live:
             human=NobodyThere(),
             trace=NodeTimes(),
         )
+
+
+async def _live(
+    first: Settings, environ: Mapping[str, str], model: Model, stack: AsyncExitStack
+) -> Live:
+    """Open what the live ports stand on."""
+    memory = await open_memory(address(first.stores.memory, environ), stack)
+    tools = _tools(memory, first.limits.tool_seconds, stack)
+    conversations = await open_conversations(address(first.stores.conversations, environ), stack)
+    locks = open_locks(address(first.stores.locks, environ), stack)
+    return Live(model, tools, memory, conversations, locks)
+
+
+async def _pins(first: Settings, environ: Mapping[str, str], stack: AsyncExitStack) -> Pins:
+    pins = Pins(
+        await open_pins(address(first.stores.pins, environ), stack), time.monotonic, time.time
+    )
+    stack.push_async_callback(pins.aclose)
+    return pins
 
 
 def _tools(memory: Memory, longest: float, stack: AsyncExitStack) -> ToolRegistry:

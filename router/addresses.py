@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from router.toml_table import ConfigRefused
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ATTRIBUTE = re.compile(r"header:[a-z0-9-]+|body:[A-Za-z_][A-Za-z0-9_]*")
 _FROM_ENVIRONMENT = "env:"
 _HERE = "environment"
 
@@ -52,6 +53,20 @@ def address(value: str, environ: Mapping[str, str]) -> str:
     if not environ.get(name):
         raise ConfigRefused(_HERE, name, "not set, and a store's address is due")
     return environ[name]
+
+
+def from_environment(value: str, environ: Mapping[str, str]) -> str:
+    """Give a value itself, `env:NAME` looked up; raises `ConfigRefused` when it is not set."""
+    if not value.startswith(_FROM_ENVIRONMENT):
+        return value
+    return secret(value.removeprefix(_FROM_ENVIRONMENT), environ).decode()
+
+
+def attribute_fault(value: str) -> str | None:
+    """Say why `value` is no place in a request; "" means none is wanted."""
+    if not value or _ATTRIBUTE.fullmatch(value):
+        return None
+    return "allowed: 'header:NAME', 'body:FIELD', or nothing"
 
 
 def secret(name: str, environ: Mapping[str, str]) -> bytes:

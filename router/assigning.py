@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from router.flags import Targeting
 from router.qa_header import Forced, verify
 from router.rollout import assign
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from contract.flow import FlowSpec
+    from router.driving import Incoming
     from router.flow_settings import FlowSettings
     from router.parts import Parts
     from router.rollout import Assignment
@@ -25,10 +27,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who serves a request, and the settings that said so."""
+    """Who serves a request, and the settings that said so; `version` names them, flags included."""
 
     settings: Settings
     flow: FlowSettings
+    version: str
     assignment: Assignment
 
 
@@ -39,26 +42,28 @@ class Assigner:
         self._parts = parts
         self._counts = counts
 
-    async def decide(self, spec: FlowSpec, body: msgspec.Struct, qa_header: str | None) -> Decision:
-        """Decide for one request; waits only where its flow is sticky, and then briefly."""
+    async def decide(
+        self,
+        spec: FlowSpec,
+        body: msgspec.Struct,
+        qa_header: str | None,
+        incoming: Incoming | None = None,
+    ) -> Decision:
+        """Decide for one request; waits for flags and pins kept elsewhere, briefly."""
         settings = self._parts.settings()
-        flow = settings.flows[spec.name]
+        flow, version = settings.flows[spec.name], settings.version
         key = spec.route_key(body, flow.route_key)
+        if self._parts.flags is not None:
+            who = targeting(settings, spec, body, key, incoming)
+            flow, version = await self._parts.flags.settle(who, flow, version)
         found = assign(flow, settings.rollout.salt, key, self._forced(qa_header, key))
+        conversation = spec.conversation(body) if flow.sticky == "conversation" else None
         # Whoever is forced, or off, is not a turn like others: nothing is frozen, nothing thawed.
-        if flow.sticky == "conversation" and found.why == "percent":
-            found = await self._settled(spec, body, found, settings)
-        return Decision(settings, flow, found)
-
-    async def _settled(
-        self, spec: FlowSpec, body: msgspec.Struct, found: Assignment, settings: Settings
-    ) -> Assignment:
-        conversation = spec.conversation(body)
-        if conversation is None:
-            return found
-        seconds = settings.rollout.pin_seconds
-        pins = self._parts.pins
-        return await pins.settle(spec.name, conversation, found, settings.version, seconds)
+        if conversation is not None and found.why == "percent":
+            found = await self._parts.pins.settle(
+                spec.name, conversation, found, version, settings.rollout.pin_seconds
+            )
+        return Decision(settings, flow, version, found)
 
     def _forced(self, header: str | None, key: str) -> StackName | None:
         if header is None:
@@ -69,3 +74,27 @@ class Assigner:
         self._counts.qa_ignored += 1
         log.warning("QA header ignored: %s", wish.why)
         return None
+
+
+def targeting(
+    settings: Settings,
+    spec: FlowSpec,
+    body: msgspec.Struct,
+    key: str,
+    incoming: Incoming | None,
+) -> Targeting:
+    """Say whom flags are asked for."""
+    user = attribute(settings.flags.user, body, incoming)
+    tenant = attribute(settings.flags.tenant, body, incoming)
+    return Targeting(spec.name, key, user, tenant)
+
+
+def attribute(place: str, body: msgspec.Struct, incoming: Incoming | None) -> str:
+    """Read `header:NAME` or `body:FIELD` of a request; "" where it is not there."""
+    kind, _, name = place.partition(":")
+    if kind == "body":
+        value = getattr(body, name, None)
+        return "" if value is None else str(value)
+    wanted = name.encode()
+    headers = incoming.headers if incoming is not None else ()
+    return next((value.decode("latin-1") for key, value in headers if key == wanted), "")

@@ -103,7 +103,7 @@ class Router:
         `Problem` 429 or 503 where it is not taken.
         """
         self.admission.knock(spec, body)
-        decided = await self._assigner.decide(spec, body, qa_header)
+        decided = await self._assigner.decide(spec, body, qa_header, incoming)
         settings, flow, assignment = decided.settings, decided.flow, decided.assignment
         admitted = self._admit(spec, flow, assignment)
         try:
@@ -128,7 +128,7 @@ class Router:
             spec=spec,
             serving=Serving(plan, exchange),
             admitted=admitted,
-            config=settings.version,
+            config=decided.version,
             began=int(self.parts.wall() * 1_000_000),
         )
         self.counts.requests += 1

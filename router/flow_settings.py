@@ -80,7 +80,7 @@ def flow_settings(table: Table, spec: FlowSpec, where: str) -> FlowSettings:
     prefix = f"flows.{spec.name}."
     own = {key: value for key, value in table.items() if key != "options"}
     found = converted(own, FlowSettings, where, prefix)
-    _refuse_double_pins(found, where, prefix)
+    refuse_double_pins(found, where, prefix)
     options = subtable(table, "options", where, prefix)
     route_key = _route_key(found.route_key, spec.route_keys, where, f"{prefix}route_key")
     return msgspec.structs.replace(
@@ -122,7 +122,8 @@ def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str, key: str
     return "conversation" if known and not by_message else "none"
 
 
-def _refuse_double_pins(found: FlowSettings, where: str, prefix: str) -> None:
+def refuse_double_pins(found: FlowSettings, where: str, prefix: str) -> None:
+    """Raise `ConfigRefused` where a key is in both lists."""
     both = sorted(found.force_graph & found.force_legacy)
     if both:
         why = "also in force_legacy: a key can be pinned to one stack only"

@@ -7,7 +7,7 @@ import logging
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from contract.errors import EffectFailed
+from contract.errors import CutoverError, EffectFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -22,6 +22,14 @@ REST_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
+class NoAnswer(CutoverError):
+    """A neighbour that is no effect cannot answer; `code` is a stable word."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"no answer: {code}")
+        self.code = code
+
+
 class Neighbour:
     """Asks on behalf of requests that go on without an answer.
 
@@ -31,7 +39,7 @@ class Neighbour:
     def __init__(self, name: str, meanwhile: str, monotonic: Callable[[], float]) -> None:
         self.name = name
         self.fault: str | None = None
-        self._meanwhile = meanwhile
+        self.meanwhile = meanwhile
         self._monotonic = monotonic
         self._again = 0.0
         self._asked: set[asyncio.Task[Any]] = set()
@@ -80,18 +88,27 @@ class Neighbour:
         if failure is None:
             keep(task.result())
             return
-        if not isinstance(failure, EffectFailed):
-            log.error("%s failed", self.name, exc_info=failure)
-        why = failure.fault.code if isinstance(failure, EffectFailed) else type(failure).__name__
-        self._failed(why)
+        self._failed(_word(failure))
 
     def _failed(self, why: str) -> None:
         if self.fault is None:
-            log.warning("%s: %s; %s", self.name, why, self._meanwhile)
-        self.fault = f"{why}; {self._meanwhile}"
+            log.warning("%s: %s; %s", self.name, why, self.meanwhile)
+        self.fault = f"{why}; {self.meanwhile}"
         self._again = self._monotonic() + REST_SECONDS
 
     def _answered(self) -> None:
         if self.fault is not None:
             log.info("%s: answers again", self.name)
         self.fault = None
+
+
+def _word(failure: BaseException) -> str:
+    """Give the stable word for a failure; what nobody foresaw is told to the log as it is."""
+    match failure:
+        case EffectFailed():
+            return failure.fault.code
+        case NoAnswer():
+            return failure.code
+        case _:
+            log.error("asking failed", exc_info=failure)
+            return type(failure).__name__

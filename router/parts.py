@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.ports import Effects
     from contract.records import FeedbackRecord, RunRecord
+    from router.flags import Flagged
     from router.observers import Observer
     from router.recording import Price
     from router.rollout import Stack as StackName
@@ -64,3 +65,4 @@ class Parts:
     monotonic: Callable[[], float] = time.perf_counter
     wall: Callable[[], float] = time.time
     pins: Pins = field(default_factory=_own_pins)
+    flags: Flagged | None = None

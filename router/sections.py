@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+
+from router.flags.values import KINDS
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Bytes = Annotated[int, Meta(ge=1)]
@@ -140,6 +142,20 @@ class Stores(Section, frozen=True):
     pauses: str = "sqlite:///var/cutover.sqlite"
     locks: str = "process"
     pins: str = "process"
+
+
+class Flags(Section, frozen=True):
+    """`[flags]`: where switches and shares come from beside the file; "" is the file alone.
+
+    `provider` is `file` or `package.module:factory`, called with `options`. `user` and `tenant`
+    say where a request names them: `header:NAME`, `body:FIELD`.
+    """
+
+    provider: str = ""
+    ask: tuple[str, ...] = tuple(KINDS)
+    user: str = "body:user_id"
+    tenant: str = ""
+    options: dict[str, Any] = {}
 
 
 class Address(Section, frozen=True):

@@ -9,13 +9,22 @@ from pathlib import Path
 import msgspec
 
 from contract.flow import FlowSpec
-from router.addresses import endpoint_fault, locks_fault, pins_fault, store_fault, variable_fault
+from router.addresses import (
+    attribute_fault,
+    endpoint_fault,
+    locks_fault,
+    pins_fault,
+    store_fault,
+    variable_fault,
+)
+from router.flags.values import KINDS
 from router.flow_settings import FlowSettings, flow_settings, percent
 from router.patterns import Patterns, compiled
 from router.sections import (
     Admin,
     BreakerRules,
     Captures,
+    Flags,
     Limits,
     Metrics,
     ModelEntry,
@@ -53,6 +62,7 @@ _SECTIONS = (
     "metrics",
     "stores",
     "stacks",
+    "flags",
     "providers",
     "models",
     "rescue",
@@ -78,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics = Metrics()
     stores: Stores = Stores()
     stacks: Stacks = Stacks()
+    flags: Flags = Flags()
     providers: dict[str, Provider] = {}
     models: dict[str, ModelEntry] = {}
     rescue: Rescue = Rescue()
@@ -124,6 +135,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         metrics=converted(subtable(table, "metrics", where), Metrics, where, "metrics."),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
+        flags=converted(subtable(table, "flags", where), Flags, where, "flags."),
         providers=_providers(table, where),
         models=_models(table, where),
         rescue=converted(subtable(table, "rescue", where), Rescue, where, "rescue."),
@@ -184,12 +196,21 @@ def _check(settings: Settings, where: str) -> None:
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(locks_fault, settings.stores.locks, where, "stores.locks")
     checked(pins_fault, settings.stores.pins, where, "stores.pins")
+    _check_flags(settings.flags, where)
     for name, provider in settings.providers.items():
         checked(endpoint_fault, provider.base_url, where, f"providers.{name}.base_url")
         checked(variable_fault, provider.key_env, where, f"providers.{name}.key_env")
     for name in settings.models:
         _check_model(name, settings, where)
     _check_redaction(settings.captures, where)
+
+
+def _check_flags(flags: Flags, where: str) -> None:
+    checked(attribute_fault, flags.user, where, "flags.user")
+    checked(attribute_fault, flags.tenant, where, "flags.tenant")
+    for name in flags.ask:
+        if name not in KINDS:
+            raise unknown(where, "flags.ask", KINDS, "flag", name)
 
 
 def _check_model(name: str, settings: Settings, where: str) -> None:

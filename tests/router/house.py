@@ -23,6 +23,7 @@ from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.dispatch import Router
+from router.flags import Flagged
 from router.flow_settings import FlowSettings
 from router.ledger import Line
 from router.local import LocalStack
@@ -103,6 +104,7 @@ class Rules:
     flow: Mapping[str, Any] = field(default_factory=dict)
     pins: Pins | None = None
     observers: Sequence[Observer] = ()
+    flags: Flagged | None = None
 
     def settings(self, case: Case) -> Settings:
         """Write them as a configuration."""
@@ -158,6 +160,7 @@ class House:
                 observers=rules.observers,
                 monotonic=time,
                 wall=lambda: WALL,
+                flags=rules.flags,
                 pins=rules.pins or Pins(MemoryPins(time), time, time),
             )
         )

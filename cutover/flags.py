@@ -1,0 +1,85 @@
+"""Flags from the provider the configuration names."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from contract.errors import CutoverError
+from router.addresses import from_environment
+from router.flags import Flagged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AsyncExitStack
+
+    from router.settings import Settings
+
+FILE = "file"
+"""The provider that gives the file's own values, through the SDK and its hooks."""
+
+
+class ProviderNotLoaded(CutoverError):
+    """A flag provider is not where it was said to be, or cannot be made."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"flag provider {where!r} cannot be loaded: {why}")
+
+
+def open_flags(
+    settings: Callable[[], Settings], environ: Mapping[str, str], stack: AsyncExitStack
+) -> Flagged | None:
+    """Make the configured provider, None where the file alone decides; closed with `stack`.
+
+    Raises `ProviderNotLoaded`, `MissingExtra`, and `ConfigRefused` for a variable that is not set.
+    """
+    section = settings().flags
+    if not section.provider:
+        return None
+    module = import_module("router.flags.open_feature")  # its library is an extra
+    if section.provider == FILE:
+        provider = import_module("router.flags.file_provider").FileProvider(settings)
+    else:
+        provider = _made(section.provider, _given(section.options, environ))
+    source = module.OpenFeatureFlags(provider)
+    stack.callback(source.close)
+    flagged = Flagged(source, section.ask, time.monotonic)
+    stack.push_async_callback(flagged.aclose)
+    return flagged
+
+
+def _made(where: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - an OpenFeature provider
+    module_name, _, attribute = where.partition(":")
+    try:
+        factory = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ProviderNotLoaded(where, str(error)) from error
+    try:
+        provider = factory(**options)
+    except Exception as error:
+        # Its words may hold what it was called with, secrets included.
+        raise ProviderNotLoaded(where, type(error).__name__) from error
+    if not hasattr(provider, "resolve_boolean_details"):
+        raise ProviderNotLoaded(where, f"{type(provider).__name__!r} is no OpenFeature provider")
+    return provider
+
+
+def _given(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Give a factory its options: fractions as floats, `env:NAME` looked up."""
+
+    def plain(value: object) -> object:
+        match value:
+            case Decimal():
+                return float(value)
+            case str():
+                return from_environment(value, environ)
+            case dict():
+                return {name: plain(below) for name, below in value.items()}
+            case list():
+                return [plain(one) for one in value]
+            case _:
+                return value
+
+    return {name: plain(value) for name, value in options.items()}
