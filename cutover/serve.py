@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from contract.errors import CutoverError
+from cutover.connections import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ BACKLOG = 2_048
 # A chat makes some thousand objects, few of which outlive it: 700, the default, is met in each.
 _GENERATIONS = (10_000, 20, 20)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_UNSENT = 131_072
+"""Bytes the kernel takes that it cannot send yet: megabytes of what nobody reads are no use."""
 _LAST_WORDS = 2
 """Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
 
@@ -52,9 +55,12 @@ def listen(host: str, port: int) -> socket.socket:
     """Open the listening socket; raises `PortTaken`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         raise PortTaken(host, port, getattr(error, "strerror", "") or str(error)) from error
+    # Its connections inherit it.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+    return listening
 
 
 def address(listening: socket.socket) -> str:
@@ -98,7 +104,7 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="off",
         access_log=False,

@@ -36,6 +36,7 @@ class Sink:
         """Hand an event over, and let the reader have it before the node goes on."""
         self._queue.put_nowait(event)
         await asyncio.sleep(0)
+        await self._queue.join()
 
     def close(self, _: asyncio.Task[Any]) -> None:
         """Nothing more will come."""
@@ -44,6 +45,7 @@ class Sink:
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events until the sink is closed."""
         while (event := await self._queue.get()) is not _END:
+            self._queue.task_done()
             yield event
 
 

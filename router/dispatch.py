@@ -119,6 +119,7 @@ class Router:
             assigned=self.parts.stacks[assignment.stack],
             fallback=admitted.choice.fallback,
             stall_seconds=settings.limits.stall_seconds,
+            unsent_bytes=settings.limits.unsent_bytes,
             incoming=incoming,
             instead=admitted.choice.instead,
             exchange=exchange_id,
@@ -297,6 +298,7 @@ class Router:
     def _count(self, ticket: Ticket) -> None:
         serving = ticket.serving
         self.counts.client_left += serving.left
+        self.counts.client_unread += serving.unread
         if len(serving.drives) > 1:
             self.counts.takeovers += bool(serving.drive.sent)
             self.counts.fallbacks += not serving.drive.sent

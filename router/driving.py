@@ -22,6 +22,7 @@ from contract.errors import (
 )
 from contract.records import ErrorRecord
 from effects.tape import Signal
+from router.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,8 @@ class Order:
     """What is to be driven: a flow of a stack, for a request, in a role.
 
     `incoming` is the request as it came, for stacks that are asked over the wire, and `exchange`
-    the id they are told.
+    the id they are told. `unsent` is how many bytes of frames may wait for whoever takes them, None
+    where nobody does.
     """
 
     spec: FlowSpec
@@ -86,6 +88,7 @@ class Order:
     role: Role
     incoming: Incoming | None = None
     exchange: str = ""
+    unsent: int | None = None
 
 
 class Drive(ABC):
@@ -100,6 +103,7 @@ class Drive(ABC):
         self.run = run
         self.frames: list[Frame] = []
         self.changed = Signal()
+        self.pace = Pace(run, order.unsent)
         self.ending: Ending | None = None
         self.sent = 0
         self.dropped = 0
@@ -190,13 +194,14 @@ class Drive(ABC):
 
     @abstractmethod
     async def _produce(self) -> None:
-        """Produce frames to the end; hands each to `_accept`."""
+        """Produce frames to the end; hands each to `_accept`, and keeps the pace."""
 
     def _accept(self, event: Event, data: bytes) -> None:
         self.run.touch()
         if not self.run.fenced:
             frame = Frame(self._stamp(), data, event)
             self.run.keep(len(data))
+            self.pace.made(len(data))
             self.frames.append(frame)
             self.changed.wake()
 

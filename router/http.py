@@ -13,7 +13,8 @@ from router.driving import Incoming
 from router.problems import Problem
 from router.qa_header import HEADER as QA_HEADER
 from router.remote import RemoteRefused
-from router.serving import Unserved
+from router.sending import Deadline, Unread
+from router.serving import GRACE, Unserved
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -40,6 +41,10 @@ AT_ONCE = 65_536
 slowly must not have all that waits for it copied into the connection."""
 
 
+ABORT = "cutover.abort"
+"""Extension of the ASGI scope: its `call` drops the connection without waiting for anything."""
+
+
 class FlowEndpoint:
     """Serves one flow over HTTP."""
 
@@ -57,8 +62,14 @@ class FlowEndpoint:
             await send_problem(send, problem)
             return
         watcher = asyncio.get_running_loop().create_task(_watch(receive, ticket))
+        sending = Deadline(send, self._router.parts.settings().limits.send_seconds)
         try:
-            await self._serve(ticket, send)
+            async with sending.within():
+                await self._serve(ticket, sending)
+        except Unread as unread:
+            log.warning("%s exchange %s is given up: %s", self._spec.name, ticket.exchange, unread)
+            ticket.serving.leave(unread=True)
+            await _abort(scope, watcher)
         except BaseException:
             # Also when the server gives this task up: the exchange must not outlive its reader.
             ticket.serving.leave()
@@ -110,6 +121,18 @@ class FlowEndpoint:
                 return
         await serving.settle()
         await send({"type": "http.response.body", "body": b"".join(held)})
+
+
+async def _abort(scope: Scope, watcher: asyncio.Task[None]) -> None:
+    """Drop the connection, where the server lets us, with all that waits in it.
+
+    Closing it would wait for the client to take that. The server hears of it as of any client
+    that leaves, and so does the watcher.
+    """
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort["call"]()
+        await asyncio.wait({watcher}, timeout=GRACE)
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:

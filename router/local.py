@@ -56,6 +56,8 @@ class FlowDrive(Drive):
         try:
             async for event in events:
                 self._take(event)
+                if self.pace.due and not self.complete:
+                    await self.pace.keep()
         finally:
             await events.aclose()
 

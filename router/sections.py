@@ -55,6 +55,8 @@ class Limits(Section, frozen=True):
     stall_seconds: Seconds = 10.0
     exchange_bytes: Bytes = 4 * MIB
     total_bytes: Bytes = 256 * MIB
+    unsent_bytes: Bytes = MIB // 4
+    send_seconds: Seconds = 60.0
     tool_seconds: Seconds = 30.0
     write_seconds: Seconds = 30.0
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LEFT = Ending("cancelled", "nobody", ErrorRecord("client_left"))
+_UNREAD = Ending("cancelled", "nobody", ErrorRecord("client_unread"))
 _STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
 _MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
 _LINGERED = Ending("completed", "nobody", ErrorRecord("lingered"))
@@ -44,9 +45,10 @@ GRACE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who serves an exchange, who may stand in, and how long a stack may owe a sign of life.
+    """Who serves an exchange, who may stand in, how long a stack may owe a sign of life.
 
-    `instead` serves from the start in place of the assigned stack, which its breaker spares.
+    `unsent_bytes` of frames may wait for the client before the stack waits for it, too. `instead`
+    serves from the start in place of the assigned stack, which its breaker spares.
     """
 
     spec: FlowSpec
@@ -55,6 +57,7 @@ class Plan:
     assigned: Stack
     fallback: Stack | None
     stall_seconds: float
+    unsent_bytes: int
     incoming: Incoming | None = None
     exchange: str = ""
     instead: Stack | None = None
@@ -90,7 +93,7 @@ class Serving:
         self.drives: list[Drive] = []
         self.reason = "breaker" if plan.instead else ""
         self.lost_us = 0
-        self.left = False
+        self.left = self.unread = False
         self._over = False
         self._sent: list[bytes] = []
         self._last: Frame | None = None
@@ -164,16 +167,17 @@ class Serving:
                     yield frame.data
                 return
 
-    def leave(self) -> None:
-        """The client has gone: nothing it has not got will be sent.
+    def leave(self, *, unread: bool = False) -> None:
+        """The client has gone, or is given up as `unread`: nothing it has not got will be sent.
 
         Whoever goes after the last frame, or the refusal, has got everything and has not left.
         """
+        self.unread = self.unread or unread
         if self._over:
             return
         self.left = True
         if self.drives and not self.drive.complete:
-            self.drive.dismiss(_LEFT)
+            self.drive.dismiss(_UNREAD if unread else _LEFT)
 
     async def settle(self) -> None:
         """Let everything end before the last bytes go out, so that the next request finds it so.
@@ -210,7 +214,15 @@ class Serving:
 
     def _start(self, stack: Stack, role: Role) -> None:
         plan = self.plan
-        order = Order(plan.spec, stack, plan.request, role, plan.incoming, plan.exchange)
+        order = Order(
+            plan.spec,
+            stack,
+            plan.request,
+            role,
+            plan.incoming,
+            plan.exchange,
+            unsent=plan.unsent_bytes,
+        )
         run = Run(self.exchange, f"{role} {stack.name}")
         drive = stack.drive(order, run, self.exchange.stamp)
         drive.sent = len(self._sent)
@@ -279,7 +291,9 @@ async def _produced(drive: Drive) -> AsyncIterator[tuple[int, Frame]]:
     position = 0
     while True:
         while position < len(drive.frames):
-            yield position, drive.frames[position]
+            frame = drive.frames[position]
+            yield position, frame
+            drive.pace.took(len(frame.data))
             position += 1
         if drive.ending is not None:
             return

@@ -44,3 +44,4 @@ class Counts:
     spared: int = 0
     qa_ignored: int = 0
     client_left: int = 0
+    client_unread: int = 0

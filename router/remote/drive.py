@@ -125,9 +125,18 @@ class RemoteDrive(Drive):
             self._take(frames.feed(piece))
             if self._over:
                 return
+            if self.pace.due:
+                await self._keep_pace(loop)
         rest = frames.flush()
         if rest and self._reader.notable(rest) in self._reader.terminal:
             self._take([rest])  # only its blank line is missing
+
+    async def _keep_pace(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let a client that reads slowly catch up: that time is not the stack's."""
+        before = loop.time()
+        await self.pace.keep()
+        self._heard = loop.time()
+        self._began += self._heard - before
 
     def _take(self, pieces: Iterable[bytes]) -> None:
         """Keep what has come; what follows the terminal frame is nothing to anybody."""
@@ -160,6 +169,9 @@ class RemoteDrive(Drive):
     def _look(self) -> None:
         """Look whether a time limit is over; look again when one could be."""
         limits, loop = self._endpoint.limits, asyncio.get_running_loop()
+        if self.pace.waiting:
+            self._watch = loop.call_later(limits.idle_seconds, self._look)
+            return
         code, due = "total_timeout", self._began + limits.total_seconds
         quiet = (
             self._heard + limits.idle_seconds

@@ -101,6 +101,7 @@ class Rules:
     shadow_seconds: float = 60.0
     exchange_bytes: int = 4 << 20
     stall_seconds: float = STALL
+    limits: Mapping[str, Any] = field(default_factory=dict)
     flow: Mapping[str, Any] = field(default_factory=dict)
     pins: Pins | None = None
     observers: Sequence[Observer] = ()
@@ -121,7 +122,11 @@ class Rules:
         return Settings(
             rollout=Rollout(salt="a salt"),
             flows={"chat": FlowSettings(**flow)},
-            limits=Limits(stall_seconds=self.stall_seconds, exchange_bytes=self.exchange_bytes),
+            limits=Limits(
+                stall_seconds=self.stall_seconds,
+                exchange_bytes=self.exchange_bytes,
+                **self.limits,
+            ),
             shadow=Shadow(mode=self.mode, queue=self.queue, seconds=self.shadow_seconds),
             version="v-1",
         )

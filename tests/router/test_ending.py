@@ -126,7 +126,7 @@ async def test_what_waits_for_a_slow_reader_is_not_handed_over_in_one_piece(
     async with House(case, Rules(assigned=assigned)) as made:
         whole = b"".join((await made.ask()).wire)
     async with House(case, Rules(assigned=assigned)) as made:
-        client = Client(made, pause=60.0)
+        client = Client(made, pause=50.0)
         await client.ask()
         assert b"".join(client.parts) == whole
         assert all(len(part) <= AT_ONCE or part.count(b"\n\n") == 1 for part in client.parts)

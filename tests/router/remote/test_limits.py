@@ -12,7 +12,7 @@ from contract.chat import CHAT, ChatOptions, ChatRequest
 from contract.flow import Request
 from cutover.selftest.world import World
 from effects.run import Run
-from router.driving import Order
+from router.driving import Ending, Order
 from router.remote import RemoteStack
 from router.remote.draining import PATIENCE, Draining
 from router.remote.drive import RemoteDrive
@@ -81,19 +81,24 @@ class Scripted:
         return self.response
 
 
-async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteDrive, Response, float]:
-    """Drive a stack to its end; give the drive, the response and how long it took."""
-    loop = asyncio.get_running_loop()
-    endpoint = Scripted(Response(Body(list(script))), head_after)
+def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
+    """Make a drive of what an endpoint answers."""
     exchange = World().exchange()
     stack = RemoteStack("legacy", LIMITS, cast("aiohttp.ClientSession", None))
-    drive = RemoteDrive(
-        Order(CHAT, stack, REQUEST, "serving"),
+    return RemoteDrive(
+        Order(CHAT, stack, REQUEST, "serving", unsent=unsent),
         Run(exchange, "run"),
         exchange.stamp,
         cast("Endpoint", endpoint),
         FrameReader(CHAT),
     )
+
+
+async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteDrive, Response, float]:
+    """Drive a stack to its end; give the drive, the response and how long it took."""
+    loop = asyncio.get_running_loop()
+    endpoint = Scripted(Response(Body(list(script))), head_after)
+    drive = made(endpoint)
     began = loop.time()
     drive.start()
     assert await drive.gone(3_600)
@@ -160,3 +165,35 @@ async def test_comments_before_the_first_event_go_with_it() -> None:
     drive, _, _ = await driven([(1, COMMENT), (1, COMMENT + ACCEPT), (1, END), (0, b"")])
     assert [frame.data for frame in drive.frames] == [COMMENT, COMMENT, ACCEPT, END]
     assert [frame.at for frame in drive.frames] == [2_000_000] * 3 + [3_000_000]
+
+
+async def test_waiting_for_the_client_is_none_of_the_stacks_time() -> None:
+    """It is not read meanwhile, however long that takes; then all its limits go on."""
+    script = [(1.0, ACCEPT), *[(1.0, SEND)] * 9, (1.0, END), (0.0, b"")]
+    body = Body(script)
+    drive = made(Scripted(Response(body)), unsent=2 * len(ACCEPT))
+    drive.start()
+    await asyncio.sleep(100.0)
+    assert len(drive.frames) == 3
+    assert len(body.script) == 9
+    for _ in range(4):
+        drive.pace.took(drive.pace.ahead)
+        await asyncio.sleep(100.0)
+    assert await drive.gone(0.0)
+    assert drive.ending == Ending("completed")
+
+
+async def test_a_stack_that_falls_silent_after_the_client_was_waited_for_is_given_up() -> None:
+    """Its time begins again where it stopped."""
+    drive = made(Scripted(Response(Body([(1.0, ACCEPT), (0.5, SEND)]))), unsent=1)
+    drive.start()
+    await asyncio.sleep(100.0)
+    began = asyncio.get_running_loop().time()
+    for _ in range(2):
+        drive.pace.took(drive.pace.ahead)
+        await asyncio.sleep(1.0)
+    assert await drive.gone(100.0)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.5 + 1.0 + 2.0, abs=0.6)
+    assert drive.ending is not None
+    assert drive.ending.error is not None
+    assert drive.ending.error.code == "idle_timeout"
