@@ -20,6 +20,7 @@ from effects.ids import RandomIds
 from effects.model import ModelRegistry, RescuingModel
 from effects.ports import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
+from router.abilities import powers_of
 from router.addresses import address
 from router.capture import CaptureWriter
 from router.dispatch import Router
@@ -99,7 +100,9 @@ async def opened(
 
 
 def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:
-    """Say what is wrong with the models, as `/readyz` tells it."""
+    """Say what is wrong with the models, as `/readyz` tells it; stacks elsewhere ask their own."""
+    if not any(powers.taped for powers in powers_of(settings.stacks).values()):
+        return {}
     if not entries:
         return {"models": f"none is configured, and {KEY} is not set"}
     known = {entry.model_id for entry in entries}

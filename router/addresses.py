@@ -10,6 +10,8 @@ from router.toml_table import ConfigRefused
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"header:[a-z0-9-]+|body:[A-Za-z_][A-Za-z0-9_]*")
+_URL = re.compile(r"[!-~]*")
+_PATH = re.compile(r"/[!-~]*")
 _FROM_ENVIRONMENT = "env:"
 _HERE = "environment"
 
@@ -43,6 +45,19 @@ def pins_fault(value: str) -> str | None:
 def endpoint_fault(value: str) -> str | None:
     """Say why `value` is no base URL of a provider."""
     return _secret_fault(value) or _scheme_fault(value, ("http", "https"))
+
+
+def service_fault(value: str) -> str | None:
+    """Say why `value` is no address of a stack."""
+    why = endpoint_fault(value)
+    if why is not None or (_URL.fullmatch(value) and urlsplit(value).hostname):
+        return why
+    return "a URL is due: http://host:port/path"
+
+
+def path_fault(value: str) -> str | None:
+    """Say why `value` is no path below a host."""
+    return None if _PATH.fullmatch(value) else "a path is due: /v1/answer"
 
 
 def address(value: str, environ: Mapping[str, str]) -> str:

@@ -27,6 +27,8 @@ from router.shadow_budget import ShadowBudget
 from router.ticket import Counts, Ticket
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import msgspec
 
     from contract.flow import FlowSpec
@@ -63,7 +65,11 @@ class Router:
         self._courtesy = Courtesy(parts.monotonic)
         self.shadow_budget = ShadowBudget(lambda: parts.settings().shadow, parts.price, parts.wall)
         self._shadows = Shadows(
-            self.ledger, settings.shadow.queue, self._courtesy, self.shadow_budget
+            self.ledger,
+            settings.shadow.queue,
+            self._courtesy,
+            self.shadow_budget,
+            at_once=_shadows_at_once(parts.stacks.values(), settings),
         )
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._open: dict[str, Ticket] = {}
@@ -219,6 +225,7 @@ class Router:
         first = ticket.serving.plan.first
         other = self.parts.stacks.get("legacy" if first.name == "graph" else "graph")
         if other is None or not other.powers.shadows_beside(first.powers):
+            ticket.unshadowed = "cannot"
             return None
 
         def done(drive: Drive | None) -> None:
@@ -260,7 +267,7 @@ class Router:
         """Settle the ledger, now or when the shadow has run; the capture follows."""
         serving, job = ticket.serving, ticket.job
         if job is None:
-            self.ledger.settle(ticket.exchange, "not_sampled")
+            self.ledger.settle(ticket.exchange, "not_sampled", ticket.unshadowed)
             self._write(ticket)
         elif serving.left:
             self._shadows.cancel(job, "client_left")
@@ -313,6 +320,11 @@ class Router:
             began=ticket.began,
             fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
         )
+
+
+def _shadows_at_once(stacks: Iterable[Stack], settings: Settings) -> int:
+    """Say how many shadows may run side by side: one that computes here, or many that wait."""
+    return 1 if all(stack.powers.taped for stack in stacks) else settings.shadow.streams
 
 
 def _replaced(ticket: Ticket) -> None:

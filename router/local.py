@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from contract.grammar import GrammarCheck
 from router.driving import Drive
-from router.stacks import Powers
+from router.stacks import IN_PROCESS, Powers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from effects.run import Run
     from router.driving import Order
     from router.rollout import Stack as StackName
-
-_POWERS = Powers(taped=True, shadows=True, takes_over=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class LocalStack:
     @property
     def powers(self) -> Powers:
         """All there are: its flows are on the tape."""
-        return _POWERS
+        return IN_PROCESS
 
     def drive(
         self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True

@@ -71,10 +71,14 @@ class Rate(Section, frozen=True):
 
 
 class Shadow(Section, frozen=True):
-    """`[shadow]`: how the candidate runs beside, and what it may spend; 0 is no limit."""
+    """`[shadow]`: how the candidate runs beside, and what it may spend; 0 is no limit.
+
+    `streams` may run at once where stacks are behind addresses; in this process it is one.
+    """
 
     mode: Literal["replay", "tail"] = "replay"
     queue: Count = 256
+    streams: Count = 256
     seconds: Seconds = 60.0
     tokens_per_day: Most = 0
     cost_per_day: Price = 0.0

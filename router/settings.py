@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from contract.flow import FlowSpec
+from router.abilities import powers_of, shadow_fault
 from router.addresses import (
     attribute_fault,
     endpoint_fault,
     locks_fault,
+    path_fault,
     pins_fault,
+    service_fault,
     store_fault,
     variable_fault,
 )
 from router.flags.values import KINDS
 from router.flow_settings import FlowSettings, flow_settings, percent
 from router.patterns import Patterns, compiled
+from router.rollout import Stack as StackName
 from router.sections import (
+    Address,
     Admin,
     BreakerRules,
     Captures,
@@ -203,6 +209,7 @@ def _check(settings: Settings, where: str) -> None:
     for name in settings.models:
         _check_model(name, settings, where)
     _check_redaction(settings.captures, where)
+    _check_stacks(settings, where)
 
 
 def _check_flags(flags: Flags, where: str) -> None:
@@ -239,3 +246,20 @@ def _check_redaction(captures: Captures, where: str) -> None:
             compiled({name: expression})
         except ValueError as error:
             raise ConfigRefused(where, key, str(error), shown(key, expression)) from error
+
+
+def _check_stacks(settings: Settings, where: str) -> None:
+    for name in get_args(StackName):
+        place = settings.stacks.place(name)
+        if isinstance(place, Address):
+            checked(service_fault, place.url, where, f"stacks.{name}.url")
+            for named, path in place.paths.items():
+                key = f"stacks.{name}.paths.{named}"
+                if named not in settings.flows:
+                    raise unknown(where, key, settings.flows, "flow")
+                checked(path_fault, path, where, key)
+    powers = powers_of(settings.stacks)
+    for name, flow in settings.flows.items():
+        if why := shadow_fault(flow, powers):
+            key = f"flows.{name}.shadow_percent"
+            raise ConfigRefused(where, key, why, shown(key, flow.shadow_percent))

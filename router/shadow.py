@@ -53,23 +53,32 @@ class Job:
 
 
 class Shadows:
-    """Runs shadows one by one; settles each in the ledger exactly once."""
+    """Runs shadows, `at_once` side by side; settles each in the ledger exactly once."""
 
-    def __init__(self, ledger: Ledger, size: int, courtesy: Courtesy, budget: ShadowBudget) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        size: int,
+        courtesy: Courtesy,
+        budget: ShadowBudget,
+        *,
+        at_once: int = 1,
+    ) -> None:
         self._ledger = ledger
         self._budget = budget
         self._courtesy = courtesy
         self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
-        self._worker: asyncio.Task[None] | None = None
-        self._tailing: Job | None = None
-        self._running: Job | None = None
+        self._at_once = at_once
+        self._workers: set[asyncio.Task[None]] = set()
+        self._tailing: dict[str, Job] = {}
+        self._running: dict[str, Job] = {}
         self._closed = False
 
     @property
     def lag(self) -> float:
-        """Seconds for which the shadow that runs now has been due; those that wait are younger."""
-        job = self._running
-        return 0.0 if job is None else self._courtesy.monotonic() - job.due
+        """Seconds the oldest shadow that runs has been due; those that wait are younger."""
+        due = min((job.due for job in self._running.values()), default=None)
+        return 0.0 if due is None else self._courtesy.monotonic() - due
 
     @property
     def waiting(self) -> int:
@@ -78,9 +87,9 @@ class Shadows:
 
     def tail(self, job: Job) -> bool:
         """Start a shadow beside the serving run; False when that may not be now."""
-        if self._tailing is not None or self._closed or self._budget.exhausted:
+        if len(self._tailing) >= self._at_once or self._closed or self._budget.exhausted:
             return False
-        self._tailing = job
+        self._tailing[job.exchange] = job
         self._start(job)
         return True
 
@@ -91,7 +100,7 @@ class Shadows:
             self._settle(job, "dropped", "size")
         elif self._closed:
             self._settle(job, "dropped", "stopping")
-        elif job is self._tailing:
+        elif job.exchange in self._tailing:
             self._enqueue(job)
         elif self._queue.full():
             self._settle(job, "dropped", "queue_full")
@@ -109,10 +118,11 @@ class Shadows:
     async def aclose(self, seconds: float) -> None:
         """Finish what waits, for so long; the rest is dropped."""
         self._closed = True
-        if self._worker is not None:
-            await asyncio.wait({self._worker}, timeout=seconds)
-            self._worker.cancel()
-            await asyncio.wait({self._worker})
+        if workers := self._alive():
+            _, late = await asyncio.wait(workers, timeout=seconds)
+            for worker in late:
+                worker.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         while not self._queue.empty():
             self._settle(self._queue.get_nowait(), "dropped", "stopping")
 
@@ -123,13 +133,18 @@ class Shadows:
         except asyncio.QueueFull:
             self.cancel(job, "queue_full")
             return
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._work(), name="shadows")
+        workers = self._workers = self._alive()
+        if len(workers) < self._at_once:
+            workers.add(asyncio.get_running_loop().create_task(self._work(), name="shadows"))
+
+    def _alive(self) -> set[asyncio.Task[None]]:
+        return {worker for worker in self._workers if not worker.done()}
 
     async def _work(self) -> None:
         """Run what waits, then end: an idle router has no shadow task."""
         while not self._queue.empty():
-            self._running = job = self._queue.get_nowait()
+            job = self._queue.get_nowait()
+            self._running[job.exchange] = job
             try:
                 await self._run(job)
             except asyncio.CancelledError:
@@ -139,13 +154,14 @@ class Shadows:
                 log.exception("shadow of %s failed", job.exchange)
                 self.fail(job)
             finally:
-                self._running = None
+                del self._running[job.exchange]
 
     async def _run(self, job: Job) -> None:
         if job.drive is None and self._budget.exhausted:
             self._settle(job, "dropped", "budget")
             return
-        await self._courtesy.stand_back()
+        if job.stack.powers.taped:  # one behind an address computes elsewhere
+            await self._courtesy.stand_back()
         drive = job.drive or self._start(job)
         if not await drive.gone(job.seconds):
             drive.dismiss(_HUNG)
@@ -163,8 +179,7 @@ class Shadows:
 
     def _settle(self, job: Job, state: State, reason: str) -> None:
         """Close the books of one exchange; a run that is not compared is sent home."""
-        if self._tailing is job:
-            self._tailing = None
+        self._tailing.pop(job.exchange, None)
         compared = state == "compared"
         if not compared:
             job.evict()

@@ -35,6 +35,10 @@ class Powers:
         return self.takes_over and failed.taped
 
 
+IN_PROCESS = Powers(taped=True, shadows=True, takes_over=True)
+"""Of a stack whose flows are called here."""
+
+
 class Stack(Protocol):
     """An implementation of flows, in this process or behind an address."""
 

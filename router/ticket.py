@@ -20,6 +20,7 @@ class Ticket:
 
     `ended` is when nothing more was sent, in microseconds since the exchange began. `charges` are
     the model calls of each of the `runs`.
+    `unshadowed` says why there is no job though there should be one.
     """
 
     exchange: str
@@ -30,6 +31,7 @@ class Ticket:
     began: int
     job: Job | None = None
     ended: int = 0
+    unshadowed: str = ""
     runs: list[RunRecord] = field(default_factory=list)
     charges: list[tuple[Charge, ...]] = field(default_factory=list)
 

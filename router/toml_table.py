@@ -7,7 +7,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -116,8 +117,9 @@ def _check_names(table: Table, kind: type[msgspec.Struct], where: str, prefix: s
         hint = hints.get(key)
         if hint is None:
             raise unknown(where, prefix + key, kind.__struct_encode_fields__)
-        if isinstance(value, Mapping) and _is_struct(hint):
-            _check_names(value, hint, where, f"{prefix}{key}.")
+        below = _struct_of(hint)
+        if isinstance(value, Mapping) and below is not None:
+            _check_names(value, below, where, f"{prefix}{key}.")
         if isinstance(value, str) and hint is Decimal:
             raise ConfigRefused(where, prefix + key, "a number is due", shown(key, value))
 
@@ -144,15 +146,21 @@ def _at(path: str, table: Table, struct: type[msgspec.Struct]) -> tuple[Any, Any
     value: Any = table
     kind: Any = struct
     for name, index in _STEP.findall(path):
-        kind = get_type_hints(kind).get(name) if name and _is_struct(kind) else None
+        struct_below = _struct_of(kind)
+        kind = get_type_hints(struct_below).get(name) if name and struct_below else None
         if index == "..." or value is None:
             return None, None
         value = value.get(name) if name else value[int(index)]
     return value, kind
 
 
-def _is_struct(hint: object) -> bool:
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+def _struct_of(hint: object) -> type[msgspec.Struct] | None:
+    """Give the struct a table under this hint is; of a union, the one struct it has."""
+    choices = get_args(hint) if get_origin(hint) in {UnionType, Union} else (hint,)
+    for one in choices:
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            return one
+    return None
 
 
 def _refuse_endless(value: object, where: str, key: str) -> None:

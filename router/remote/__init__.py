@@ -2,6 +2,6 @@
 
 from router.remote.endpoint import endpoint_url
 from router.remote.refusal import RemoteRefused
-from router.remote.stack import RemoteStack, powers
+from router.remote.stack import RemoteStack
 
-__all__ = ["RemoteRefused", "RemoteStack", "endpoint_url", "powers"]
+__all__ = ["RemoteRefused", "RemoteStack", "endpoint_url"]

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from router.abilities import powers_at
 from router.remote.draining import Draining
 from router.remote.drive import RemoteDrive
 from router.remote.endpoint import Endpoint, connections, endpoint_url
 from router.remote.reading import FrameReader
-from router.stacks import Powers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from router.driving import Order
     from router.rollout import Stack as StackName
     from router.sections import Address
+    from router.stacks import Powers
 
 _FINGERPRINT_BYTES = 6
 
@@ -52,7 +53,7 @@ class RemoteStack:
     @property
     def powers(self) -> Powers:
         """What its team has declared; its effects are its own, and on no tape."""
-        return powers(self.address)
+        return powers_at(self.address)
 
     def drive(
         self,
@@ -72,8 +73,3 @@ class RemoteStack:
             endpoint = Endpoint(self._session, self._draining, url, self.address)
             found = self._flows[spec.name] = endpoint, FrameReader(spec)
         return found
-
-
-def powers(address: Address) -> Powers:
-    """Give what can be done with a stack behind an address beyond serving."""
-    return Powers(taped=False, shadows=address.shadow_safe, takes_over=False)

@@ -19,13 +19,14 @@ from router.metrics.books import Sources
 from router.metrics.page import Page
 from router.parts import Parts
 from router.settings import parse
+from router.stacks import IN_PROCESS
 from tests.router.metrics.standing import Written
 
 
 async def main() -> None:
     """Work until the input ends."""
     settings = parse("", "nothing", {"chat": CHAT})
-    nothing: Any = SimpleNamespace(name="legacy", fingerprint="")
+    nothing: Any = SimpleNamespace(name="legacy", fingerprint="", powers=IN_PROCESS)
     captures = Written()
     meters = open_meters(cast("Any", SimpleNamespace(entries={})))
     router = Router(

@@ -9,6 +9,17 @@ from dataclasses import dataclass, field
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 
+HELLO = {"message_id": "m", "content": "Hello"}
+FRAMES = [
+    b'event: x\ndata: {"step" : "ACCEPT", "more": 1}\n\n',
+    b'data: {"step":"START_REPLY"}\r\n\r\n',
+    b": still here\n\n",
+    b'data: {"step":"SEND","content":"\xff END"}\n\n',
+    b'data: {"step":"SUCCESS","content":"a"}\n\n',
+    b'data: {"step":"END"}\n\n',
+]
+WHOLE = b"".join(FRAMES)
+
 
 @dataclass(frozen=True)
 class Asked:

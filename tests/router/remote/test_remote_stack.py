@@ -12,6 +12,9 @@ import pytest
 from contract.sse import SseDecoder
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.remote.service import (
+    FRAMES,
+    HELLO,
+    WHOLE,
     Answer,
     Asked,
     Service,
@@ -23,16 +26,6 @@ from tests.router.remote.service import (
 
 pytestmark = pytest.mark.sockets
 
-HELLO = {"message_id": "m", "content": "Hello"}
-FRAMES = [
-    b'event: x\ndata: {"step" : "ACCEPT", "more": 1}\n\n',
-    b'data: {"step":"START_REPLY"}\r\n\r\n',
-    b": still here\n\n",
-    b'data: {"step":"SEND","content":"\xff END"}\n\n',
-    b'data: {"step":"SUCCESS","content":"a"}\n\n',
-    b'data: {"step":"END"}\n\n',
-]
-WHOLE = b"".join(FRAMES)
 LIMITS = "connect_seconds = 0.5\nfirst_event_seconds = 0.05\nidle_seconds = 0.05\n"
 PROBLEM = b'{"code":"message_deleted","title":"Gone","status":410}'
 
@@ -293,39 +286,3 @@ async def test_a_remote_stack_stands_in_and_is_told_so(tmp_path: Path) -> None:
             (asked,) = service.asked
             assert asked.line == "POST /v1/chat/sse HTTP/1.1"
             assert asked.header("x-cutover-role") == ["fallback"]
-
-
-@pytest.mark.parametrize("safe", [True, False])
-async def test_a_shadow_is_asked_only_where_that_is_declared_safe(
-    tmp_path: Path, *, safe: bool
-) -> None:
-    """It is told that it is one; what differs in bytes alone is different."""
-    async with serving(streams(WHOLE)) as candidate, serving(streams(WHOLE)) as control:
-        stacks = f"""
-[stacks]
-legacy = "{control.url}"
-[stacks.graph]
-url = "{candidate.url}"
-shadow_safe = {str(safe).lower()}
-"""
-        async with deployed(tmp_path, Setup(more=stacks, shadow=100)) as place:
-            more = streams(b": comment\n\n" + WHOLE, b": more\n\n")
-            for answer in (streams(WHOLE), more, streams(WHOLE.replace(b'"a"', b'"b"'))):
-                candidate.answer = answer
-                assert (await place.ask(HELLO)).body == WHOLE
-                await place.settled()
-            roles = {role for asked in candidate.asked for role in asked.header("x-cutover-role")}
-            if safe:
-                assert roles == {"shadow"}
-                assert place.books() == {"compared(equal)": 2, "compared(different)": 1}
-            else:
-                assert not roles
-                assert place.books() == {"not_sampled()": 3}
-
-
-async def test_a_stack_in_process_has_nothing_to_play_beside_a_remote_one(tmp_path: Path) -> None:
-    """What a service asks of the world is on no tape."""
-    async with house(tmp_path, streams(WHOLE), shadow=100) as (place, _):
-        await place.ask(HELLO)
-        await place.settled()
-        assert place.books() == {"not_sampled()": 1}

@@ -1,0 +1,149 @@
+"""Examining a set-up: what is configured, reachable or missing. Nothing is made or changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+from contract.errors import CutoverError
+from cutover.composition import model_faults
+from cutover.flows import SPECS
+from cutover.models import model_entries
+from cutover.stacks import DEFAULTS, load_stack
+from router.abilities import powers_of
+from router.addresses import address, secret
+from router.remote import endpoint_url
+from router.sections import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.rollout import Stack as StackName
+    from router.settings import Settings
+
+PATIENCE = 2.0
+"""Seconds an address has to take a connection."""
+
+_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one part of a set-up."""
+
+    part: str
+    good: bool
+    said: str
+
+
+async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    """Look at everything a router would stand on."""
+    looked = await asyncio.gather(
+        *(_stack(name, settings) for name in DEFAULTS),
+        *(_store(name, place, environ) for name, place in _stores(settings).items()),
+        *(_provider(name, one.base_url) for name, one in settings.providers.items()),
+    )
+    return [*looked, *_models(settings, environ), *_secrets(settings, environ), _captures(settings)]
+
+
+async def _stack(name: StackName, settings: Settings) -> Finding:
+    place = settings.stacks.place(name) or DEFAULTS[name]
+    part = f"stacks.{name}"
+    if isinstance(place, Address):
+        # A query may hold a key.
+        asked = (endpoint_url(place, SPECS[flow]).with_query(None) for flow in settings.flows)
+        urls = sorted({str(url) for url in asked})
+        return await _reached(part, place.url, ", ".join(urls))
+    try:
+        stack = load_stack(name, place)
+    except CutoverError as error:
+        return Finding(part, good=False, said=str(error))
+    missing = sorted(settings.flows.keys() - stack.flows.keys())
+    if missing:
+        return Finding(part, good=False, said=f"{place} has no flow {', '.join(missing)}")
+    return Finding(part, good=True, said=f"{place}, fingerprint {stack.fingerprint}")
+
+
+def _stores(settings: Settings) -> dict[str, str]:
+    return {
+        f"stores.{name}": str(at) for name, at in msgspec.structs.asdict(settings.stores).items()
+    }
+
+
+async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:
+    try:
+        url = address(place, environ)
+    except CutoverError as error:
+        return Finding(part, good=False, said=str(error))
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        return _writable(part, Path(rest.removeprefix("/")).parent, place)
+    if scheme in _PORTS:
+        return await _reached(part, url, place)
+    return Finding(part, good=True, said=f"{place}: for the life of one process")
+
+
+async def _provider(name: str, base_url: str) -> Finding:
+    return await _reached(f"providers.{name}", base_url, base_url)
+
+
+def _models(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    if not any(powers.taped for powers in powers_of(settings.stacks).values()):
+        return []
+    try:
+        entries = model_entries(settings, environ)
+    except CutoverError as error:
+        return [Finding("models", good=False, said=str(error))]
+    faults = model_faults(entries, settings)
+    known = ", ".join(entry.model_id for entry in entries)
+    return [Finding("models", good=not faults, said=faults.get("models", known))]
+
+
+def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    named = {
+        "server.qa_key_env": settings.server.qa_key_env,
+        "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
+    }
+    findings = []
+    for part, variable in named.items():
+        try:
+            if secret(variable, environ):
+                findings.append(Finding(part, good=True, said=f"{variable} is set"))
+        except CutoverError as error:
+            findings.append(Finding(part, good=False, said=str(error)))
+    return findings
+
+
+def _captures(settings: Settings) -> Finding:
+    place = settings.captures.path
+    if "://" in place:
+        return Finding("captures", good=True, said=f"{place}: reached with the first batch")
+    return _writable("captures", Path(place), place)
+
+
+def _writable(part: str, folder: Path, said: str) -> Finding:
+    """Whether a folder can be written to, or be made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if there.is_dir() and os.access(there, os.W_OK):
+        return Finding(part, good=True, said=said)
+    return Finding(part, good=False, said=f"{said}: {there} cannot be written to")
+
+
+async def _reached(part: str, url: str, said: str) -> Finding:
+    """Whether anybody listens at an address; nothing is sent."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError) as error:
+        why = "no answer" if isinstance(error, TimeoutError) else "nobody listens"
+        return Finding(part, good=False, said=f"{said}: {why} at {host}:{port}")
+    writer.close()
+    return Finding(part, good=True, said=f"{said}: reachable")

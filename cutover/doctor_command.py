@@ -1,0 +1,73 @@
+"""`cutover doctor`: what a set-up is, what it lacks, what it can and cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from contract.errors import CutoverError
+from cutover.application import DEFAULT_CONFIG
+from cutover.doctor import Finding, examine
+from cutover.flows import SPECS
+from router.abilities import Ability, abilities, powers_of
+from router.settings import load, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from router.settings import Settings
+
+_COLOURS = {"yes": "green", "no": "yellow", "off": "dim"}
+_KINDS = ("fallback", "takeover", "shadow", "replay")
+
+
+def doctor(
+    config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
+) -> None:
+    """Say what is configured, reachable and missing, and what this set-up can and cannot do.
+
+    Exit 0: all is well, 1: something is missing or refused. What a set-up cannot do is no fault.
+    """
+    console = Console()
+    try:
+        settings = _settings(config)
+    except CutoverError as refused:
+        console.print(f"[red]refused[/] {escape(str(refused))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from refused
+    findings = asyncio.run(examine(settings, os.environ))
+    _tell(settings, findings, console)
+    raise typer.Exit(0 if all(finding.good for finding in findings) else 1)
+
+
+def _settings(config: Path) -> Settings:
+    if config == DEFAULT_CONFIG and not config.exists():
+        return parse("", str(config), SPECS)
+    return load(config, SPECS)
+
+
+def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> None:
+    console.print(f"configuration {settings.version}", highlight=False)
+    for finding in findings:
+        mark = "[green]good   [/]" if finding.good else "[red]missing[/]"
+        said = f"{mark} {escape(finding.part)}: {escape(finding.said)}"
+        console.print(said, highlight=False, soft_wrap=True)
+    for name, flow in settings.flows.items():
+        for able in abilities(flow, powers_of(settings.stacks)):
+            title = f"\n{SPECS[name].path}, {name} ({flow.stage}), served by {able.served}"
+            console.print(escape(title), highlight=False)
+            console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
+
+
+def _table(rows: dict[str, Ability]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=True)
+    for kind, able in rows.items():
+        colour = _COLOURS[able.answer]
+        table.add_row(kind, f"[{colour}]{able.answer}[/]", escape(able.why))
+    return table

@@ -1,0 +1,131 @@
+"""What a set-up can do: fallback, takeover, shadow and replay, by who serves and who stands by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from router.sections import Address
+from router.stacks import IN_PROCESS, Powers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.flow_settings import FlowSettings
+    from router.rollout import Stack as StackName
+    from router.sections import Stacks
+
+Answer = Literal["yes", "no", "off"]
+
+_FULL = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Whether something works as configured, and how or why not; `off` is not asked for."""
+
+    answer: Answer
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What can be done for requests of a flow that one stack serves."""
+
+    served: StackName
+    fallback: Ability
+    takeover: Ability
+    shadow: Ability
+    replay: Ability
+
+
+def powers_at(place: str | Address) -> Powers:
+    """Give what can be done with a stack by where it is."""
+    if not isinstance(place, Address):
+        return IN_PROCESS
+    return Powers(taped=False, shadows=place.shadow_safe, takes_over=False)
+
+
+def powers_of(stacks: Stacks) -> dict[StackName, Powers]:
+    """Give what can be done with each stack."""
+    return {"legacy": powers_at(stacks.place("legacy")), "graph": powers_at(stacks.place("graph"))}
+
+
+def abilities(flow: FlowSettings, powers: Mapping[StackName, Powers]) -> tuple[Abilities, ...]:
+    """Say what works for a flow, for each stack that serves some of it."""
+    return tuple(_abilities(served, flow, powers) for served in _serving(flow))
+
+
+def shadow_fault(flow: FlowSettings, powers: Mapping[StackName, Powers]) -> str | None:
+    """Say why a flow's shadow can never run though it is asked for."""
+    shadows = [one.shadow for one in abilities(flow, powers)]
+    if any(shadow.answer != "no" for shadow in shadows):
+        return None
+    return "; ".join(shadow.why for shadow in shadows)
+
+
+def _serving(flow: FlowSettings) -> tuple[StackName, ...]:
+    if not flow.enable_langgraph or flow.graph_thousandths == 0:
+        return ("legacy",)
+    return ("graph",) if flow.graph_thousandths == _FULL else ("legacy", "graph")
+
+
+def _abilities(
+    served: StackName, flow: FlowSettings, powers: Mapping[StackName, Powers]
+) -> Abilities:
+    other: StackName = "legacy" if served == "graph" else "graph"
+    fallback = _fallback(other, flow)
+    return Abilities(
+        served,
+        fallback,
+        fallback if fallback.answer == "off" else _takeover(served, other, powers),
+        _shadow(served, other, flow, powers),
+        Ability("yes", "from the tape")
+        if powers[served].taped
+        else Ability("no", f"{served} is behind an address: its effects are on no tape"),
+    )
+
+
+def _fallback(other: StackName, flow: FlowSettings) -> Ability:
+    if other == "legacy":
+        key, on = "langgraph_fallback", flow.langgraph_fallback
+    elif not flow.enable_langgraph:
+        return Ability("off", "enable_langgraph = false")
+    else:
+        key, on = "fallback_to_graph", flow.fallback_to_graph
+    if not on:
+        return Ability("off", f"{key} = false")
+    return Ability("yes", f"{other} answers, before the first event")
+
+
+def _takeover(served: StackName, other: StackName, powers: Mapping[StackName, Powers]) -> Ability:
+    if powers[other].finishes(powers[served]):
+        return Ability("yes", f"{other} goes on from the tape")
+    remote = other if powers[served].taped else served
+    return Ability("no", f"{remote} is behind an address: a broken stream ends in failure frames")
+
+
+def _shadow(
+    served: StackName,
+    other: StackName,
+    flow: FlowSettings,
+    powers: Mapping[StackName, Powers],
+) -> Ability:
+    if not flow.enable_langgraph:
+        return Ability("off", "enable_langgraph = false")
+    if not flow.shadow_thousandths:
+        return Ability("off", "shadow_percent = 0")
+    if not powers[other].shadows:
+        return Ability(
+            "no",
+            f"{other} is behind an address and not declared shadow_safe "
+            f"(stacks.{other}.shadow_safe = true says that, asked with x-cutover-role: shadow, "
+            "it does nothing lasting)",
+        )
+    if powers[other].shadows_beside(powers[served]):
+        how = "plays the tape" if powers[other].taped else "is asked as well, with its own model"
+        return Ability("yes", f"{other} {how}")
+    return Ability(
+        "no",
+        f"{served} is behind an address, so there is no tape for {other}, in this process, to play",
+    )

@@ -1,0 +1,117 @@
+"""`cutover doctor`: what it finds, what it says of the set-up, and its exit status."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cutover.cli import app
+
+pytestmark = pytest.mark.sockets
+
+GOOD = """
+[captures]
+path = "{folder}/captures"
+[stores]
+conversations = "sqlite:///{folder}/made/store.sqlite"
+memory = "memory://"
+pauses = "memory://"
+[providers.near]
+base_url = "http://127.0.0.1:{port}/v1"
+[models."gpt-4.1"]
+provider = "near"
+"""
+BOTH = """
+[stacks]
+legacy = "http://127.0.0.1:{port}/chat/sse"
+[stacks.graph]
+url = "http://127.0.0.1:{port}/"
+shadow_safe = true
+[flows.chat]
+enable_langgraph = true
+langgraph_percent = 10
+shadow_percent = 100
+"""
+
+
+def doctor(folder: Path, more: str = "", *, port: int = 0) -> tuple[int, str]:
+    """Examine a configuration; `port` is where somebody listens. Gives status and words."""
+    path = folder / "cutover.toml"
+    path.write_text((GOOD + more).format(folder=folder, port=port), "utf-8")
+    result = CliRunner().invoke(app, ["doctor", "--config", str(path)], env={"COLUMNS": "300"})
+    assert [one.name for one in folder.iterdir()] == ["cutover.toml"], "nothing is made"
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def port() -> int:
+    """Give a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_sound_set_up_exits_0(tmp_path: Path) -> None:
+    """Built-in stacks, a provider that is there, stores that can be written."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        status, said = doctor(tmp_path, port=server.getsockname()[1])
+    assert status == 0, said
+    assert "good    stacks.legacy: legacy:FLOWS, fingerprint " in said
+    assert "/v1: reachable" in said
+    assert "/chat/sse, chat (off), served by legacy" in said
+    assert "missing" not in said
+
+
+def test_what_is_missing_exits_1(tmp_path: Path, port: int) -> None:
+    """Each with its part and the reason."""
+    more = """
+[server]
+qa_key_env = "NOT_SET_HERE"
+[stacks]
+legacy = "http://127.0.0.1:{port}"
+graph = "nowhere:FLOWS"
+"""
+    status, said = doctor(tmp_path, more, port=port)
+    assert status == 1
+    nobody = f"nobody listens at 127.0.0.1:{port}"
+    for words in (
+        f"missing stacks.legacy: http://127.0.0.1:{port}/chat/sse: {nobody}",
+        "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
+        f"missing providers.near: http://127.0.0.1:{port}/v1: {nobody}",
+        "missing server.qa_key_env: environment: NOT_SET_HERE: not set",
+    ):
+        assert words in said
+
+
+def test_a_refused_configuration_exits_1(tmp_path: Path) -> None:
+    """With the reason the router would refuse it for."""
+    status, said = doctor(tmp_path, BOTH.replace("shadow_safe = true", ""))
+    assert status == 1
+    assert "refused" in said
+    assert "graph is behind an address and not declared shadow_safe" in said
+
+
+def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> None:
+    """Two services: the table of the design, line by line; limits are no fault."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        status, said = doctor(tmp_path, BOTH, port=server.getsockname()[1])
+    assert status == 0, said
+    by_legacy, by_graph = said.split("served by legacy")[1].split("served by graph")
+    legacy = [line.split(None, 2) for line in by_legacy.splitlines() if line.startswith(" ")]
+    graph = [line.split(None, 2) for line in by_graph.splitlines() if line.startswith(" ")]
+    assert [row[:2] for row in legacy] == [
+        ["fallback", "off"],
+        ["takeover", "off"],
+        ["shadow", "yes"],
+        ["replay", "no"],
+    ]
+    assert [row[:2] for row in graph] == [
+        ["fallback", "yes"],
+        ["takeover", "no"],
+        ["shadow", "no"],
+        ["replay", "no"],
+    ]
+    assert graph[1][2].strip().endswith("a broken stream ends in failure frames")
+    assert "legacy is behind an address and not declared shadow_safe" in graph[2][2]
