@@ -52,7 +52,8 @@ def compare_captures(
     """Compare all captures at a path or URL with flat memory, in one process or several.
 
     `on_bytes` is told of what is read; `processes` None takes as many as are worth it. Whatever
-    their number, the result is the same. Raises `CapturesUnreadable`, `WorkerLost`.
+    their number, the result is the same. Raises `CapturesUnreadable`, `WorkerLost`, `WorkRefused`,
+    `ExpressionTooSlow`.
     """
     segments = find_segments(place)
     parts = [part for segment in segments for part in stretches(segment)]

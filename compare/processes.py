@@ -40,6 +40,10 @@ class WorkerLost(CutoverError):
         )
 
 
+class WorkRefused(CutoverError):
+    """A process that compared captures said why it cannot."""
+
+
 def processes_for(segments: Iterable[Segment]) -> int:
     """Say how many processes are worth starting: one for each core, one alone when it is little."""
     size = sum(segment.size for segment in segments)
@@ -61,7 +65,7 @@ def share(
     """Compare parts in other processes; yields what they found in the order of the parts.
 
     Only so many parts are under way that what waits for an earlier one stays bounded. Raises
-    `WorkerLost`.
+    `WorkerLost`, and `WorkRefused` where a comparison cannot be done at all.
     """
     workers: list[_Worker] = []
     try:
@@ -134,9 +138,12 @@ class _Sharing:
         for connection in wait(list(self._busy)):
             worker, number = self._busy.pop(connection)
             try:
-                self._early[number] = worker.connection.recv()
+                answer = worker.connection.recv()
             except (EOFError, OSError) as trouble:
                 raise self._lost(worker, number) from trouble
+            if isinstance(answer, str):
+                raise WorkRefused(answer)
+            self._early[number] = answer
             self._idle.append(worker)
 
     def _lost(self, worker: _Worker, number: int) -> WorkerLost:

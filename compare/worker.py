@@ -13,6 +13,8 @@ import sys
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from contract.errors import CutoverError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 def main() -> None:
     """Work until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this ends it
-    connection: Connection[tuple[Compare, Any] | Segment, Tally] = Connection(int(sys.argv[1]))
+    connection: Connection[tuple[Compare, Any] | Segment, Tally | str] = Connection(
+        int(sys.argv[1])
+    )
     try:
         work(connection)
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -34,10 +38,15 @@ def main() -> None:
 
 
 def work(connection: Any) -> None:  # noqa: ANN401 (first what to do, then parts: no one type)
-    """Take what to do and what is asked, then parts; answer each with its tally."""
+    """Take what to do and what is asked, then parts; answer each with its tally, or why not."""
     compare, question = connection.recv()
     while True:
-        connection.send(compare(connection.recv(), question))
+        part = connection.recv()
+        try:
+            answer = compare(part, question)
+        except CutoverError as trouble:
+            answer = str(trouble)
+        connection.send(answer)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cutover.models import KEY
+from router.patterns import Patterns, PatternTooSlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from router.patterns import Patterns
     from router.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -36,7 +36,10 @@ class DiscreetFormatter(logging.Formatter):
         text = super().format(record)
         for secret in self._secrets:
             text = text.replace(secret, _STRUCK)
-        return "".join(self._struck(text))
+        try:
+            return "".join(self._struck(text))
+        except PatternTooSlow as late:
+            return f"{record.levelname} {record.name}: [withheld, {late}]"
 
     def _struck(self, text: str) -> Iterator[str]:
         end = 0

@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import regex
+
+from contract.errors import CutoverError
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # Digits become "0", what people put between them disappears, the rest becomes a space.
 _MASK = bytes(
@@ -15,6 +19,18 @@ _MASK = bytes(
 )
 _BETWEEN_DIGITS = b" -.()"
 _CARD_MOST = 9
+
+
+PATIENCE_S = 0.5
+"""Seconds of processor time a custom pattern has for one text."""
+
+
+class PatternTooSlow(CutoverError):
+    """A custom pattern did not come to an end with a text."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"pattern {name!r} took over {PATIENCE_S:g} s on one text")
+        self.name = name
 
 
 class Match(NamedTuple):
@@ -30,11 +46,12 @@ class Pattern:
     """One kind of personal data.
 
     `marks`: bytes of which one is in every match; `digits`: as `marks`, in the masked text. With
-    neither, the expression itself must look. `check` turns false matches down.
+    neither, the expression itself must look. `check` turns false matches down. Somebody else's
+    expression is one of `regex`, which lets other threads run and stops when it takes too long.
     """
 
     name: str
-    expression: re.Pattern[str]
+    expression: re.Pattern[str] | regex.Pattern[str]
     marks: tuple[bytes | re.Pattern[bytes], ...] = ()
     digits: tuple[bytes, ...] = ()
     check: Callable[[str], bool] | None = None
@@ -48,10 +65,19 @@ class Pattern:
         )
 
     def matches(self, text: str) -> Iterator[Match]:
-        """Yield the matches, none of them empty."""
-        for found in self.expression.finditer(text):
+        """Yield the matches, none of them empty; raises `PatternTooSlow`."""
+        for found in self._found(text):
             if found.end() > found.start() and (self.check is None or self.check(found.group())):
                 yield Match(found.start(), found.end(), self.name)
+
+    def _found(self, text: str) -> Iterator[re.Match[str] | regex.Match[str]]:
+        if isinstance(self.expression, re.Pattern):
+            yield from self.expression.finditer(text)
+            return
+        try:
+            yield from self.expression.finditer(text, timeout=PATIENCE_S)
+        except TimeoutError as late:
+            raise PatternTooSlow(self.name) from late
 
 
 def _marked(mark: bytes | re.Pattern[bytes], raw: bytes) -> bool:
@@ -156,8 +182,8 @@ def _compile(name: str, expression: str) -> Pattern:
         message = "a pattern's name is a lower-case word of 32 characters at most"
         raise ValueError(message)
     try:
-        found = re.compile(expression)
-    except (re.error, RecursionError, OverflowError) as error:
+        found = regex.compile(expression)
+    except (regex.error, RecursionError, OverflowError) as error:
         message = f"not a regular expression: {error}"
         raise ValueError(message) from error
     if found.fullmatch(""):

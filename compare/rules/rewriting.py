@@ -6,9 +6,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from compare.rules.expressions import found_in
+
 if TYPE_CHECKING:
-    import re
     from collections.abc import Sequence
+
+    import regex
 
 
 class Match(NamedTuple):
@@ -32,13 +35,13 @@ class Rewritten:
         """Whether nothing matched."""
         return not self._steps
 
-    def replace(self, pattern: re.Pattern[str], replacement: str) -> list[str]:
-        """Replace every match; returns what matched."""
+    def replace(self, pattern: regex.Pattern[str], replacement: str) -> list[str]:
+        """Replace every match; returns what matched; raises `ExpressionTooSlow`."""
         parts: list[str] = []
         matches: list[Match] = []
         taken: list[str] = []
         end = length = 0
-        for found in pattern.finditer(self.text):
+        for found in found_in(pattern, self.text):
             put = found.expand(replacement)
             kept = self.text[end : found.start()]
             begins = length + len(kept)

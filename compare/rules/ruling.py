@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +9,7 @@ import msgspec
 
 from compare.damage import ILLEGIBLE
 from compare.paths import ANY_DEPTH, path_of
+from compare.rules.expressions import expression_of
 from compare.rules.nearness import Nearness
 from compare.rules.paths import GONE, changed
 from compare.rules.rewriting import Rewritten
@@ -19,6 +19,8 @@ from compare.rules.table import Ignore, Replace, Rule, Tolerance, Unordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import regex
 
     from compare.calls import Call
     from compare.events import Event, Stream
@@ -54,7 +56,7 @@ class Ruling:
         ]
         self._near = [(key, rule) for key, rule in held if isinstance(rule, Tolerance)]
         self._on_text = [
-            (key, re.compile(rule.pattern), rule.replacement)
+            (key, expression_of(rule.pattern), rule.replacement)
             for key, rule in held
             if isinstance(rule, Replace) and for_text(rule)
         ]
@@ -167,7 +169,7 @@ def _change(rule: Rule, taken: list[str]) -> Callable[[Any], Any]:
         case Ignore():
             return lambda value: _ignored(value, taken)
         case Replace():
-            pattern = re.compile(rule.pattern)
+            pattern = expression_of(rule.pattern)
             return lambda value: _replaced(value, pattern, rule.replacement, taken)
         case Unordered():
             return lambda value: _sorted(value, taken)
@@ -181,7 +183,7 @@ def _ignored(value: Any, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
     return GONE
 
 
-def _replaced(value: Any, pattern: re.Pattern[str], put: str, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+def _replaced(value: Any, pattern: regex.Pattern[str], put: str, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
     if not isinstance(value, str):
         return value
     rewritten = Rewritten(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
+import regex
 
 from compare.declared import DeclarationRefused, converted, parsed, read_text
 from compare.paths import path_fault
+from compare.rules.expressions import check_replacement, expression_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,14 +125,13 @@ def _scope_faults(rule: Rule) -> Iterator[tuple[str, str]]:
 
 def _pattern_faults(rule: Replace) -> Iterator[tuple[str, str]]:
     try:
-        pattern = re.compile(rule.pattern)
-    except re.error as trouble:
+        expression_of(rule.pattern)
+    except (regex.error, RecursionError, OverflowError) as trouble:
         yield "pattern", f"{rule.pattern!r} is no regular expression: {trouble}"
         return
     try:
-        # The template is parsed before anything is sought, so this finds a group that is not there.
-        pattern.sub(rule.replacement, "")
-    except (re.error, IndexError) as trouble:
+        check_replacement(rule.pattern, rule.replacement)
+    except (regex.error, IndexError) as trouble:
         yield "with", f"{rule.replacement!r} cannot stand for a match: {trouble}"
 
 

@@ -10,13 +10,21 @@ import pytest
 import zstandard
 
 from compare.captures import Question, compare_captures
-from compare.processes import WORTH_SHARING, WorkerLost, can_share, processes_for, share
+from compare.processes import (
+    WORTH_SHARING,
+    WorkerLost,
+    WorkRefused,
+    can_share,
+    processes_for,
+    share,
+)
 from compare.report import report_of
 from compare.report.document import encode_report
 from compare.segments import Segment, find_segments, read_lines
 from compare.stretches import stretches
 from compare.tally import Tally
 from contract.chat import CHAT
+from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 
@@ -115,6 +123,19 @@ def test_a_worker_that_is_lost_is_an_error_not_a_wait(tmp_path: Path) -> None:
     parts = find_segments(captures(tmp_path))
     with pytest.raises(WorkerLost, match="ended with status"):
         list(share(_dies, parts, ASKED, 2))
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_compare_says_why(tmp_path: Path) -> None:
+    """The sentence is the one a single process would have ended with."""
+    parts = find_segments(captures(tmp_path))
+    with pytest.raises(WorkRefused, match="the rule is too slow"):
+        list(share(_refuses, parts, ASKED, 2))
+
+
+def _refuses(_part: Segment, _question: Question) -> Tally:
+    message = "the rule is too slow"
+    raise CutoverError(message)
 
 
 def _dies(_part: Segment, _question: Question) -> Tally:

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from compare.rules import expressions
 from cutover.diff_command import diff
 from cutover.selftest.exchanges import Script, batch, exchange, store
 
@@ -81,6 +82,19 @@ def test_what_is_for_a_flow_nobody_knows_is_named(tmp_path: Path) -> None:
     assert rule_said == "ignore[2] is for flow 'chta', which is unknown here; did you mean 'chat'?"
     assert waiver_said.startswith("the waiver of 0123456789ab is for flow 'ops9', which is unknown")
     assert "known: anthropic-messages, " in waiver_said
+
+
+def test_a_rule_that_takes_too_long_ends_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Misused, not equal; the rule is named."""
+    monkeypatch.setattr(expressions, "PATIENCE_S", 0.05)
+    endless = "((a{1,100}){1,100}){1,100}b"
+    (tmp_path / "diff.toml").write_text(f"[[replace]]\npattern = '{endless}'\nwith = ''\n")
+    store(tmp_path / "captures", batch(exchange(Script(), Script(system="a" * 3_000))))
+    status, said = run(tmp_path / "captures", "-o", tmp_path / "out")
+    assert status == 2
+    assert f"the rule with pattern '{endless}' took over" in " ".join(said.split())
 
 
 def test_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

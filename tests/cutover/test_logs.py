@@ -8,6 +8,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.logs import discreet
+from router import patterns
 from router.settings import parse
 
 CONFIGURATION = """
@@ -60,6 +61,18 @@ def test_tracebacks_are_searched_too() -> None:
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "crashed", (), info)
     said = discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
     assert "ValueError: invalid literal for int() with base 10: '[email] with [secret]'" in said
+
+
+def test_a_line_that_cannot_be_searched_to_the_end_is_withheld(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pattern without an end holds up nobody, and lets nothing slip through."""
+    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
+    endless = "employee = '((a{1,100}){1,100}){1,100}b'"
+    text = CONFIGURATION.replace("employee = 'EMP-[0-9]{6}'", endless)
+    record = logging.LogRecord("a", logging.ERROR, __file__, 1, "a" * 3_000, (), None)
+    said = discreet(parse(text, "x", SPECS), ENVIRON).format(record)
+    assert said == "ERROR a: [withheld, pattern 'employee' took over 0.05 s on one text]"
 
 
 def test_text_that_is_no_unicode_can_be_logged() -> None:

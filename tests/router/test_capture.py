@@ -16,8 +16,9 @@ import pytest
 import zstandard
 
 from contract.records import EntryRecord, FeedbackRecord, decode_run
+from router import patterns
 from router.capture import CaptureWriter
-from router.sections import Captures
+from router.sections import Captures, Redact
 from router.segments import CapturePlaceRefused, SegmentStore, Sizes
 from tests.conftest import ROOT
 from tests.router.captured import BEGAN, SPECS, a_run, batches, runs, segments
@@ -119,6 +120,20 @@ async def test_a_place_that_was_cleared_is_written_to_again(tmp_path: Path) -> N
     await writer.aclose()
     assert [one.exchange for one in runs(tmp_path)] == ["b"]
     assert writer.counts.dropped == {}
+
+
+async def test_a_pattern_without_end_costs_the_exchange_not_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be searched to the end is not stored; what comes next is."""
+    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
+    redact = Redact(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
+    writer = writer_to(tmp_path, redact=redact)
+    writer.put([a_run("slow", "a" * 3_000)])
+    writer.put([a_run("next", "to li.lei@example.com")])
+    await writer.aclose()
+    assert [one.exchange for one in runs(tmp_path)] == ["next"]
+    assert writer.counts.dropped == {"redaction_failed": 1}
 
 
 async def test_what_cannot_be_redacted_is_never_stored(

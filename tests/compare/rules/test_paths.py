@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.paths import path_of
+from compare.rules.expressions import expression_of
 from compare.rules.paths import GONE, changed
 from compare.rules.rewriting import Rewritten
 
@@ -69,6 +70,6 @@ def test_a_place_moves_with_what_stands_before_it(text: str, at: int) -> None:
     """What is in front of a place after replacing is what replacing what was in front gives."""
     at = min(at, len(text))
     rewritten = Rewritten(text)
-    rewritten.replace(re.compile("[12]"), "<digit>")
+    rewritten.replace(expression_of("[12]"), "<digit>")
     assert rewritten.text == re.sub("[12]", "<digit>", text)
     assert rewritten.text[: rewritten.moved(at)] == re.sub("[12]", "<digit>", text[:at])

@@ -74,6 +74,10 @@ def test_an_empty_file_holds_no_rules() -> None:
         ("[[ignore]]\npath = 3", "diff.toml: ignore[0].path: Expected `str`, got `int`"),
         ('[[replace]]\npattern = "("\nwith = ""', "replace[0].pattern: '(' is no regular"),
         ('[[replace]]\npattern = "a"\nwith = "\\\\1"', "replace[0].with: '\\\\1' cannot stand"),
+        (
+            '[[replace]]\npattern = "(?x)a # b"\nwith = "\\\\g<n>"',
+            "for a match: unknown group",
+        ),
         ('[[tolerance]]\npath = "a"', "tolerance[0].absolute: say how far apart"),
         ('[[tolerance]]\npath = "a"\nrelative = -1', "relative: -1.0 is not a finite number"),
         ('[[tolerance]]\npath = "a"\nabsolute = nan', "absolute: nan is not a finite number"),
