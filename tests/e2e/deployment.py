@@ -189,7 +189,7 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
         watched = Watched(path, SPECS)
         environ = {KEY: PLANTED_KEY, QA_KEY: "qa", **setup.environ}
         built = await opened.enter_async_context(application(watched, environ, setup.stacks))
-        url = await opened.enter_async_context(_listening(server(built.app, built.house.router, 1)))
+        url = await opened.enter_async_context(listening(server(built.app, built.house.router, 1)))
         # Every request on a connection of its own: what one leaves behind is the next one's not.
         connector = aiohttp.TCPConnector(force_close=True)
         session = await opened.enter_async_context(aiohttp.ClientSession(connector=connector))
@@ -197,14 +197,14 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
 
 
 @asynccontextmanager
-async def _listening(uvicorn: Server) -> AsyncIterator[str]:
+async def listening(uvicorn: Server) -> AsyncIterator[str]:
     """Serve without uvicorn's loop, which ticks ten times a second and takes the signals."""
     uvicorn.config.load()
     uvicorn.lifespan = uvicorn.config.lifespan_class(uvicorn.config)
-    listening = listen("127.0.0.1", 0)
-    await uvicorn.startup([listening])
+    own = listen("127.0.0.1", 0)
+    await uvicorn.startup([own])
     try:
-        yield address(listening)
+        yield address(own)
     finally:
         for one in uvicorn.servers:
             one.close()
