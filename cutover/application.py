@@ -14,6 +14,7 @@ from contract.errors import CutoverError
 from cutover.composition import House, model_faults, opened
 from cutover.flows import SPECS
 from cutover.models import model_entries, rescue_policy
+from cutover.operations import add_operations, admin_tokens
 from router.app import create_app
 from router.metrics.books import Sources
 from router.settings import parse
@@ -47,11 +48,17 @@ async def application(
     watched: Watched | None,
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
+    host: str | None = None,
 ) -> AsyncIterator[Application]:
-    """Open the house for the watched configuration (None: the defaults) and build its HTTP side."""
+    """Open the house for the watched configuration (None: the defaults) and build its HTTP side.
+
+    `host` is where it listens, if not where the configuration says.
+    """
+    first = in_force(watched)()
+    tokens = admin_tokens(first, environ, host or first.server.host)
     async with AsyncExitStack() as stack:
         house = await stack.enter_async_context(opened(in_force(watched), environ, stacks))
-        limit = in_force(watched)().limits.loop_seconds
+        limit = first.limits.loop_seconds
         watchdog = Watchdog(limit or math.inf)
         if limit:
             stack.enter_context(watchdog.watching())
@@ -62,7 +69,10 @@ async def application(
         if house.meters is not None:
             sources = Sources(house.router, house.captures, faults, lambda: _refused(watched))
             page = await stack.enter_async_context(house.meters.running(sources))
-        yield Application(create_app(house.router, faults, page), house)
+        app = create_app(house.router, faults, page)
+        if watched is not None and tokens is not None:
+            add_operations(app, house, watched, tokens)
+        yield Application(app, house)
 
 
 def _refused(watched: Watched | None) -> int:

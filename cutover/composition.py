@@ -22,6 +22,7 @@ from effects.ports import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.abilities import powers_of
 from router.addresses import address
+from router.admin.recent import Recent
 from router.capture import CaptureWriter
 from router.dispatch import Router
 from router.parts import Parts
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from contract.ports import Conversations, Memory, Model
     from effects.model import ModelEntry
+    from router.observers import Observer
     from router.rollout import Stack as StackName
     from router.settings import Settings
     from router.stacks import Stack
@@ -51,6 +53,7 @@ class House:
     captures: CaptureWriter
     faults: dict[str, str]
     meters: Meters | None
+    recent: Recent
 
 
 @asynccontextmanager
@@ -78,6 +81,7 @@ async def opened(
         captures = _captures(first, environ)
         stack.push_async_callback(captures.aclose)
         meters = open_meters(models) if first.metrics.enabled else None
+        recent = Recent()
         router = Router(
             Parts(
                 specs=SPECS,
@@ -88,15 +92,21 @@ async def opened(
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
                 price=prices(models),
                 pins=pins,
-                observers=[meters.exchanges] if meters else [],
+                observers=_observers(first, recent, meters),
                 flags=flags,
             )
         )
         faults = model_faults(entries, first)
         try:
-            yield House(router, models, model, live.tools, captures, faults, meters)
+            yield House(router, models, model, live.tools, captures, faults, meters, recent)
         finally:
             await router.aclose(settings().server.drain_seconds)
+
+
+def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> list[Observer]:
+    """Give those who are wanted: each costs every exchange a little."""
+    wanted: list[Observer] = [meters.exchanges] if meters else []
+    return [*wanted, recent] if settings.admin.token_env else wanted
 
 
 def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:

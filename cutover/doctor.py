@@ -108,6 +108,7 @@ def _models(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
 def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     named = {
         "server.qa_key_env": settings.server.qa_key_env,
+        "admin.token_env": settings.admin.token_env,
         "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
     }
     findings = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cutover.models import KEY
+from router.admin.tokens import split_tokens
 from router.patterns import Patterns, PatternTooSlow
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def discreet(settings: Settings, environ: Mapping[str, str]) -> DiscreetFormatte
     for where in (stores.conversations, stores.memory, stores.pauses, stores.locks):
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
+    values |= {token for _, token in split_tokens(environ.get(settings.admin.token_env, ""))}
     values |= {password for value in values if (password := _password(value))}
     secrets = frozenset(value for value in values if len(value) >= _SHORTEST_SECRET)
     return DiscreetFormatter(settings.patterns, secrets)

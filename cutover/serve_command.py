@@ -48,7 +48,7 @@ async def _serve(
         listening = stack.enter_context(
             listen(host or first.server.host, first.server.port if port is None else port)
         )
-        built = await stack.enter_async_context(application(watched, os.environ))
+        built = await stack.enter_async_context(application(watched, os.environ, host=host))
         serving = server(built.app, built.house.router, first.server.drain_seconds)
         typer.echo(f"cutover listening on {address(listening)}")
         for name, flow in first.flows.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -80,7 +81,7 @@ def create_app(
     )
     if metrics is not None:
         _add_metrics(app, metrics)
-    for kind in (Problem, HTTPException, Exception):
+    for kind in (Problem, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _problem)
     document(app, router.parts.specs)
     return app
@@ -122,6 +123,10 @@ async def _problem(_: Request, error: Exception) -> Response:
     match error:
         case Problem():
             problem = error
+            headers = {name.decode(): value.decode() for name, value in problem.headers()}
+        case RequestValidationError():
+            # Not its text, which repeats what was sent.
+            problem = Problem(422, "invalid_request", "a parameter is not what is due")
         case HTTPException():
             problem = Problem(error.status_code, word(error.status_code))
             headers = error.headers

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 _PYTHON_END = re.compile(r"\\Z$")
 """The end of a text in Python's regular expressions; in JSON Schema's, ECMA 262's, it is `$`."""
 
+_OF_FLOWS = (400, 404, 409, 413, 422, 429, 500, 503)
 _MEANINGS = {
     400: "The body is not JSON, or not whole.",
+    401: "No token was sent.",
+    403: "The token is nobody's.",
     404: "What the request names is unknown.",
     409: "Somebody else is at it, or the id belongs to something else.",
     413: "The body is too large.",
@@ -38,7 +41,7 @@ def operation(spec: FlowSpec) -> dict[str, Any]:
         "requestBody": body_of(spec.request),
         "responses": {
             "200": {"description": "A stream of events.", "content": stream},
-            **{str(status): answer(status) for status in _MEANINGS},
+            **{str(status): answer(status) for status in _OF_FLOWS},
         },
     }
 
@@ -47,6 +50,12 @@ def answer(status: int) -> dict[str, Any]:
     """Describe a problem as an answer."""
     content = {CONTENT_TYPE.decode(): {"schema": _schema(ProblemBody)}}
     return {"description": _MEANINGS[status], "content": content}
+
+
+def page_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Describe an answer in JSON."""
+    content = {"application/json": {"schema": _schema(struct)}}
+    return {"description": (struct.__doc__ or "").partition("\n")[0], "content": content}
 
 
 def body_of(struct: type[msgspec.Struct]) -> dict[str, Any]:

@@ -12,14 +12,20 @@ CONTENT_TYPE = b"application/problem+json"
 
 
 class Problem(CutoverError):
-    """What a client is told; never an exception's text."""
+    """What a client is told; never an exception's text.
 
-    def __init__(self, status: int, code: str, detail: str = "", retry_after: int = 0) -> None:
+    `challenge` says how to prove who one is, where that is missing.
+    """
+
+    def __init__(
+        self, status: int, code: str, detail: str = "", retry_after: int = 0, challenge: str = ""
+    ) -> None:
         super().__init__(f"{status} {code}: {detail}")
         self.status = status
         self.code = code
         self.detail = detail
         self.retry_after = retry_after
+        self.challenge = challenge
 
     def body(self) -> bytes:
         """Encode what goes over the wire."""
@@ -31,6 +37,8 @@ class Problem(CutoverError):
         headers = [(b"content-type", CONTENT_TYPE)]
         if self.retry_after:
             headers.append((b"retry-after", str(self.retry_after).encode()))
+        if self.challenge:
+            headers.append((b"www-authenticate", self.challenge.encode()))
         return headers
 
 

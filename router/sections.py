@@ -96,8 +96,10 @@ class BreakerRules(Section, frozen=True):
 
 
 class Admin(Section, frozen=True):
-    """`[admin]`: what people do to routers."""
+    """`[admin]`: the operations API; `token_env` names the variable with who may use it."""
 
+    token_env: str = ""
+    anywhere: bool = False
     audit_path: str = "var/audit.jsonl"
 
 

@@ -195,6 +195,7 @@ def _refuse_unquoted(name: str, table: Table, where: str) -> None:
 
 def _check(settings: Settings, where: str) -> None:
     checked(variable_fault, settings.server.qa_key_env, where, "server.qa_key_env")
+    checked(variable_fault, settings.admin.token_env, where, "admin.token_env")
     checked(
         variable_fault, settings.captures.pseudonym_key_env, where, "captures.pseudonym_key_env"
     )

@@ -57,6 +57,11 @@ class Watched:
         self._judged = content
         return self._judge(content)
 
+    def adopt(self, content: str) -> None:
+        """Judge content now that is known to be whole, and to stand in the file: our own edit."""
+        self._judged = self._settling = content
+        self._judge(content)
+
     @asynccontextmanager
     async def watching(self, seconds: float = POLL_SECONDS) -> AsyncIterator[Watched]:
         """Poll in a task for as long as the block lasts."""

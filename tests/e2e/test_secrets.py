@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,7 @@ provider = "simulated"
 model = "sim-chat?ending=cut&after=5"
 """
 QA = "a-key-for-signing"
+SECRETS = {KEY: PLANTED_KEY, QA_KEY: QA}
 
 
 class Search(msgspec.Struct):
@@ -88,11 +89,11 @@ def careless(stack: LocalStack) -> LocalStack:
 
 
 @contextmanager
-def logged(place: Deployment) -> Iterator[io.StringIO]:
+def logged(place: Deployment, environ: Mapping[str, str] = SECRETS) -> Iterator[io.StringIO]:
     """Collect what the router's process would log, at the finest level."""
     said = io.StringIO()
     handler = logging.StreamHandler(said)
-    handler.setFormatter(discreet(place.watched.current, {KEY: PLANTED_KEY, QA_KEY: QA}))
+    handler.setFormatter(discreet(place.watched.current, environ))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

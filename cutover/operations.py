@@ -1,0 +1,55 @@
+"""The operations API of a deployment: whether it answers here, and to whom."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from router.admin.audit import AuditLog
+from router.admin.operations import Operations
+from router.admin.routes import add_admin
+from router.admin.tokens import read_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+
+    from cutover.composition import House
+    from router.admin.tokens import Tokens
+    from router.settings import Settings
+    from router.watching import Watched
+
+log = logging.getLogger(__name__)
+
+
+def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> Tokens | None:
+    """Give who may use the API on a listening address; None where it does not answer.
+
+    Raises `TokensUnusable` where tokens are named that cannot be used.
+    """
+    section = settings.admin
+    if not section.token_env:
+        return None
+    tokens = read_tokens(environ.get(section.token_env, ""), section.token_env)
+    if not section.anywhere and not loopback(host):
+        why = "/admin does not answer: %s is not loopback, and [admin] anywhere is not set"
+        log.warning(why, host)
+        return None
+    return tokens
+
+
+def add_operations(app: FastAPI, house: House, watched: Watched, tokens: Tokens) -> None:
+    """Add the operations API of a house to its application."""
+    audit = AuditLog(Path(watched.current.admin.audit_path))
+    add_admin(app, Operations(house.router, house.models, house.recent, watched, audit), tokens)
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; of names that is said of `localhost` alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

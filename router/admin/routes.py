@@ -1,0 +1,147 @@
+"""The operations API over HTTP: a token first, then the request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Query
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import Request
+from starlette.responses import Response
+
+from router.admin.operations import Operations
+from router.admin.pages import ExchangesPage, FlowPage, FlowsPage, ModelsPage, Share
+from router.admin.recent import KEPT
+from router.admin.tokens import Tokens
+from router.http import decode, read_body
+from router.openapi import answer, body_of, page_of
+from router.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_BODY_BYTES = 10_000
+_share = msgspec.json.Decoder(Share)
+_bearer = HTTPBearer(auto_error=False, description="A token of `[admin] token_env`.")
+
+admin = APIRouter(prefix="/admin", tags=["operations"])
+
+
+def add_admin(app: FastAPI, operations: Operations, tokens: Tokens) -> None:
+    """Add the operations API to an application."""
+    app.state.operations = operations
+    app.state.tokens = tokens
+    app.include_router(admin)
+
+
+async def _who(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> str:
+    """Give the name of who asks; raises `Problem` 401 or 403."""
+    if given is None:
+        why = "send the token as `Authorization: Bearer …`"
+        raise Problem(401, "token_missing", why, challenge="Bearer")
+    tokens: Tokens = request.app.state.tokens
+    name = tokens.who(given.credentials)
+    if name is None:
+        raise Problem(403, "token_wrong")
+    return name
+
+
+async def _operations(request: Request) -> Operations:
+    operations: Operations = request.app.state.operations
+    return operations
+
+
+Who = Annotated[str, Depends(_who)]
+Ops = Annotated[Operations, Depends(_operations)]
+
+
+def _answers(page: type[msgspec.Struct], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    answers: dict[int | str, dict[str, Any]] = {200: page_of(page)}
+    return answers | {status: answer(status) for status in (401, 403, *statuses)}
+
+
+def _asks(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
+    return {"requestBody": body_of(struct)}
+
+
+def _page(page: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(page), media_type="application/json")
+
+
+@admin.get("/flows", response_class=Response, responses=_answers(FlowsPage))
+async def flows(_: Who, operations: Ops) -> Response:
+    """Show every flow: stage, settings in force, breakers, ledger; and the router's counts."""
+    return _page(operations.show_flows())
+
+
+@admin.get("/flows/{flow}", response_class=Response, responses=_answers(FlowPage, 404, 422))
+async def flow_(_: Who, operations: Ops, flow: str) -> Response:
+    """Show one flow."""
+    return _page(operations.show_flow(flow))
+
+
+@admin.get("/models", response_class=Response, responses=_answers(ModelsPage))
+async def models(_: Who, operations: Ops) -> Response:
+    """Show the registry: providers and their limits, models and their prices; no keys."""
+    return _page(operations.show_models())
+
+
+@admin.get("/exchanges", response_class=Response, responses=_answers(ExchangesPage, 422))
+async def exchanges(
+    _: Who, operations: Ops, limit: Annotated[int, Query(ge=1, le=KEPT)] = 100
+) -> Response:
+    """Show the last exchanges of this process, the latest first; nothing that was said in them."""
+    return _page(operations.show_exchanges(limit))
+
+
+@admin.post(
+    "/flows/{flow}/percent",
+    response_class=Response,
+    responses=_answers(FlowPage, 400, 404, 409, 413, 422),
+    openapi_extra=dict(_asks(Share)),
+)
+async def set_percent(who: Who, operations: Ops, flow: str, request: Request) -> Response:
+    """Set the share of route keys that graph serves."""
+    share = await _asked(request)
+    return _page(await operations.share(who, "percent", flow, "langgraph_percent", share))
+
+
+@admin.post(
+    "/flows/{flow}/shadow",
+    response_class=Response,
+    responses=_answers(FlowPage, 400, 404, 409, 413, 422),
+    openapi_extra=dict(_asks(Share)),
+)
+async def set_shadow(who: Who, operations: Ops, flow: str, request: Request) -> Response:
+    """Set the share of requests that are mirrored."""
+    share = await _asked(request)
+    return _page(await operations.share(who, "shadow", flow, "shadow_percent", share))
+
+
+@admin.post(
+    "/flows/{flow}/rollback",
+    response_class=Response,
+    responses=_answers(FlowPage, 404, 409, 422),
+)
+async def rollback(who: Who, operations: Ops, flow: str) -> Response:
+    """Send everything of a flow to legacy, now; its percentages stay for the next attempt."""
+    return _page(await operations.rollback(who, flow))
+
+
+@admin.post(
+    "/breaker/{flow}/{stack}/reset",
+    response_class=Response,
+    responses=_answers(FlowPage, 404, 422),
+)
+async def reset_breaker(who: Who, operations: Ops, flow: str, stack: str) -> Response:
+    """Close a breaker, in this process, and let it count from nothing."""
+    return _page(await operations.reset(who, flow, stack))
+
+
+async def _asked(request: Request) -> Share:
+    body = await read_body(request.scope, request.receive, _BODY_BYTES)
+    share: Share = decode(_share, body)
+    return share
