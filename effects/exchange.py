@@ -213,6 +213,8 @@ class Exchange:
             async for chunk in stream_model(self._live, entry.site, arguments):
                 # A copy: an adapter may give the same object again, and records do not change.
                 entry.append(replace(chunk, at=self.stamp()))
+                if self.tape.overflowed:
+                    await entry.room()
         except asyncio.CancelledError:
             entry.close("cut", self.stamp())
             raise

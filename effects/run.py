@@ -51,6 +51,7 @@ class Run:
         self.fault: Fault | None = None
         self._stamp = stamp or exchange.stamp
         self.touched = self._stamp()
+        self.unprompted = 0
         self.trace = NodeTimes()
         self._exchange = exchange
         self._tape = exchange.tape
@@ -73,7 +74,11 @@ class Run:
         self.touched = self._stamp()
 
     def keep(self, size: int) -> None:
-        """Note the bytes of a frame that is kept until the exchange is written down."""
+        """Note the bytes of a frame that is kept until the exchange is written down.
+
+        `unprompted` is how many there were since the stack last heard from the tape.
+        """
+        self.unprompted += size
         if self._records:
             self._tape.keep_beside(size)
 
@@ -92,6 +97,7 @@ class Run:
             await self.give_way()
         self._check()
         self.touch()
+        self.unprompted = 0
         if entry.end != "complete":
             self._raise_end(entry)
         return entry.items[0]
@@ -112,6 +118,7 @@ class Run:
                     entry.drop(position)
                 position += 1
                 self.touch()
+                self.unprompted = 0
                 yield item
                 if polite:
                     await self.give_way()

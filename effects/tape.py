@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from effects.keys import Key
 
 _plain = msgspec.json.Encoder()
+_AHEAD = 1_024
+"""Items an overflowed tape holds that its reader has not taken; one within its bounds holds all."""
+
 _raws = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 
 
@@ -64,6 +67,7 @@ class Entry:
         "operation",
         "seq",
         "site",
+        "taken",
     )
 
     def __init__(  # noqa: PLR0913 - an entry is its seven facts
@@ -91,6 +95,7 @@ class Entry:
         self.items: list[Any] = []
         self.dropped = 0
         self.changed = Signal()
+        self.taken = Signal()
 
     def append(self, item: Any) -> None:  # noqa: ANN401 - the operation says which struct
         """Record one item and wake the readers."""
@@ -111,6 +116,12 @@ class Entry:
         for index in range(self.dropped, position + 1):
             self.items[index] = None
         self.dropped = max(self.dropped, position + 1)
+        self.taken.wake()
+
+    async def room(self) -> None:
+        """Wait until the one reader of an overflowed tape is not far behind."""
+        while self.bounds.overflowed and len(self.items) - self.dropped > _AHEAD:
+            await self.taken.wait()
 
     @property
     def label(self) -> str:
@@ -147,12 +158,12 @@ class Budget:
 class Bounds:
     """How much is on one tape, and how much may be; `changed` is woken when that is exceeded."""
 
-    __slots__ = ("_budget", "_changed", "_limit", "_spent", "beside", "overflowed", "size")
+    __slots__ = ("_budget", "_changed", "_spent", "beside", "limit", "overflowed", "size")
 
     def __init__(self, limit: int, budget: Budget | None, changed: Signal) -> None:
         self.size = self.beside = self._spent = 0
         self.overflowed = False
-        self._limit = limit
+        self.limit = limit
         self._budget = budget
         self._changed = changed
 
@@ -180,14 +191,14 @@ class Bounds:
     @property
     def too_heavy(self) -> bool:
         """Whether what is kept beside an overflowed tape has outgrown the same limit."""
-        return self.overflowed and self.beside > self._limit
+        return self.overflowed and self.beside > self.limit
 
     def _spend(self, size: int) -> None:
         self._spent += size
         budget = self._budget
         if budget is not None:
             budget.left -= size
-        if self.size > self._limit or (budget is not None and budget.left < 0):
+        if self.size > self.limit or (budget is not None and budget.left < 0):
             self.overflowed = True
             self._changed.wake()  # who waits for a call not yet made must not wait for it
 
@@ -213,6 +224,11 @@ class Tape:
         self._bounds = Bounds(limit, budget, self.changed)
         self._by_key: dict[Key, list[Entry]] = {}
         self._by_site: dict[tuple[str, str], list[Entry]] = {}
+
+    @property
+    def limit(self) -> int:
+        """Bytes it may hold."""
+        return self._bounds.limit
 
     @property
     def overflowed(self) -> bool:

@@ -22,7 +22,7 @@ from contract.errors import (
 )
 from contract.records import ErrorRecord
 from effects.tape import Signal
-from router.pace import Pace
+from router.pace import Pace, RanAway
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class Order:
 
     `incoming` is the request as it came, for stacks that are asked over the wire, and `exchange`
     the id they are told. `unsent` is how many bytes of frames may wait for whoever takes them, None
-    where nobody does.
+    where nobody does; `most` tells how many there may be in all.
     """
 
     spec: FlowSpec
@@ -89,6 +89,7 @@ class Order:
     incoming: Incoming | None = None
     exchange: str = ""
     unsent: int | None = None
+    most: Callable[[], int] | None = None
 
 
 class Drive(ABC):
@@ -103,7 +104,7 @@ class Drive(ABC):
         self.run = run
         self.frames: list[Frame] = []
         self.changed = Signal()
-        self.pace = Pace(run, order.unsent)
+        self.pace = Pace(run, order.unsent, order.most)
         self.ending: Ending | None = None
         self.sent = 0
         self.dropped = 0
@@ -199,9 +200,9 @@ class Drive(ABC):
     def _accept(self, event: Event, data: bytes) -> None:
         self.run.touch()
         if not self.run.fenced:
+            self.pace.make(len(data))
             frame = Frame(self._stamp(), data, event)
             self.run.keep(len(data))
-            self.pace.made(len(data))
             self.frames.append(frame)
             self.changed.wake()
 
@@ -233,6 +234,9 @@ class Drive(ABC):
                 ending = Ending("failed", "world", ErrorRecord(error.fault.code))
             case TapeMiss():
                 ending = Ending("failed", "stack", ErrorRecord(error.code, "TapeMiss"))
+            case RanAway():
+                log.error("%s %s: %s", self.stack, self.spec.name, error)
+                ending = Ending("failed", "stack", ErrorRecord("runaway"))
             case GrammarViolated():
                 log.error("%s %s: %s", self.stack, self.spec.name, error)
                 ending = Ending("failed", "stack", ErrorRecord("grammar", error.got))

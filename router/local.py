@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from contract.grammar import GrammarCheck
 from router.driving import Drive
+from router.pace import RanAway
 from router.stacks import IN_PROCESS, Powers
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from effects.run import Run
     from router.driving import Order
     from router.rollout import Stack as StackName
+
+MOST_UNPROMPTED = 4 << 20
+"""Bytes of frames a stack may produce of its own accord, between two things it hears from the
+tape: one that produces more has run away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,5 @@ class FlowDrive(Drive):
         if name in spec.dialect.failures:
             self.reported = True
         self._accept(event, spec.encode(event))
+        if self.run.unprompted > MOST_UNPROMPTED:
+            raise RanAway(self.run.unprompted, "in a row were prompted by nothing")

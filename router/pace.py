@@ -1,40 +1,70 @@
-"""Pace: a stack's frames wait for a client that reads slowly, and the loop for no stack."""
+"""Pace: a stack waits for a client that reads slowly, gives way to others, and has to end."""
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from typing import TYPE_CHECKING
 
+from contract.errors import CutoverError
 from effects.tape import Signal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from effects.run import Run
 
 AT_A_TIME = 32
 """Frames after which a stack lets others have their turn, whatever it awaits itself."""
 
 
+class RanAway(CutoverError):
+    """A stack produces frames without end."""
+
+    def __init__(self, size: int, why: str) -> None:
+        super().__init__(f"{size} bytes of frames {why}")
+
+
 class Pace:
     """How far a drive may run ahead of whoever takes its frames.
 
-    `most` is in bytes, None where nobody takes them one by one. The tape goes on meanwhile, and
-    so does whoever reads it: only the frames of this one drive wait.
+    `unsent` is in bytes, None where nobody takes them one by one. The tape goes on meanwhile, and
+    so does whoever reads it: only the frames of this one drive wait. `most` tells how many bytes
+    there may be in all, None where that is up to whoever takes them.
     """
 
-    __slots__ = ("_most", "_run", "_since", "_taken", "ahead", "waiting")
+    __slots__ = (
+        "_allowed",
+        "_most",
+        "_run",
+        "_since",
+        "_taken",
+        "_unsent",
+        "ahead",
+        "made",
+        "waiting",
+    )
 
-    def __init__(self, run: Run, most: int | None) -> None:
-        self.ahead = 0
+    def __init__(
+        self, run: Run, unsent: int | None = None, most: Callable[[], int] | None = None
+    ) -> None:
+        self.ahead = self.made = 0
         self.waiting = False
+        self._unsent = sys.maxsize if unsent is None else unsent
         self._most = most
+        self._allowed = sys.maxsize if most is None else 0
         self._run = run
         self._since = 0
         self._taken = Signal()
 
-    def made(self, size: int) -> None:
-        """Count a frame that was produced."""
+    def make(self, size: int) -> None:
+        """Count a frame that is produced; raises `RanAway`."""
+        self.made += size
         self.ahead += size
         self._since += 1
+        if self.made > self._allowed and self._most is not None:
+            self._allowed = self._most()
+            if self.made > self._allowed:
+                raise RanAway(self.made, "are far more than were served")
 
     def took(self, size: int) -> None:
         """Count a frame that was taken."""
@@ -44,25 +74,21 @@ class Pace:
     @property
     def due(self) -> bool:
         """Whether `keep` has something to do."""
-        return self._since >= AT_A_TIME or self._too_far
+        return self._since >= AT_A_TIME or self.ahead > self._unsent
 
     async def keep(self) -> None:
         """Let others have their turn, and wait while too much has not been taken."""
-        if self._too_far:
+        if self.ahead > self._unsent:
             await self._wait()
         else:
-            await asyncio.sleep(0)
+            await self._run.give_way()
         self._since = 0
-
-    @property
-    def _too_far(self) -> bool:
-        return self._most is not None and self.ahead > self._most
 
     async def _wait(self) -> None:
         self.waiting = True
         self._run.waiting += 1  # whoever reads slowly: the stack owes nothing meanwhile
         try:
-            while self._too_far:
+            while self.ahead > self._unsent:
                 await self._taken.wait()
         finally:
             self.waiting = False

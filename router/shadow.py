@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HUNG = Ending("timeout", "stack", ErrorRecord("shadow_timeout"))
+_TIMES = 4
+"""How much more than was served a candidate may produce; past that it has run away."""
 _EVICTED = Ending("cancelled", "nobody", ErrorRecord("evicted"))
 
 
@@ -171,7 +174,15 @@ class Shadows:
     def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
         run = CourteousRun(exchange, f"shadow {job.stack.name}", self._courtesy)
-        order = Order(plan.spec, job.stack, plan.request, "shadow", plan.incoming, plan.exchange)
+        order = Order(
+            plan.spec,
+            job.stack,
+            plan.request,
+            "shadow",
+            plan.incoming,
+            plan.exchange,
+            most=partial(_allowed, job.serving),
+        )
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
         job.drive = drive = job.stack.drive(order, run, run.stamp, strict=False)
         drive.start()
@@ -191,6 +202,12 @@ class Shadows:
             log.exception("the records of %s failed", job.exchange)
             state, reason = "failed", "harness"
         self._ledger.settle(job.exchange, state, reason)
+
+
+def _allowed(serving: Serving) -> int:
+    """Tell how many bytes of frames a candidate may produce."""
+    served = serving.drive.pace.made if serving.drives else 0
+    return max(_TIMES * served, serving.exchange.tape.limit)
 
 
 def _equal(job: Job) -> bool:

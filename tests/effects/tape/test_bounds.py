@@ -142,3 +142,29 @@ async def test_a_successor_may_read_what_overflows_under_its_eyes() -> None:
     assert await said(successor.effects()) == "a" + "b" * 2_000 + "c"
     await turns()
     await exchange.close()
+
+
+async def test_the_pump_of_an_overflowed_tape_waits_for_its_reader() -> None:
+    """Nobody else may read what it holds: a reader that rests must not find everything there."""
+    world = World(says(*(LONG * 200)))
+    exchange = world.exchange(Tape(limit=1_000))
+    stream = world.run(exchange).effects().model.stream("reply", asking())
+    heard = await anext(stream)
+    await asyncio.sleep(100.0)
+    (entry,) = exchange.tape.entries
+    assert entry.end == "open"
+    assert len([item for item in entry.items if item is not None]) < 1_100
+    text = heard.text + "".join([chunk.text async for chunk in stream])
+    assert (entry.end, text) == ("complete", "".join(LONG * 200))
+    await exchange.close()
+
+
+async def test_the_pump_of_an_overflowed_tape_ends_with_its_exchange() -> None:
+    """A reader that never comes back keeps nothing open."""
+    world = World(says(*(LONG * 200)))
+    exchange = world.exchange(Tape(limit=1_000))
+    stream = world.run(exchange).effects().model.stream("reply", asking())
+    await anext(stream)
+    await asyncio.sleep(100.0)
+    await exchange.close()
+    assert exchange.tape.entries[0].end == "cut"
