@@ -225,6 +225,8 @@ class Normaliser:
         for name, paths in self._parts:
             for path in paths:
                 for part in take(value, path):
+                    if part is None:
+                        continue  # "finish_reason": null says that there is none yet
                     held = part if isinstance(part, dict) else {path[-1]: part}
                     if name in self._errors:
                         made.failed(_code(held, self._code))

@@ -19,6 +19,16 @@ TABS_AT_MOST = 30
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
 OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 FOCUSED = "document.activeElement.matches('.cluster > summary')"
+OPENING = """(async () => {
+    const drawn = () => new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)));
+    const cause = document.querySelectorAll('.cluster')[%d];
+    cause.scrollIntoView();
+    await drawn();
+    const began = performance.now();
+    cause.open = true;
+    await drawn();
+    return performance.now() - began;
+})()"""
 OPENED = "document.querySelector('.cluster').open"
 
 
@@ -63,6 +73,15 @@ async def test_causes_are_reached_and_opened_by_keyboard(chromium: str, tmp_path
         assert await tab.value(OPENED)
         await tab.press(" ")
         assert not await tab.value(OPENED)
+        assert tab.troubles() == []
+
+
+async def test_a_cause_among_five_hundred_opens_at_once(chromium: str, tmp_path: Path) -> None:
+    """Laid out and drawn before a hundred milliseconds are over: first, whole, short and last."""
+    async with browsing(chromium, tmp_path / "profile") as tab:
+        await tab.open(written(tmp_path, 500), width=390, dark=False)
+        taken = [await tab.value(OPENING % at) for at in (0, 2, 39, 40, 499)]
+        assert sorted(taken)[len(taken) // 2] < 100
         assert tab.troubles() == []
 
 

@@ -183,6 +183,16 @@ def test_outcomes_are_read_from_the_stream() -> None:
     assert failed.error.code == "7"
 
 
+def test_a_part_that_is_null_is_none() -> None:
+    """Chunks say in each that they are not the last; also where nulls count."""
+    text = 'terminal = ["end"]\n[text]\n"*" = "t"\n[parts]\nfinish = "f"'
+    assert events(text, sse({"t": "x", "f": None}) + sse({"t": "y", "f": "stop"})) == [
+        {"@event": "message", "@text": "x"},
+        {"@event": "message", "@text": "y"},
+        {"@event": "finish", "f": "stop"},
+    ]
+
+
 def test_an_empty_terminal_event_stays() -> None:
     """Also where frames that only hold parts are no events."""
     text = 'terminal = ["message"]\n[parts]\nusage = "usage"'
