@@ -14,6 +14,7 @@ from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
 from cutover.stacks import open_stacks
 from cutover.stores import open_conversations, open_locks, open_memory, open_pins
+from cutover.tracing import open_tracing
 from effects.clock import SystemClock
 from effects.human import NobodyThere
 from effects.ids import RandomIds
@@ -70,6 +71,7 @@ async def opened(
     # What can be wrong with the configuration comes before anything is made on disk.
     entries = model_entries(first, environ)
     async with AsyncExitStack() as stack:
+        traces = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(first.stacks, stack)
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
@@ -92,7 +94,7 @@ async def opened(
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
                 price=prices(models),
                 pins=pins,
-                observers=_observers(first, recent, meters),
+                observers=[*traces, *_observers(first, recent, meters)],
                 flags=flags,
             )
         )

@@ -110,6 +110,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
         "server.qa_key_env": settings.server.qa_key_env,
         "admin.token_env": settings.admin.token_env,
         "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
+        "tracing.endpoint_env": settings.tracing.endpoint_env,
     }
     findings = []
     for part, variable in named.items():

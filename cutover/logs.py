@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cutover.models import KEY
+from cutover.tracing import HEADERS
 from router.admin.tokens import split_tokens
 from router.patterns import Patterns, PatternTooSlow
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from router.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_HEADER = re.compile(r"=([^,]+)")
+"""The values in `name=value,name=value`."""
 _STRUCK = "[secret]"
 _SHORTEST_SECRET = 6
 """Shorter ones would strike ordinary words, and protect nothing."""
@@ -58,11 +62,15 @@ def discreet(settings: Settings, environ: Mapping[str, str]) -> DiscreetFormatte
     stores = settings.stores
     variables = {provider.key_env for provider in settings.providers.values()}
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
-    for where in (stores.conversations, stores.memory, stores.pauses, stores.locks):
+    variables.add(settings.tracing.endpoint_env)
+    for where in (stores.conversations, stores.memory, stores.pauses, stores.locks, stores.pins):
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
     values |= {token for _, token in split_tokens(environ.get(settings.admin.token_env, ""))}
     values |= {password for value in values if (password := _password(value))}
+    for variable in HEADERS:
+        for value in map(unquote, _HEADER.findall(environ.get(variable, ""))):
+            values |= {value, *value.split()}  # "Basic abc" as a whole, and its key alone
     secrets = frozenset(value for value in values if len(value) >= _SHORTEST_SECRET)
     return DiscreetFormatter(settings.patterns, secrets)
 

@@ -19,7 +19,7 @@ from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
 from router.observers import Observers
-from router.recording import Header, charges, run_record
+from router.recording import Header, account, run_record
 from router.rollout import shadowed
 from router.serving import Plan, Serving
 from router.shadow import Job, Shadows
@@ -252,16 +252,16 @@ class Router:
                 self._write_down(ticket, drive)
         except Exception:
             log.exception("the records of %s failed", ticket.exchange)
-            ticket.runs, ticket.charges = [], []
+            ticket.runs, ticket.accounts = [], []
             if ticket.job is not None:
                 self._shadows.fail(ticket.job)
                 return False
         return True
 
     def _write_down(self, ticket: Ticket, drive: Drive) -> None:
-        charged = charges(drive, self.parts.price)
-        ticket.runs.append(run_record(self._header(ticket), ticket.serving, drive, charged))
-        ticket.charges.append(charged)
+        spent = account(drive, self.parts.price)
+        ticket.runs.append(run_record(self._header(ticket), ticket.serving, drive, spent))
+        ticket.accounts.append(spent)
 
     def _mirror(self, ticket: Ticket) -> None:
         """Settle the ledger, now or when the shadow has run; the capture follows."""

@@ -97,6 +97,7 @@ class Drive(ABC):
 
     What produces the frames is the subclass's: a flow in this process, or a stream from another.
     `headers` are what the stack wants said in the head of the response, known with its first frame.
+    `began` and `ended` are stamps.
     """
 
     def __init__(self, order: Order, run: Run, stamp: Callable[[], int]) -> None:
@@ -110,6 +111,7 @@ class Drive(ABC):
         self.dropped = 0
         self.reported = False
         self.headers: Headers = ()
+        self.began, self.ended = run.touched, 0
         self._stamp = stamp
         self._task: asyncio.Task[None] | None = None
 
@@ -138,6 +140,7 @@ class Drive(ABC):
         """Set how it ended; the first word counts."""
         if self.ending is None:
             self.ending = ending
+            self.ended = self._stamp()
             self.changed.wake()
 
     def dismiss(self, ending: Ending) -> None:

@@ -62,22 +62,30 @@ class Charge:
     cost: float | None
 
 
-def charges(drive: Drive, price: Price) -> tuple[Charge, ...]:
-    """Give the model calls of a run."""
-    return tuple(
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a run did beside its record: from when until when, in stamps, and its model calls."""
+
+    began: int
+    ended: int
+    charges: tuple[Charge, ...]
+
+
+def account(drive: Drive, price: Price) -> Account:
+    """Give the account of a run."""
+    charges = tuple(
         _charge(play.entry, _asked.decode(play.args).model_id, play.how, price)
         for play in drive.run.plays
         if play.operation is ops.MODEL_STREAM and play.entry is not None
     )
+    return Account(drive.began, drive.ended, charges)
 
 
-def run_record(
-    header: Header, serving: Serving, drive: Drive, charged: tuple[Charge, ...]
-) -> RunRecord:
+def run_record(header: Header, serving: Serving, drive: Drive, account: Account) -> RunRecord:
     """Write down one run of an exchange."""
     plan, ending = serving.plan, drive.ending
     first = drive.role == "serving"
-    costs = [charge.cost for charge in charged if charge.cost is not None]
+    costs = [charge.cost for charge in account.charges if charge.cost is not None]
     return RunRecord(
         v=VERSION,
         exchange=header.exchange,
@@ -98,7 +106,7 @@ def run_record(
         tape=_tape(serving.exchange.tape) if first else None,
         plays=tuple(play.record() for play in drive.run.plays),
         nodes=drive.run.trace.spent,
-        models=tuple(charge.use for charge in charged),
+        models=tuple(charge.use for charge in account.charges),
         cost=sum(costs) if costs else None,
         lost_us=serving.lost_us if drive.role != "shadow" else 0,
         sent=drive.sent,

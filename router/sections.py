@@ -142,6 +142,16 @@ class Metrics(Section, frozen=True):
     enabled: bool = False
 
 
+class Tracing(Section, frozen=True):
+    """`[tracing]`: where traces go, and how many; `endpoint_env` names the variable with the URL.
+
+    `percent` is the share of exchanges of callers who do not say whether they are traced.
+    """
+
+    endpoint_env: str = ""
+    percent: Decimal = Decimal("10.000")
+
+
 class Stores(Section, frozen=True):
     """`[stores]`: addresses, or `env:NAME` for one with a password in it."""
 

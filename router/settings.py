@@ -42,6 +42,7 @@ from router.sections import (
     Shadow,
     Stacks,
     Stores,
+    Tracing,
 )
 from router.toml_table import (
     ConfigRefused,
@@ -66,6 +67,7 @@ _SECTIONS = (
     "shadow",
     "captures",
     "metrics",
+    "tracing",
     "stores",
     "stacks",
     "flags",
@@ -92,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shadow: Shadow = Shadow()
     captures: Captures = Captures()
     metrics: Metrics = Metrics()
+    tracing: Tracing = Tracing()
     stores: Stores = Stores()
     stacks: Stacks = Stacks()
     flags: Flags = Flags()
@@ -139,6 +142,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         shadow=converted(subtable(table, "shadow", where), Shadow, where, "shadow."),
         captures=_captures(table, where),
         metrics=converted(subtable(table, "metrics", where), Metrics, where, "metrics."),
+        tracing=_tracing(table, where),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         flags=converted(subtable(table, "flags", where), Flags, where, "flags."),
@@ -166,6 +170,12 @@ def _flows(table: Table, where: str, specs: Mapping[str, FlowSpec]) -> dict[str,
 def _captures(table: Table, where: str) -> Captures:
     found = converted(subtable(table, "captures", where), Captures, where, "captures.")
     share = percent(found.percent, where, "captures.percent")
+    return msgspec.structs.replace(found, percent=share)
+
+
+def _tracing(table: Table, where: str) -> Tracing:
+    found = converted(subtable(table, "tracing", where), Tracing, where, "tracing.")
+    share = percent(found.percent, where, "tracing.percent")
     return msgspec.structs.replace(found, percent=share)
 
 
@@ -199,6 +209,7 @@ def _check(settings: Settings, where: str) -> None:
     checked(
         variable_fault, settings.captures.pseudonym_key_env, where, "captures.pseudonym_key_env"
     )
+    checked(variable_fault, settings.tracing.endpoint_env, where, "tracing.endpoint_env")
     for name in ("conversations", "memory", "pauses"):
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(locks_fault, settings.stores.locks, where, "stores.locks")

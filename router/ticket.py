@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
     from router.admission import Admitted
-    from router.recording import Charge
+    from router.recording import Account
     from router.serving import Serving
     from router.shadow import Job
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 class Ticket:
     """One request in the router's hands, from its arrival until its records are written.
 
-    `ended` is when nothing more was sent, in microseconds since the exchange began. `charges` are
-    the model calls of each of the `runs`.
-    `unshadowed` says why there is no job though there should be one.
+    `ended` is when nothing more was sent, in microseconds since the exchange began. `accounts` are
+    those of the `runs`. `unshadowed` says why there is no job though there should be one.
     """
 
     exchange: str
@@ -33,7 +32,13 @@ class Ticket:
     ended: int = 0
     unshadowed: str = ""
     runs: list[RunRecord] = field(default_factory=list)
-    charges: list[tuple[Charge, ...]] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
+
+    @property
+    def last_served(self) -> RunRecord | None:
+        """The record of the run whose end the client saw; None where none was written."""
+        served = [run for run in self.runs if run.role != "shadow"]
+        return served[-1] if served else None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contract.records import RunRecord
     from router.ledger import Line
     from router.metrics.panel import Panel
-    from router.recording import Charge
+    from router.recording import Account
     from router.ticket import Ticket
 
 _MICROSECONDS = 1_000_000
@@ -40,13 +40,13 @@ class Exchanges:
             last = ticket.runs[-1]
             self._panel.add(i.EXCHANGES, 1, *_who(ticket), last.outcome)
             self._refusal(ticket)
-        for run, charges in zip(ticket.runs, ticket.charges, strict=True):
-            self._use(run, charges)
+        for run, account in zip(ticket.runs, ticket.accounts, strict=True):
+            self._use(run, account)
 
     def settled(self, ticket: Ticket, line: Line) -> None:
         """Count what a shadow used beyond the tape."""
         if line.state == "compared":
-            self._use(ticket.runs[-1], ticket.charges[-1])
+            self._use(ticket.runs[-1], ticket.accounts[-1])
 
     def _times(self, ticket: Ticket) -> None:
         who, serving = _who(ticket), ticket.serving
@@ -74,8 +74,8 @@ class Exchanges:
             refusal = ending.refusal
             self.turned_away(ticket.spec.name, refusal.status, refusal.code)
 
-    def _use(self, run: RunRecord, charges: tuple[Charge, ...]) -> None:
-        for charge in charges:
+    def _use(self, run: RunRecord, account: Account) -> None:
+        for charge in account.charges:
             usage = charge.use.usage
             if charge.how != "live" or usage is None:
                 continue  # from the tape: another run's, who counts it

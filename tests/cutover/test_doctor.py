@@ -69,6 +69,8 @@ def test_what_is_missing_exits_1(tmp_path: Path, port: int) -> None:
     more = """
 [server]
 qa_key_env = "NOT_SET_HERE"
+[tracing]
+endpoint_env = "NOR_THIS"
 [stacks]
 legacy = "http://127.0.0.1:{port}"
 graph = "nowhere:FLOWS"
@@ -81,6 +83,7 @@ graph = "nowhere:FLOWS"
         "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
         f"missing providers.near: http://127.0.0.1:{port}/v1: {nobody}",
         "missing server.qa_key_env: environment: NOT_SET_HERE: not set",
+        "missing tracing.endpoint_env: environment: NOR_THIS: not set",
     ):
         assert words in said
 

@@ -18,6 +18,9 @@ qa_key_env = "QA"
 employee = 'EMP-[0-9]{6}'
 [stores]
 conversations = "env:STORE"
+pins = "env:PINS"
+[tracing]
+endpoint_env = "COLLECTOR"
 [providers.p]
 base_url = "http://127.0.0.1:1/v1"
 key_env = "PROVIDER"
@@ -26,13 +29,16 @@ ENVIRON = {
     "QA": "a-signing-key",
     "STORE": "postgresql://cutover:pass-word@127.0.0.1/db",
     "PROVIDER": "a-provider-key",
+    "PINS": "redis://:pins-word@127.0.0.1/0",
+    "COLLECTOR": "https://user:collector-word@127.0.0.1/v1/traces",
 }
+HEADERS = {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=collector%20key,authorization=Basic%20YWJjZGVm"}
 
 
 def line(text: str, *arguments: object) -> str:
     """Format one record."""
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, text, arguments, None)
-    return discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
+    return discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON | HEADERS).format(record)
 
 
 def test_an_ordinary_line_stays() -> None:
@@ -49,8 +55,9 @@ def test_personal_data_is_named_and_struck() -> None:
 
 def test_keys_and_passwords_are_struck() -> None:
     """Whatever the configuration names as a secret, wherever it turns up."""
-    said = line("%s", " ".join([*ENVIRON.values(), "pass-word", "a-provider-key-and-more"]))
-    assert said.endswith("[secret] [secret] [secret] [secret] [secret]-and-more")
+    words = ["pass-word", "pins-word", "collector-word", "collector key", "YWJjZGVm"]
+    said = line("%s", " ".join([*ENVIRON.values(), *words, "a-provider-key-and-more"]))
+    assert said.endswith(" a" + " [secret]" * 11 + "-and-more")
 
 
 def test_tracebacks_are_searched_too() -> None:

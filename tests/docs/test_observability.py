@@ -4,7 +4,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv.attributes import error_attributes, http_attributes
+
+from contract.chat import ModelSettings
+from contract.model import Chunk, Usage
 from router.metrics.instruments import INSTRUMENTS
+from tests.flows.playing import Case
+from tests.router.answering import CASE, FLOWS, both
+from tests.router.faulty import after, crash
+from tests.router.house import House, Rules
+from tests.router.tracing.traced import Traced, said
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "observability.md").read_text("utf-8")
 OTHER_THAN_SUMS = r"except\s(.*?)A worker that has ended"
@@ -42,3 +54,41 @@ def test_names_follow_the_conventions() -> None:
         assert re.fullmatch(r"cutover_[a-z_]+", one.name)
         assert one.kind != "histogram" or one.name.endswith("_seconds")
     assert len({one.name for one in INSTRUMENTS}) == len(INSTRUMENTS)
+
+
+def listed() -> set[str]:
+    """Give the attributes the page lists."""
+    return {name for name, _, _ in rows("attribute")}
+
+
+@pytest.mark.virtual
+async def test_every_attribute_is_listed_and_every_listed_one_is_said() -> None:
+    """In two exchanges: one that went well, shadowed, and one that did not."""
+    kept = Traced()
+    answers = (CASE.answers[0], (Chunk(text="Hi", finish="stop", model="m", usage=Usage(1, 2, 3)),))
+    body = msgspec.structs.replace(CASE.body, model_config=ModelSettings(max_tokens=9))
+    case = Case(body, CASE.options, answers, tools=CASE.tools)
+    rules = Rules(assigned="graph", shadow=100, observers=[kept.observer])
+    async with House(case, rules, price=lambda *_: 0.5) as made:
+        await made.ask()
+    async with both(
+        "graph", after(FLOWS["graph"], 3, crash), FLOWS["legacy"], observers=[kept.observer]
+    ) as made:
+        await made.ask()
+    found = {name for span in kept.spans for name in said(span)}
+    found |= {name for span in kept.spans for one in span.events for name in one.attributes or ()}
+    found |= {name for span in kept.spans for one in span.links for name in one.attributes or ()}
+    nodes = {name for name in found if name.startswith("cutover.node.")}
+    assert nodes
+    assert found - nodes | {"cutover.node.{node}"} == listed()
+
+
+def test_attributes_are_those_of_the_conventions() -> None:
+    """Of the version that is installed, where they are not our own."""
+    known = {
+        value
+        for module in (gen_ai_attributes, error_attributes, http_attributes)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    assert {name for name in listed() if not name.startswith("cutover.")} <= known

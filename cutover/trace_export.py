@@ -1,0 +1,83 @@
+"""Sending traces: OpenTelemetry's SDK, with its batches and its exporter over HTTP.
+
+The one file of the composition that needs the extra `otel`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+from router.tracing.spans import Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AsyncExitStack
+    from decimal import Decimal
+
+    from opentelemetry.sdk.trace import SpanProcessor
+
+PATIENCE = 5.0
+"""Seconds the last batch gets when the router stops."""
+
+
+def exporting(
+    endpoint: str, percent: Decimal, environ: Mapping[str, str], stack: AsyncExitStack
+) -> Spans:
+    """Send traces to an endpoint ("": that of OpenTelemetry's variables), until `stack` ends."""
+    processor = BatchSpanProcessor(OTLPSpanExporter(endpoint or None))
+    provider = provided(processor, percent, environ)
+    stack.push_async_callback(ended, provider)
+    return observer(provider)
+
+
+def provided(
+    processor: SpanProcessor, percent: Decimal, environ: Mapping[str, str]
+) -> TracerProvider:
+    """Make a provider that samples a share of the traces that do not come sampled or not."""
+    provider = TracerProvider(
+        ParentBased(TraceIdRatioBased(float(percent) / 100)),
+        _resource(environ),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(processor)
+    return provider
+
+
+def observer(provider: TracerProvider) -> Spans:
+    """Give the observer that builds spans for a provider."""
+    return Spans(provider.get_tracer("cutover", version("cutover")))
+
+
+async def ended(provider: TracerProvider) -> None:
+    """Send what is left; whoever does not take it in time does not get it."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def end() -> None:
+        provider.shutdown()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(done.set)
+
+    # A thread of its own: the loop waits for those of its executor, however long.
+    threading.Thread(target=end, name="traces-end", daemon=True).start()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await done.wait()
+    except TimeoutError:
+        return
+
+
+def _resource(environ: Mapping[str, str]) -> Resource:
+    named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
+    return Resource.create({} if named else {"service.name": "cutover"})

@@ -1,0 +1,1 @@
+"""Traces: what the router tells OpenTelemetry."""

@@ -1,0 +1,131 @@
+"""Traces: sent where the configuration says, as OTLP; sent nowhere without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from cutover import tracing
+from cutover.tracing import open_tracing
+from effects.extras import MissingExtra
+from router.sections import Tracing
+from router.toml_table import ConfigRefused
+from tests.conftest import ROOT
+from tests.e2e.deployment import Setup, deployed
+
+ALL = "[tracing]\npercent = 100\n"
+NAMED = f'{ALL}endpoint_env = "COLLECTOR"\n'
+
+
+@dataclass
+class Collector:
+    """What a collector was sent."""
+
+    url: str = ""
+    received: list[ExportTraceServiceRequest] = field(default_factory=list)
+
+    @property
+    def spans(self) -> set[tuple[str, str]]:
+        """Service and name of all spans."""
+        return {
+            (of.resource.attributes[at].value.string_value, span.name)
+            for request in self.received
+            for of in request.resource_spans
+            for at, one in enumerate(of.resource.attributes)
+            if one.key == "service.name"
+            for scope in of.scope_spans
+            for span in scope.spans
+        }
+
+
+@asynccontextmanager
+async def collecting() -> AsyncIterator[Collector]:
+    """Collect on loopback."""
+    collector = Collector()
+
+    async def take(request: web.Request) -> web.Response:
+        assert request.content_type == "application/x-protobuf"
+        collector.received.append(ExportTraceServiceRequest.FromString(await request.read()))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/v1/traces", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield collector
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+@pytest.mark.parametrize("how", ["configured", "OpenTelemetry's own variable"])
+async def test_traces_are_sent_when_the_router_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """At the latest: what was served last is not lost."""
+    async with collecting() as collector:
+        if how == "configured":
+            setup = Setup(more=NAMED, environ={"COLLECTOR": f"{collector.url}/v1/traces"})
+        else:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+            setup = Setup(more=ALL, environ={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        async with deployed(tmp_path, setup) as place:
+            await place.ask({"message_id": "m", "content": "I am ann@example.org"})
+            await place.settled()
+        assert ("cutover", "POST /chat/sse") in collector.spans
+        assert ("cutover", "chat gpt-4.1") in collector.spans
+        assert b"ann@example.org" not in b"".join(
+            one.SerializeToString() for one in collector.received
+        )
+
+
+async def opened(section: Tracing, environ: Mapping[str, str]) -> int:
+    """Tell how many observers are made."""
+    async with AsyncExitStack() as stack:
+        return len(open_tracing(section, environ, stack))
+
+
+async def test_nothing_is_sent_unless_it_is_configured() -> None:
+    """Whatever else is set."""
+    assert await opened(Tracing(), {"OTEL_SERVICE_NAME": "x", "COLLECTOR": "http://x"}) == 0
+
+
+async def test_a_variable_that_is_not_set_is_refused() -> None:
+    """Whoever wants traces must not find out later that there are none."""
+    with pytest.raises(ConfigRefused, match="COLLECTOR: not set"):
+        await opened(Tracing(endpoint_env="COLLECTOR"), {})
+
+
+async def test_without_the_extra_what_is_configured_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A platform's variable alone is a warning: nobody asked for traces of this service."""
+
+    def missing(_: str) -> None:
+        raise ModuleNotFoundError(name="opentelemetry")
+
+    monkeypatch.setattr(tracing, "import_module", missing)
+    with pytest.raises(MissingExtra, match="'otel'"):
+        await opened(Tracing(endpoint_env="COLLECTOR"), {"COLLECTOR": "http://x"})
+    assert await opened(Tracing(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}) == 0
+    assert "no traces are sent" in caplog.text
+
+
+@pytest.mark.slow
+def test_without_being_wanted_the_libraries_are_not_imported() -> None:
+    """They cost the start, and are an extra."""
+    script = "import sys, cutover.application; sys.exit('opentelemetry.sdk' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
