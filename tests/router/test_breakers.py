@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from contract.chat import CHAT, Accept
-from contract.errors import Refused
+from contract.errors import EffectFailed, Refused
 from contract.faults import Fault
 from contract.flow import Event
 from effects.model import Fail
@@ -181,6 +181,43 @@ async def test_neither_the_world_nor_clients_nor_refusals_open_it() -> None:
     async with guarded("legacy", after(FLOWS["legacy"], 3, hang), eager) as left:
         await left.ask(leaves_after=2)
         assert states(left) == {"legacy": "closed"}
+
+
+def fails_in_the_world(request: Any, effects: Any) -> Any:  # noqa: ANN401 - a flow
+    """Crash, or fail because of the world, or be left, as the message id says."""
+    wanted = {"c": crash, "w": unreachable, "l": hang}[request.body.message_id[0]]
+    return after(FLOWS["legacy"], 4, wanted)(request, effects)
+
+
+async def unreachable(_: object) -> None:
+    """Fail as an effect does whose other end is not there."""
+    raise EffectFailed(Fault("store_unavailable"))
+
+
+async def test_what_says_nothing_does_not_count_as_well_either() -> None:
+    """Three failed of three that tell, whatever there was between: too few to open it."""
+    async with guarded("legacy", fails_in_the_world) as made:
+        for name in ("w1", "l1", "c1", "w2", "l2", "c2", "w3", "l3", "c3"):
+            body = msgspec.structs.replace(CASE.body, message_id=name, chat_id=name)
+            await made.ask(body, leaves_after=3 if name[0] == "l" else None)
+        assert states(made)["legacy"] == "closed"
+        await made.ask(msgspec.structs.replace(CASE.body, message_id="c4", chat_id="c4"))
+        assert states(made)["legacy"] == "open"
+
+
+async def test_a_failure_counts_at_once() -> None:
+    """Not only when the stream that was taken over has ended."""
+    eager = BreakerRules(least_requests=1)
+    slow = after(FLOWS["legacy"], 6, hang)
+    made = both("graph", Faulty("graph"), slow, stall_seconds=60.0)
+    made.settings = msgspec.structs.replace(made.settings, breaker=eager)
+    async with made:
+        stream = asyncio.ensure_future(made.client(CASE.body))
+        await asyncio.sleep(10.0)
+        assert not stream.done()
+        assert states(made)["graph"] == "open"
+        made.router.cut()
+        await stream
 
 
 async def test_shadows_and_stand_ins_count_for_nobody() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import load
+from router.watching import Watched
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
 
@@ -97,6 +98,14 @@ async def test_a_percentage_is_in_force_at_once(place: Deployment, alice: Operat
     assert (status, page["settings"]["shadow_percent"]) == (200, 12.345)
     status, page = await alice.post("/flows/chat/percent", {"percent": 5, "enable": False})
     assert page["stage"] == "off"
+
+
+async def test_every_router_that_reads_the_file_follows(place: Deployment, alice: Operator) -> None:
+    """At its second look, half a second later."""
+    other = Watched(place.watched.path, place.house.router.parts.specs)
+    await alice.post("/flows/chat/rollback")
+    assert [other.poll_once(), other.poll_once()] == ["settling", "taken"]
+    assert other.current == place.watched.current
 
 
 async def test_a_rollback_sends_everybody_to_legacy(place: Deployment, alice: Operator) -> None:

@@ -183,6 +183,20 @@ def test_a_writer_that_does_not_end_is_not_waited_for(
     edit_flow(path, SPECS, "chat", OFF)
 
 
+def test_an_edit_that_would_change_more_is_not_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an editor of TOML may get wrong, the rest of the file means what it meant."""
+
+    def careless(_: object) -> str:
+        return FULL.replace("10.0", "20.0").replace("extended", "strict")
+
+    monkeypatch.setattr(file_edit.tomlkit, "dumps", careless)
+    with pytest.raises(NotWritten, match="more than it should"):
+        edit_flow(path, SPECS, "chat", {"langgraph_percent": Decimal(20)})
+    assert path.read_text("utf-8") == FULL
+
+
 def test_a_failing_disk_leaves_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole or not at all, and no rest beside it."""
 
