@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,7 +192,7 @@ def test_an_edit_that_would_change_more_is_not_written(
     def careless(_: object) -> str:
         return FULL.replace("10.0", "20.0").replace("extended", "strict")
 
-    monkeypatch.setattr(file_edit.tomlkit, "dumps", careless)
+    monkeypatch.setattr(tomlkit, "dumps", careless)
     with pytest.raises(NotWritten, match="more than it should"):
         edit_flow(path, SPECS, "chat", {"langgraph_percent": Decimal(20)})
     assert path.read_text("utf-8") == FULL
