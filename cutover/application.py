@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from contract.errors import CutoverError
 from cutover.composition import House, model_faults, opened
 from cutover.flows import SPECS
+from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
 from cutover.operations import add_operations, admin_tokens
 from router.app import create_app
@@ -64,6 +65,9 @@ async def application(
             stack.enter_context(watchdog.watching())
         if watched is not None:
             watched.on_change(ModelsFollow(house, environ))
+            keeper = await keep_history(watched, environ, house.faults, stack)
+            if keeper is not None and house.router.parts.flags is not None:
+                keeper.follow(house.router.parts.flags)
         faults = _faults(house, watched, watchdog)
         page = None
         if house.meters is not None:

@@ -7,6 +7,7 @@ import typer
 from cutover.demo_command import demo
 from cutover.diff_command import diff
 from cutover.doctor_command import doctor
+from cutover.history_command import history
 from cutover.load_command import load
 from cutover.noise_command import noise
 from cutover.replay_command import replay_captures
@@ -31,6 +32,7 @@ app.command()(waive)
 app.command()(selftest)
 app.command()(load)
 app.command()(rollback)
+app.command()(history)
 app.command()(doctor)
 
 

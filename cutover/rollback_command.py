@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +14,14 @@ import typer
 from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG
 from cutover.flows import SPECS
+from cutover.history import opening
 from router.admin.audit import AuditLog, Change, now
 from router.admin.file_edit import edit_flow
+from router.settings import Settings
 
 REFUSED = 2
+
+log = logging.getLogger(__name__)
 
 
 def rollback(
@@ -36,19 +42,29 @@ def rollback(
         typer.echo(f"{flow} is off already in {config}: everything goes to legacy")
         return
     logging.basicConfig(level=logging.ERROR)
-    audit = AuditLog(Path(edited.settings.admin.audit_path))
-    audit(
-        Change(
-            at=now(),
-            who=f"{_user()} (command line)",
-            what="rollback",
-            flow=flow,
-            before=edited.before,
-            after=edited.after,
-        )
+    change = Change(
+        at=now(),
+        who=f"{_user()} (command line)",
+        what="rollback",
+        flow=flow,
+        before=edited.before,
+        after=edited.after,
     )
+    AuditLog(Path(edited.settings.admin.audit_path))(change)
+    asyncio.run(_noted(change, edited.settings))
     typer.echo(f"{flow}: enable_langgraph = false in {config}")
     typer.echo("routers that read this file send everything to legacy within a second")
+
+
+async def _noted(change: Change, settings: Settings) -> None:
+    """Put it into the history before the routers see it, so that it is known whose it is."""
+    try:
+        made = opening(settings, os.environ)
+        if made is not None:
+            async with made as history:
+                await history.audited(change)
+    except (CutoverError, OSError) as error:
+        log.error("not in the history: %s", error)  # noqa: TRY400 - the reason says it
 
 
 def _user() -> str:

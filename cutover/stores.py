@@ -44,7 +44,7 @@ async def open_conversations(address: str, stack: AsyncExitStack) -> Conversatio
         case "memory":
             return MemoryConversations()
         case "sqlite":
-            return await stack.enter_async_context(SqliteConversations.open(_file(rest)))
+            return await stack.enter_async_context(SqliteConversations.open(sqlite_file(rest)))
         case "http" | "https":
             return await stack.enter_async_context(HttpConversations.open(address))
         case "postgresql":
@@ -62,7 +62,7 @@ async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
         case "memory":
             return InMemoryMemory()
         case "sqlite":
-            return await stack.enter_async_context(SqliteMemory.open(_file(rest)))
+            return await stack.enter_async_context(SqliteMemory.open(sqlite_file(rest)))
         case _:
             raise NoSuchStore(MEMORY, scheme)
 
@@ -84,7 +84,7 @@ async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
         case "process":
             return MemoryPins()
         case "sqlite":
-            return await stack.enter_async_context(SqlitePins.open(_file(rest)))
+            return await stack.enter_async_context(SqlitePins.open(sqlite_file(rest)))
         case "redis" | "rediss":
             pins: PinStore = _extra("effects.pins.redis", "RedisPins")(address)
             stack.push_async_callback(pins.aclose)
@@ -93,7 +93,7 @@ async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
             raise NoSuchStore(PINS, scheme)
 
 
-def _file(rest: str) -> Path:
+def sqlite_file(rest: str) -> Path:
     """Give the path of `sqlite:///relative` or `sqlite:////absolute`, its folder made."""
     path = Path(rest.removeprefix("/"))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -93,6 +93,15 @@ def secret(name: str, environ: Mapping[str, str]) -> bytes:
     return environ[name].encode()
 
 
+def history_fault(value: str) -> str | None:
+    """Say why `value` is no address of a history; "" means none is wanted."""
+    if not value:
+        return None
+    if value.startswith(_FROM_ENVIRONMENT):
+        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
+    return _scheme_fault(value, ("sqlite",), "''")
+
+
 def _own_or_shared_fault(value: str, schemes: tuple[str, ...]) -> str | None:
     if value == "process":
         return None

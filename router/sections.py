@@ -160,6 +160,7 @@ class Stores(Section, frozen=True):
     pauses: str = "sqlite:///var/cutover.sqlite"
     locks: str = "process"
     pins: str = "process"
+    history: str = "sqlite:///var/cutover.sqlite"
 
 
 class Flags(Section, frozen=True):

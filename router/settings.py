@@ -14,6 +14,7 @@ from router.abilities import powers_of, shadow_fault
 from router.addresses import (
     attribute_fault,
     endpoint_fault,
+    history_fault,
     locks_fault,
     path_fault,
     pins_fault,
@@ -75,13 +76,15 @@ _SECTIONS = (
     "models",
     "rescue",
 )
+_CHANGED_BY = "changed_by"
 _VERSION_BYTES = 6
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a deployment configures; every known flow is in `flows`, named in it or not.
 
-    `version` is a short digest of the content, equal for files that mean the same.
+    `version` is a short digest of the content, equal for files that mean the same. `changed_by` is
+    who says to have written it, and no part of what it means.
     """
 
     rollout: Rollout = Rollout()
@@ -102,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, ModelEntry] = {}
     rescue: Rescue = Rescue()
     version: str = ""
+    changed_by: str = ""
 
     @property
     def patterns(self) -> Patterns:
@@ -129,7 +133,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
     """Read the text of a file called `where`; raises `ConfigRefused`."""
     table = read_toml(text, where)
     for name in table:
-        if name not in _SECTIONS:
+        if name not in _SECTIONS and name != _CHANGED_BY:
             raise unknown(where, name, _SECTIONS, "section")
     settings = Settings(
         rollout=converted(subtable(table, "rollout", where), Rollout, where, "rollout."),
@@ -148,6 +152,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         flags=converted(subtable(table, "flags", where), Flags, where, "flags."),
         providers=_providers(table, where),
         models=_models(table, where),
+        changed_by=_changed_by(table, where),
         rescue=converted(subtable(table, "rescue", where), Rescue, where, "rescue."),
     )
     _check(settings, where)
@@ -155,8 +160,17 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
 
 
 def _version(settings: Settings) -> str:
-    content = msgspec.json.encode(settings, order="deterministic")
+    content = msgspec.json.encode(
+        msgspec.structs.replace(settings, changed_by=""), order="deterministic"
+    )
     return blake2b(content, digest_size=_VERSION_BYTES).hexdigest()
+
+
+def _changed_by(table: Table, where: str) -> str:
+    name = table.get(_CHANGED_BY, "")
+    if not isinstance(name, str):
+        raise ConfigRefused(where, _CHANGED_BY, "a name is due", shown(_CHANGED_BY, name))
+    return name
 
 
 def _flows(table: Table, where: str, specs: Mapping[str, FlowSpec]) -> dict[str, FlowSettings]:
@@ -214,6 +228,7 @@ def _check(settings: Settings, where: str) -> None:
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(locks_fault, settings.stores.locks, where, "stores.locks")
     checked(pins_fault, settings.stores.pins, where, "stores.pins")
+    checked(history_fault, settings.stores.history, where, "stores.history")
     _check_flags(settings.flags, where)
     for name, provider in settings.providers.items():
         checked(endpoint_fault, provider.base_url, where, f"providers.{name}.base_url")

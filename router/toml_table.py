@@ -23,6 +23,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _SECRET = re.compile(r"(?:^|_)(?:key|keys|secret|password|passwd|token|credentials?|auth|env)$")
 _NO_SECRETS = frozenset({"route_key"})
 _IN_ADDRESS = re.compile(r"(?<=//)[^/@\s]*@|\?.*$")
+HIDDEN = "(not shown)"
 _LONGEST_SHOWN = 80
 
 
@@ -45,7 +46,7 @@ def shown(key: str, value: object) -> str:
     """Give a value as people may see it: never a secret, no password of an address, not long."""
     last = key.rpartition(".")[2]
     if isinstance(value, str | list) and _SECRET.search(last) and last not in _NO_SECRETS:
-        return "(not shown)"
+        return HIDDEN
     if isinstance(value, Mapping):
         return "(a table)"
     if isinstance(value, str):

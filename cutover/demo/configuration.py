@@ -49,6 +49,7 @@ demo_phone = '555[/-]\\d{{3}}-\\d{{4}}'
 [stores]
 conversations = "sqlite:///{folder}/conversations.sqlite"
 memory = "sqlite:///{folder}/memory.sqlite"
+history = ""
 pauses = "sqlite:///{folder}/pauses.sqlite"
 """
 

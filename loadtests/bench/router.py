@@ -34,6 +34,7 @@ path = "{folder}/captures"
 [stores]
 conversations = "sqlite:///{folder}/cutover.sqlite"
 memory = "sqlite:///{folder}/cutover.sqlite"
+history = ""
 pauses = "sqlite:///{folder}/cutover.sqlite"
 
 [providers.simulated]

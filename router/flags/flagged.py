@@ -36,8 +36,8 @@ class Flagged:
         self, source: FlagSource, names: tuple[str, ...], monotonic: Callable[[], float]
     ) -> None:
         self.neighbour = Neighbour("flags", "the file's values are in force", monotonic)
-        self._source = source
-        self._names = names
+        self.source = source
+        self.names = names
         self._monotonic = monotonic
         self._applied: OrderedDict[tuple[str, str, str], tuple[Applied, str]] = OrderedDict()
         self._refused: dict[str, tuple[str, float]] = {}
@@ -63,10 +63,10 @@ class Flagged:
         if not flow.enable_langgraph:
             return flow, version
         found: list[Mapping[str, object]] = []
-        asked = defaults(flow, self._names)
+        asked = defaults(flow, self.names)
 
         async def ask() -> Mapping[str, object]:
-            return await self._source.values(who, asked)
+            return await self.source.values(who, asked)
 
         await self.neighbour.ask(ask, found.append)
         if not found or not found[0]:

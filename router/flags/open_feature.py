@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from openfeature.flag_evaluation import FlagEvaluationDetails
     from openfeature.provider import FeatureProvider
 
-    from router.flags.source import Targeting
+    from router.flags.source import Changed, Targeting
 
     Flag = tuple[FlagType, str, Any]
     """What the SDK is asked for: type, key, and the value where there is none."""
 
-    Changed = Callable[[Sequence[str] | None], None]
-    """Told of the flags that changed, None where the provider does not say which."""
 
 THREADS = 4
 """How many requests may wait at once for a provider that blocks."""

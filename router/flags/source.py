@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,8 +27,21 @@ class Refused:
     code: str
 
 
+Changed = Callable[["Sequence[str] | None"], None]
+"""Told of the flags that changed, by `flow.flag`; None where the source does not say which."""
+
+
 class FlagSource(Protocol):
     """A service that knows flags."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    def on_change(self, changed: Changed) -> None:
+        """Call `changed` on this loop whenever flags have changed, where the service tells."""
+        ...
 
     async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
         """Give the values of a flow's flags, without those the source does not know.
@@ -44,6 +58,12 @@ class FixedFlags:
 
     flags: dict[str, object] = field(default_factory=dict)
     asked: list[tuple[Targeting, Sequence[str]]] = field(default_factory=list)
+    changed: list[Changed] = field(default_factory=list)
+    name: str = "fixed"
+
+    def on_change(self, changed: Changed) -> None:
+        """Keep whom to tell."""
+        self.changed.append(changed)
 
     async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
         """Give what is there for the flow."""

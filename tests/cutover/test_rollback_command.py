@@ -16,7 +16,7 @@ from router.settings import load
 def written(folder: Path, more: str = "") -> Path:
     """Write a configuration that sends half of the keys to graph."""
     path = folder / "cutover.toml"
-    audit = f'[admin]\naudit_path = "{folder}/audit.jsonl"\n'
+    audit = f'[admin]\naudit_path = "{folder}/audit.jsonl"\n[stores]\nhistory = ""\n'
     share = "[flows.chat]\nenable_langgraph = true\nlanggraph_percent = 50 # half\n"
     path.write_text(share + audit + more, "utf-8")
     return path

@@ -16,6 +16,7 @@ path = "{folder}/made/captures"
 [stores]
 conversations = "sqlite:///{folder}/made/store.sqlite"
 memory = "sqlite:///{folder}/made/store.sqlite"
+history = ""
 pauses = "sqlite:///{folder}/made/store.sqlite"
 {more}
 """

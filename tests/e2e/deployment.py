@@ -129,6 +129,7 @@ class Setup:
     more: str = ""
     conversations: str = ""
     pins: str = "process"
+    history: str = ""
     percent: float | None = None
     route_key: str = "message_id"
     drain_seconds: float = 5.0
@@ -160,6 +161,7 @@ path = "{folder}/captures"
 [stores]
 conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"
 memory = "memory://"
+history = "{setup.history}"
 pauses = "memory://"
 pins = "{setup.pins}"
 

@@ -52,6 +52,6 @@ async def test_two_routers_follow_within_a_second(tmp_path: Path) -> None:
         for router in (one, other):
             answer = await router.ask(session, {"message_id": router.url, "content": "Hello"})
             assert answer.headers["x-cutover-assigned"] == "graph"
-        written = rollback(tmp_path / "cutover.toml")
+        written = await asyncio.to_thread(rollback, tmp_path / "cutover.toml")
         told = await asyncio.gather(*(until_on_legacy(each, session) for each in (one, other)))
         assert max(told) - written <= LIMIT_S

@@ -15,6 +15,7 @@ from router.assigning import attribute, targeting
 from router.driving import Incoming
 from router.flags import FixedFlags, Flagged, FlagSource, Targeting
 from router.flags.flagged import TOLD_SECONDS
+from router.flags.source import Changed
 from router.flow_settings import FlowSettings
 from router.neighbour import REST_SECONDS, WAIT_SECONDS, NoAnswer
 from router.sections import Flags
@@ -36,6 +37,10 @@ class Unwell:
     seconds: float = 0.0
     failure: Exception | None = None
     asked: int = 0
+    name: str = "unwell"
+
+    def on_change(self, changed: Changed) -> None:
+        """Never change."""
 
     async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
         """Answer late, or not."""

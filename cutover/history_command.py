@@ -1,0 +1,96 @@
+"""`cutover history`: what was changed, when, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from contract.errors import CutoverError
+from cutover.application import DEFAULT_CONFIG
+from cutover.flows import SPECS
+from cutover.history import opening
+from router.settings import load, parse
+from router.toml_table import unknown
+
+if TYPE_CHECKING:
+    from router.history import Entry
+    from router.settings import Settings
+
+REFUSED = 2
+
+_WHOLE = ("when (UTC)", "what")
+"""The columns that are not folded where the terminal is narrow."""
+
+
+def history(
+    flow: Annotated[str, typer.Argument(help="Only this flow; default: everything.")] = "",
+    config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
+    limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 50,
+    as_json: Annotated[  # noqa: FBT002 (a flag of the command line)
+        bool, typer.Option("--json", help="One JSON line each instead of a table.")
+    ] = False,
+) -> None:
+    """Show the changes that came in force on this host, newest first.
+
+    Exit 0: shown, also where there are none; 2: the history cannot be read.
+    """
+    try:
+        found = asyncio.run(_read(config, flow, limit))
+    except CutoverError as error:
+        typer.echo(f"cutover history: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    if as_json:
+        for entry in found:
+            typer.echo(msgspec.json.encode(entry).decode())
+    elif found:
+        Console().print(_table(found))
+    else:
+        typer.echo("no change yet")
+
+
+async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
+    settings = _settings(config)
+    if flow and flow not in SPECS:
+        raise unknown(str(config), f"flows.{flow}", SPECS, "flow")
+    made = opening(settings, os.environ)
+    if made is None:
+        return []
+    async with made as kept:
+        return await kept.entries(flow, limit)
+
+
+def _settings(config: Path) -> Settings:
+    if config == DEFAULT_CONFIG and not config.exists():
+        return parse("", str(config), SPECS)
+    return load(config, SPECS)
+
+
+def _table(entries: list[Entry]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("when (UTC)", "who", "what", "before", "after", "version"):
+        table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
+    for entry in entries:
+        # As text: what people wrote into a file is no markup.
+        cells = (
+            _moment(entry.at),
+            entry.who,
+            entry.what,
+            bytes(entry.before).decode(),
+            bytes(entry.after).decode(),
+            entry.version,
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _moment(at: int) -> str:
+    return f"{datetime.fromtimestamp(at // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}"
