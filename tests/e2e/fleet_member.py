@@ -1,0 +1,140 @@
+"""One router of a fleet, in a process of its own: says whom it assigns, and serves a sample.
+
+    python -m tests.e2e.fleet_member CONFIGURATION RUN [serve]
+
+The stacks say nothing but their end: who is assigned is all that is asked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
+from effects.pins import SqlitePins
+from router.assigning import Assigner
+from router.dispatch import Router
+from router.http import FlowEndpoint
+from router.local import LocalStack
+from router.parts import Parts
+from router.pins import Pins
+from router.settings import Settings, load
+from router.ticket import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from contract.flow import Event
+    from effects.pins import PinStore
+    from router.rollout import Stack
+
+KEYS = 10_000
+CHATS = 100
+STACKS: tuple[Stack, ...] = ("legacy", "graph")
+
+
+class Assigned(msgspec.Struct, frozen=True):
+    """Who is assigned, a letter a key: by the hash alone, and by pins in each store."""
+
+    hashed: str
+    pinned: dict[str, str]
+
+
+@dataclass(slots=True)
+class Discarded:
+    """Captures that keep nothing."""
+
+    counts: Any = field(default_factory=Counts)
+
+    def put(self, records: Sequence[Any]) -> None:
+        """Drop the lines of an exchange."""
+
+    def feedback(self, record: Any) -> None:  # noqa: ANN401 - not looked at
+        """Drop what a user thought."""
+
+
+async def silent(_: object, __: object) -> AsyncIterator[Event]:
+    """Reply with nothing."""
+    for event in (Accept(), StartReply(), Success(""), End()):
+        yield event
+
+
+def parts(settings: Settings, store: PinStore | None = None) -> Parts:
+    """Make a router's parts; where there is a store, conversations are frozen."""
+    if store is not None:
+        sticky = msgspec.structs.replace(
+            settings.flows["chat"], route_key="session_id", sticky="conversation"
+        )
+        settings = msgspec.structs.replace(settings, flows={"chat": sticky})
+    made = Parts(
+        specs={"chat": CHAT},
+        stacks={name: LocalStack(name, {"chat": silent}, name) for name in STACKS},
+        live=lambda _: None,  # type: ignore[arg-type, return-value] # nothing is ever asked
+        captures=Discarded(),
+        settings=lambda: settings,
+    )
+    if store is None:
+        return made
+    return Parts(
+        specs=made.specs,
+        stacks=made.stacks,
+        live=made.live,
+        captures=made.captures,
+        settings=made.settings,
+        pins=Pins(store, made.monotonic, made.wall),
+    )
+
+
+async def letters(made: Parts, bodies: Iterable[ChatRequest]) -> str:
+    """Decide as the router does; gives a letter for each request."""
+    assigner = Assigner(made, Counts())
+    return "".join([(await assigner.decide(CHAT, one, None)).assignment.stack[0] for one in bodies])
+
+
+async def member(settings: Settings, run: str, stores: dict[str, PinStore]) -> Assigned:
+    """Assign ten thousand route keys, and some conversations that are frozen."""
+    hashed = await letters(
+        parts(settings), (ChatRequest(message_id=f"key {number}") for number in range(KEYS))
+    )
+    pinned = {}
+    for name, store in stores.items():
+        turns = (ChatRequest(message_id="m", chat_id=f"{run} {number}") for number in range(CHATS))
+        pinned[name] = await letters(parts(settings, store), turns)
+    return Assigned(hashed, pinned)
+
+
+async def main(configuration: str, run: str, *, serve: bool) -> None:
+    """Say whom this router assigns; then serve, until it is killed."""
+    settings = load(Path(configuration), {"chat": CHAT})
+    async with AsyncExitStack() as stack:
+        path = settings.stores.pins.removeprefix("sqlite:///")
+        stores: dict[str, PinStore] = {
+            "sqlite": await stack.enter_async_context(SqlitePins.open(path))
+        }
+        if settings.stores.locks != "process":
+            redis = import_module("effects.pins.redis").RedisPins(settings.stores.locks)
+            stack.push_async_callback(redis.aclose)
+            stores["redis"] = redis
+        found = await member(settings, run, stores)
+        print(msgspec.json.encode(found).decode(), flush=True)  # noqa: T201 - to its parent
+        if serve:
+            await _serve(Router(parts(settings)))
+
+
+async def _serve(router: Router) -> None:
+    module = import_module("cutover.serve")
+    listening = module.listen("127.0.0.1", 0)
+    server = module.server(FlowEndpoint(router, CHAT), router, 1.0)
+    print(module.address(listening), flush=True)  # noqa: T201 - as above
+    await server.serve(sockets=[listening])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], serve=sys.argv[3:] == ["serve"]))
