@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
+from contract import operations as ops
 from contract.chat import CHAT
 from contract.records import ErrorRecord
 from cutover.selftest.case import FOREVER, Case
@@ -38,6 +39,7 @@ Way = Literal[
     "tasks left",
     "did not let go",
     "hid a crash",
+    "ran ahead",
     "complained",
     "broke its driver",
     "hung",
@@ -102,6 +104,7 @@ class Tapes:
         for it, frames in LEAVING_AFTER:
             yield _left_alone(graph, it, frames)
         yield _closed(graph.flows[CHAT.name], SCENE)
+        yield _unread(graph.flows[CHAT.name], SCENE)
         yield _crashed(graph.flows[CHAT.name], SCENE)
 
 
@@ -161,6 +164,22 @@ async def _closed(flow: Flow, it: Case) -> FoundOut | None:
         if not closing.done() or closing.cancelled() != cancelled:
             return FoundOut("did not let go", f"closed, cancelled meanwhile: {cancelled}")
     return None
+
+
+async def _unread(flow: Flow, it: Case) -> FoundOut | None:
+    """Stop reading in the midst of it: the run must wait for its reader, not go on to its end."""
+    exchange = it.world().exchange(Tape())
+    run = Run(exchange, "unread")
+    events = cast("AsyncGenerator[Event, None]", flow(it.request, run.effects()))
+    for _ in range(CLOSED_AFTER):
+        await anext(events)
+    await asyncio.sleep(FOREVER)
+    stored = any(play.operation is ops.TURN_PUT and play.site == "reply" for play in run.plays)
+    await events.aclose()
+    await exchange.close()
+    if stored:
+        return FoundOut("ran ahead", f"stored its reply after {CLOSED_AFTER} events were read")
+    return await _left()
 
 
 async def _crashed(flow: Flow, it: Case) -> FoundOut | None:
