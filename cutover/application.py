@@ -50,15 +50,17 @@ async def application(
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
     host: str | None = None,
+    workers: int = 1,
 ) -> AsyncIterator[Application]:
     """Open the house for the watched configuration (None: the defaults) and build its HTTP side.
 
-    `host` is where it listens, if not where the configuration says.
+    `host` is where it listens, if not where the configuration says; `workers` is how many of them
+    share this host's stores.
     """
     first = in_force(watched)()
     tokens = admin_tokens(first, environ, host or first.server.host)
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(opened(in_force(watched), environ, stacks))
+        house = await stack.enter_async_context(opened(in_force(watched), environ, stacks, workers))
         limit = first.limits.loop_seconds
         watchdog = Watchdog(limit or math.inf)
         if limit:
@@ -103,6 +105,8 @@ def _faults(
             found["pins"] = parts.pins.neighbour.fault
         if parts.flags is not None and parts.flags.fault is not None:
             found["flags"] = parts.flags.fault
+        if house.locks.fault is not None:
+            found["locks"] = house.locks.fault
         if watchdog.fault is not None:
             found["event_loop"] = watchdog.fault
         if dropped := house.captures.counts.dropped:

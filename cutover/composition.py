@@ -12,8 +12,9 @@ from cutover.flags import open_flags
 from cutover.flows import SPECS
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
+from cutover.sharing import shared
 from cutover.stacks import open_stacks
-from cutover.stores import open_conversations, open_locks, open_memory, open_pins
+from cutover.stores import Locks, open_conversations, open_locks, open_memory, open_pins
 from cutover.tracing import open_tracing
 from effects.clock import SystemClock
 from effects.human import NobodyThere
@@ -22,7 +23,6 @@ from effects.model import ModelRegistry, RescuingModel
 from effects.ports import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.abilities import powers_of
-from router.addresses import address
 from router.admin.recent import Recent
 from router.capture import CaptureWriter
 from router.dispatch import Router
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from effects.model import ModelEntry
     from router.observers import Observer
     from router.rollout import Stack as StackName
+    from router.sections import Stores
     from router.settings import Settings
     from router.stacks import Stack
 
@@ -52,6 +53,7 @@ class House:
     model: RescuingModel
     tools: ToolRegistry
     captures: CaptureWriter
+    locks: Locks
     faults: dict[str, str]
     meters: Meters | None
     recent: Recent
@@ -62,12 +64,15 @@ async def opened(
     settings: Callable[[], Settings],
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
+    workers: int = 1,
 ) -> AsyncIterator[House]:
     """Open everything a router needs, and close it in the right order.
 
     `settings` gives those in force now; stores, locks and captures are those of the first call.
+    `workers` is how many routers share this host's stores.
     """
     first = settings()
+    stores = shared(first.stores, environ, workers)
     # What can be wrong with the configuration comes before anything is made on disk.
     entries = model_entries(first, environ)
     async with AsyncExitStack() as stack:
@@ -77,8 +82,8 @@ async def opened(
         stack.push_async_callback(models.aclose)
         models.warm()
         model = RescuingModel(models, rescue_policy(first.rescue))
-        live = await _live(first, environ, model, stack)
-        pins = await _pins(first, environ, stack)
+        live = await _live(stores, first.limits.tool_seconds, model, stack)
+        pins = await _pins(stores, stack)
         flags = open_flags(settings, environ, stack)
         captures = _captures(first, environ)
         stack.push_async_callback(captures.aclose)
@@ -100,7 +105,9 @@ async def opened(
         )
         faults = model_faults(entries, first)
         try:
-            yield House(router, models, model, live.tools, captures, faults, meters, recent)
+            yield House(
+                router, models, model, live.tools, captures, live.locks, faults, meters, recent
+            )
         finally:
             await router.aclose(settings().server.drain_seconds)
 
@@ -135,7 +142,7 @@ class Live:
     tools: ToolRegistry
     memory: Memory
     conversations: Conversations
-    locks: Any
+    locks: Locks
 
     def __call__(self, body: Any) -> Effects:  # noqa: ANN401 - any flow's request
         """Bundle the ports for one request."""
@@ -152,21 +159,16 @@ class Live:
         )
 
 
-async def _live(
-    first: Settings, environ: Mapping[str, str], model: Model, stack: AsyncExitStack
-) -> Live:
-    """Open what the live ports stand on."""
-    memory = await open_memory(address(first.stores.memory, environ), stack)
-    tools = _tools(memory, first.limits.tool_seconds, stack)
-    conversations = await open_conversations(address(first.stores.conversations, environ), stack)
-    locks = open_locks(address(first.stores.locks, environ), stack)
-    return Live(model, tools, memory, conversations, locks)
+async def _live(stores: Stores, longest: float, model: Model, stack: AsyncExitStack) -> Live:
+    """Open what the live ports stand on; a tool may take `longest` seconds at most."""
+    memory = await open_memory(stores.memory, stack)
+    tools = _tools(memory, longest, stack)
+    conversations = await open_conversations(stores.conversations, stack)
+    return Live(model, tools, memory, conversations, await open_locks(stores.locks, stack))
 
 
-async def _pins(first: Settings, environ: Mapping[str, str], stack: AsyncExitStack) -> Pins:
-    pins = Pins(
-        await open_pins(address(first.stores.pins, environ), stack), time.monotonic, time.time
-    )
+async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:
+    pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
     stack.push_async_callback(pins.aclose)
     return pins
 

@@ -7,6 +7,8 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from cutover.models import KEY
 from cutover.tracing import HEADERS
 from router.admin.tokens import split_tokens
@@ -63,7 +65,7 @@ def discreet(settings: Settings, environ: Mapping[str, str]) -> DiscreetFormatte
     variables = {provider.key_env for provider in settings.providers.values()}
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
     variables.add(settings.tracing.endpoint_env)
-    for where in (stores.conversations, stores.memory, stores.pauses, stores.locks, stores.pins):
+    for where in msgspec.structs.astuple(stores):
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
     values |= {token for _, token in split_tokens(environ.get(settings.admin.token_env, ""))}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from router.metrics.books import Books
 from router.metrics.exchanges import Exchanges
+from router.metrics.instruments import FOLDER
 from router.metrics.pulse import beating
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Meters:
         books = Books(self.panel, sources)
         pages = _module("page")
         async with beating(self.panel, books):
-            page: Page = pages.Page(self.panel, books, os.environ.get(pages.FOLDER, ""))
+            page: Page = pages.Page(self.panel, books, os.environ.get(FOLDER, ""))
             yield page
 
 

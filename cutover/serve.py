@@ -27,7 +27,7 @@ _GENERATIONS = (10_000, 20, 20)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNSENT = 131_072
 """Bytes the kernel takes that it cannot send yet: megabytes of what nobody reads are no use."""
-_LAST_WORDS = 2
+LAST_WORDS = 2
 """Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
 
 
@@ -51,11 +51,13 @@ def settle() -> None:
     gc.set_threshold(*_GENERATIONS)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open the listening socket; raises `PortTaken`."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Open a listening socket, one of several on its address if `shared`; raises `PortTaken`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening = socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, reuse_port=shared
+        )
     except (OSError, OverflowError) as error:
         raise PortTaken(host, port, getattr(error, "strerror", "") or str(error)) from error
     # Its connections inherit it.
@@ -110,7 +112,7 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=round(drain_seconds) + _LAST_WORDS,
+        timeout_graceful_shutdown=round(drain_seconds) + LAST_WORDS,
         # An idle connection kept open for long spares clients the connecting.
         timeout_keep_alive=75,
     )

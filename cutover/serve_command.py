@@ -1,12 +1,17 @@
-"""`cutover serve`: the router, until it is told to stop."""
+"""`cutover serve`: the router, until it is told to stop; one process, or several on one address."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from contextlib import AsyncExitStack
+import signal
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
@@ -15,14 +20,30 @@ from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
 from cutover.logs import FORMAT, discreet
-from cutover.serve import address, listen, server, settle
+from cutover.serve import LAST_WORDS, address, listen, server, settle
+from cutover.sharing import shared
+from cutover.workers import Line, Supervisor, places
+from router.metrics.instruments import FOLDER
 from router.watching import Watched
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from cutover.serve import Server
+    from router.settings import Settings
+
+_CLOSING_SECONDS = 10.0
+"""What a worker may need beyond its streams: for captures, stores and connections."""
 
 
 def serve(
     config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
     host: Annotated[str | None, typer.Option(help="Overrides the file.")] = None,
     port: Annotated[int | None, typer.Option(help="Overrides the file; 0 is any.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes; overrides the file.")
+    ] = None,
 ) -> None:
     """Serve the flows; a change of cutover.toml is in force within a second."""
     handler = logging.StreamHandler()
@@ -30,31 +51,110 @@ def serve(
     # One line a model call would tell nothing the records do not.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
-        uvloop.run(_serve(config, host, port, handler))
-    except CutoverError as error:
-        typer.echo(f"cutover serve: {error}", err=True)
-        raise typer.Exit(2) from error
-
-
-async def _serve(
-    config: Path, host: str | None, port: int | None, handler: logging.Handler
-) -> None:
-    async with AsyncExitStack() as stack:
         watched = _watched(config)
-        if watched is not None:
-            await stack.enter_async_context(watched.watching())
         first = in_force(watched)()
         handler.setFormatter(discreet(first, os.environ))
-        listening = stack.enter_context(
-            listen(host or first.server.host, first.server.port if port is None else port)
+        post = _Post(
+            watched,
+            first,
+            host or first.server.host,
+            first.server.port if port is None else port,
+            workers or first.server.workers,
         )
-        built = await stack.enter_async_context(application(watched, os.environ, host=host))
+        status = _alone(post) if post.workers == 1 else _several(post)
+    except CutoverError as error:
+        _refuse(error)
+        raise typer.Exit(2) from error
+    raise typer.Exit(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Post:
+    """What is to be served, and where."""
+
+    watched: Watched | None
+    first: Settings
+    host: str
+    port: int
+    workers: int
+
+
+def _alone(post: _Post) -> int:
+    with listen(post.host, post.port) as listening:
+        uvloop.run(_serve(post, listening, lambda _: _announce(post, listening)))
+    return 0
+
+
+def _several(post: _Post) -> int:
+    shared(post.first.stores, os.environ, post.workers)  # refused before anything is made
+    settle()
+    stands = places(post.host, post.port, post.workers)
+    watched = post.watched
+    with _metrics_together(post.first):
+        return Supervisor(
+            stands,
+            partial(_work, post),
+            stop_seconds=2 * post.first.server.drain_seconds + LAST_WORDS + _CLOSING_SECONDS,
+            announce=lambda: _announce(post, stands[0].open()),
+            # Who is started again begins with the last good configuration, as the others have it.
+            tick=(lambda: None) if watched is None else watched.poll_once,
+        ).run()
+
+
+@contextmanager
+def _metrics_together(settings: Settings) -> Iterator[None]:
+    """Give the workers a folder where their metrics meet, unless there is one."""
+    if not settings.metrics.enabled or FOLDER in os.environ:
+        yield
+        return
+    with TemporaryDirectory(prefix="cutover-metrics-") as folder:
+        os.environ[FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER]
+
+
+def _work(post: _Post, listening: socket.socket, line: Line) -> int:
+    """Be one of several workers; returns the status of its process."""
+
+    def ready(serving: Server) -> None:
+        stop = partial(serving.handle_exit, signal.SIGTERM, None)
+        line.when_closed(asyncio.get_running_loop(), stop)
+        line.say_ready()
+
+    try:
+        uvloop.run(_serve(post, listening, ready))
+    except CutoverError as error:
+        _refuse(error)
+        return 2
+    return 0
+
+
+async def _serve(post: _Post, listening: socket.socket, ready: Callable[[Server], None]) -> None:
+    watched, first = post.watched, in_force(post.watched)()
+    async with AsyncExitStack() as stack:
+        if watched is not None:
+            await stack.enter_async_context(watched.watching())
+        built = await stack.enter_async_context(
+            application(watched, os.environ, host=post.host, workers=post.workers)
+        )
         serving = server(built.app, built.house.router, first.server.drain_seconds)
-        typer.echo(f"cutover listening on {address(listening)}")
-        for name, flow in first.flows.items():
-            typer.echo(f"  {SPECS[name].path}  {name}: {flow.stage}")
+        ready(serving)
         settle()
         await serving.serve(sockets=[listening])
+
+
+def _announce(post: _Post, listening: socket.socket) -> None:
+    typer.echo(f"cutover listening on {address(listening)}")
+    if post.workers > 1:
+        typer.echo(f"  {post.workers} workers")
+    for name, flow in post.first.flows.items():
+        typer.echo(f"  {SPECS[name].path}  {name}: {flow.stage}")
+
+
+def _refuse(error: CutoverError) -> None:
+    typer.echo(f"cutover serve: {error}", err=True)
 
 
 def _watched(config: Path) -> Watched | None:

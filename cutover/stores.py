@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import CutoverError
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
-from effects.locks import ProcessLocks
+from effects.locks import ProcessLocks, SqliteLeases, SteadyLocks
 from effects.memory import InMemoryMemory, SqliteMemory
 from effects.pins import MemoryPins, SqlitePins
 
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from contract.ports import Conversations, Memory
+    from effects.locks import Leases
     from effects.pins import PinStore
 
+Locks: TypeAlias = ProcessLocks | SteadyLocks
 
 CONVERSATIONS = "conversations"
 MEMORY = "memory"
+LOCKS = "locks"
 PINS = "pins"
 _SCHEMES = {
     CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
     MEMORY: ("memory", "sqlite"),
+    LOCKS: ("process", "sqlite", "redis", "rediss"),
     PINS: ("process", "sqlite", "redis", "rediss"),
 }
 
@@ -67,12 +72,20 @@ async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
             raise NoSuchStore(MEMORY, scheme)
 
 
-def open_locks(address: str, stack: AsyncExitStack) -> Any:  # noqa: ANN401 - one of two owners
-    """Open the locks; each exchange gets its own owner by `for_exchange()`."""
-    if address == "process":
-        locks: Any = ProcessLocks()
-    else:
-        locks = _extra("effects.locks_redis", "RedisLocks")(address)
+async def open_locks(address: str, stack: AsyncExitStack) -> Locks:
+    """Open the locks, closed with `stack`; each exchange gets its own owner."""
+    scheme, _, rest = address.partition("://")
+    match scheme:
+        case "process":
+            locks: Locks = ProcessLocks()
+        case "sqlite":
+            leases: Leases = await stack.enter_async_context(SqliteLeases.open(sqlite_file(rest)))
+            locks = SteadyLocks.over(leases, time.monotonic)
+        case "redis" | "rediss":
+            leases = _extra("effects.locks.redis", "RedisLeases")(address)
+            locks = SteadyLocks.over(leases, time.monotonic)
+        case _:
+            raise NoSuchStore(LOCKS, scheme)
     stack.push_async_callback(locks.aclose)
     return locks
 

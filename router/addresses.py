@@ -15,6 +15,11 @@ _PATH = re.compile(r"/[!-~]*")
 _FROM_ENVIRONMENT = "env:"
 _HERE = "environment"
 
+PROCESS = "process"
+"""The address of what one process keeps for itself."""
+AUTO = "auto"
+"""As few as the workers need: `PROCESS`, or a file they share."""
+
 
 def variable_fault(value: str) -> str | None:
     """Say why `value` is no name of an environment variable; "" means none is wanted."""
@@ -32,14 +37,14 @@ def store_fault(value: str) -> str | None:
     )
 
 
-def locks_fault(value: str) -> str | None:
-    """Say why `value` is no address of a lock store."""
-    return _own_or_shared_fault(value, ("redis", "rediss"))
-
-
-def pins_fault(value: str) -> str | None:
-    """Say why `value` is no address of a store of pins."""
-    return _own_or_shared_fault(value, ("sqlite", "redis", "rediss"))
+def coordination_fault(value: str) -> str | None:
+    """Say why `value` is no address where routers find each other: for locks and pins."""
+    if value in (AUTO, PROCESS):
+        return None
+    if value.startswith(_FROM_ENVIRONMENT):
+        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
+    schemes = ("sqlite", "redis", "rediss")
+    return _secret_fault(value) or _scheme_fault(value, schemes, repr(AUTO), repr(PROCESS))
 
 
 def endpoint_fault(value: str) -> str | None:
@@ -100,14 +105,6 @@ def history_fault(value: str) -> str | None:
     if value.startswith(_FROM_ENVIRONMENT):
         return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
     return _scheme_fault(value, ("sqlite",), "''")
-
-
-def _own_or_shared_fault(value: str, schemes: tuple[str, ...]) -> str | None:
-    if value == "process":
-        return None
-    if value.startswith(_FROM_ENVIRONMENT):
-        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
-    return _secret_fault(value) or _scheme_fault(value, schemes, "'process'")
 
 
 def _secret_fault(value: str) -> str | None:

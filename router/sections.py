@@ -36,10 +36,14 @@ class Rollout(Section, frozen=True):
 
 
 class Server(Section, frozen=True):
-    """`[server]`: where requests come in; `qa_key_env` names the key of the QA header."""
+    """`[server]`: where requests come in, and how many processes take them.
+
+    `qa_key_env` names the key of the QA header.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8_080
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
     max_body_bytes: Bytes = MIB
     drain_seconds: Seconds = 20.0
     qa_key_env: str = ""
@@ -153,13 +157,16 @@ class Tracing(Section, frozen=True):
 
 
 class Stores(Section, frozen=True):
-    """`[stores]`: addresses, or `env:NAME` for one with a password in it."""
+    """`[stores]`: addresses, or `env:NAME` for one with a password in it.
+
+    `auto` is `process` for one worker, and the SQLite file of the other stores for several.
+    """
 
     conversations: str = "sqlite:///var/cutover.sqlite"
     memory: str = "sqlite:///var/cutover.sqlite"
     pauses: str = "sqlite:///var/cutover.sqlite"
-    locks: str = "process"
-    pins: str = "process"
+    locks: str = "auto"
+    pins: str = "auto"
     history: str = "sqlite:///var/cutover.sqlite"
 
 

@@ -127,6 +127,7 @@ class SegmentStore:
     def _begin(self, folder: str) -> _Open:
         for other in [name for name in self._open if _flow_of(name) == _flow_of(folder)]:
             self._end(other)  # the day has changed
+        self._used = self._measured()  # other processes write here, too
         path = self._new_path(folder)
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
         segment = _Open(path, self._system.open(path, "ab"))

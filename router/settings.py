@@ -13,11 +13,10 @@ from contract.flow import FlowSpec
 from router.abilities import powers_of, shadow_fault
 from router.addresses import (
     attribute_fault,
+    coordination_fault,
     endpoint_fault,
     history_fault,
-    locks_fault,
     path_fault,
-    pins_fault,
     service_fault,
     store_fault,
     variable_fault,
@@ -226,8 +225,8 @@ def _check(settings: Settings, where: str) -> None:
     checked(variable_fault, settings.tracing.endpoint_env, where, "tracing.endpoint_env")
     for name in ("conversations", "memory", "pauses"):
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
-    checked(locks_fault, settings.stores.locks, where, "stores.locks")
-    checked(pins_fault, settings.stores.pins, where, "stores.pins")
+    for name in ("locks", "pins"):
+        checked(coordination_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(history_fault, settings.stores.history, where, "stores.history")
     _check_flags(settings.flags, where)
     for name, provider in settings.providers.items():

@@ -12,6 +12,10 @@ Kind = Literal["counter", "gauge", "histogram"]
 Across = Literal["livesum", "livemax", "livemin"]
 """What a gauge of several workers is: their sum, the highest or the lowest; of those alive."""
 
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable with the folder where the workers of a host keep their values, read at the import
+of Prometheus' client."""
+
 _QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from router.metrics.books import Books
     from router.metrics.panel import Panel
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-
 
 @dataclass(frozen=True, slots=True)
 class Page:

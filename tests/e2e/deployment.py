@@ -121,14 +121,17 @@ class Answer:
 class Setup:
     """What is deployed: who serves, how much is shadowed, other stacks.
 
-    `more` is more configuration; `PROVIDER` in it is where the simulated provider is.
+    `more` is more configuration; `PROVIDER` in it is where the simulated provider is. `others`
+    is where memory and pauses are.
     """
 
     stack: StackName = "legacy"
     shadow: float = 0
     more: str = ""
     conversations: str = ""
-    pins: str = "process"
+    pins: str = "auto"
+    locks: str = "auto"
+    others: str = "memory://"
     history: str = ""
     percent: float | None = None
     route_key: str = "message_id"
@@ -160,10 +163,11 @@ path = "{folder}/captures"
 
 [stores]
 conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"
-memory = "memory://"
+memory = "{setup.others}"
+pauses = "{setup.others}"
 history = "{setup.history}"
-pauses = "memory://"
 pins = "{setup.pins}"
+locks = "{setup.locks}"
 
 [providers.simulated]
 base_url = "{provider}"
@@ -233,8 +237,12 @@ def tasks(word: str) -> list[str]:
 
 def captured(folder: Path, kind: str = "*") -> bytes:
     """Give everything captured below a folder, decompressed."""
-    found = sorted((folder / "captures").glob(f"{kind}/**/*.zst"))
-    return b"".join(_plain(path) for path in found)
+    return b"".join(_plain(path) for path in segments(folder, kind))
+
+
+def segments(folder: Path, kind: str = "*") -> list[Path]:
+    """Give the files of captures below a folder."""
+    return sorted((folder / "captures").glob(f"{kind}/**/*.zst"))
 
 
 def _plain(path: Path) -> bytes:

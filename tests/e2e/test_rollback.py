@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cutover.cli import app
 from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, Setup
-from tests.e2e.test_stopping import RouterProcess, router_process
+from tests.e2e.processes import RouterProcess, router_process
 
 pytestmark = pytest.mark.sockets
 

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
-import msgspec
 import pytest
 
 from contract.chat import End
 from contract.records import decode_run
-from loadtests.children import child_environment
 from loadtests.simulator import running
 from router.local import LocalStack
-from tests.e2e.deployment import (
-    KEY,
-    PLANTED_KEY,
-    Answer,
-    Deployment,
-    Setup,
-    captured,
-    configuration,
-    deployed,
-    until,
-)
+from tests.e2e.deployment import PLANTED_KEY, Answer, Deployment, Setup, captured, deployed, until
+from tests.e2e.processes import RouterProcess, router_process
 
 if TYPE_CHECKING:
     from contract.flow import Event
@@ -43,42 +29,6 @@ MODELS = """
 provider = "simulated"
 model = "sim-chat?rate=100&tokens=40"
 """
-
-
-@dataclass(frozen=True, slots=True)
-class RouterProcess:
-    """A router in a process of its own."""
-
-    url: str
-    child: asyncio.subprocess.Process
-
-    async def ask(self, session: aiohttp.ClientSession, body: Any) -> Answer:  # noqa: ANN401 - any JSON
-        """Ask the chat flow and read everything."""
-        data = msgspec.json.encode(body)
-        async with session.post(f"{self.url}/chat/sse", data=data) as response:
-            return Answer(response.status, response.headers, await response.read())
-
-
-@asynccontextmanager
-async def router_process(folder: Path, provider: str, setup: Setup) -> AsyncIterator[RouterProcess]:
-    """Start `cutover serve`; whatever happens, its process ends."""
-    path = folder / "cutover.toml"
-    path.write_text(configuration(folder, provider, setup), "utf-8")
-    with (folder / "log").open("wb") as log:
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cutover", "serve", "--config", str(path), "--port", "0"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            env=child_environment(**{KEY: PLANTED_KEY}),
-        )
-    try:
-        assert child.stdout is not None
-        said = (await child.stdout.readline()).decode()
-        yield RouterProcess(said.rpartition(" ")[2].strip(), child)
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
 
 
 @pytest.mark.slow
@@ -95,8 +45,7 @@ async def test_sigterm_lets_streams_finish_and_keeps_every_capture(tmp_path: Pat
         await until(lambda: provider.ledger.counts()["in_flight"] == 8)
         before = await router.ask(session, {"message_id": "before", "content": "Hello"})
         router.child.send_signal(signal.SIGTERM)
-        host, port = router.url.removeprefix("http://").split(":")
-        await _refused(host, int(port))
+        await router.refuses()
         answers = await asyncio.gather(*asked)
         assert await router.child.wait() == 0
     assert before.steps[-2:] == ["SUCCESS", "END"]
@@ -116,17 +65,6 @@ def _ask(
 ) -> asyncio.Task[Answer]:
     body = {"message_id": f"m{number}", "content": "Hello", "model_config": {"model_id": model}}
     return asyncio.create_task(router.ask(session, body))
-
-
-async def _refused(host: str, port: int) -> None:
-    """Connect until nobody listens any more."""
-    async with asyncio.timeout(5):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection(host, port)
-            except OSError:
-                return
-            writer.close()
 
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])

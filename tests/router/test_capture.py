@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import shutil
 import signal
 import subprocess
@@ -239,6 +240,20 @@ def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
     assert store.deleted > 0
     newest = list(batches(left[-1]))[-1]
     assert newest == blake2b(b"59").digest() * 3
+
+
+def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
+    """Each measures the whole place when it begins a segment, not only what is its own."""
+    sizes = Sizes(1_000, 8_000)
+    one, other = (SegmentStore(str(tmp_path), sizes) for _ in range(2))
+    for _ in range(6):
+        one.write("flow=chat/date=2026-11-21", random.randbytes(1_000))
+    for _ in range(6):
+        other.write("flow=chat/date=2026-11-21", random.randbytes(1_000))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.zst")) <= 8_000
+    assert other.deleted > 0
+    one.close()
+    other.close()
 
 
 def test_a_new_day_is_a_new_segment(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_full_file_is_read() -> None:
         ("[captures.redact.patterns]\nx = '('", ["patterns.x = '('", "regular expression"]),
         ("[captures.redact.patterns]\nx = 'a*'", ["patterns.x", "empty text"]),
         ("[captures.redact.patterns]\nX = 'a'", ["patterns.X", "lower-case"]),
-        ('[stores]\nlocks = "file"', ["stores.locks = 'file'", "'process', redis://…"]),
+        ('[stores]\nlocks = "file"', ["stores.locks = 'file'", "'process', sqlite://…, redis://…"]),
         ('[stores]\nmemory = "ftp://x"', ["stores.memory", "sqlite://…"]),
         ('[stores]\npins = "memory://"', ["stores.pins", "'process', sqlite://…, redis://…"]),
         ('[flows.chat]\nsticky = "always"', ["flows.chat.sticky = 'always'", "'conversation'"]),

@@ -26,6 +26,9 @@ class ProcessLocks:
     there its locks count as renewed; `ttl` matters after `abandon()`, in seconds of loop time.
     """
 
+    fault: None = None
+    """Nothing is ever wrong with them, as `SteadyLocks.fault` would tell it."""
+
     def __init__(self, board: dict[str, _Hold] | None = None) -> None:
         self._board: dict[str, _Hold] = {} if board is None else board
 

@@ -1,0 +1,55 @@
+"""What the workers of one host share: stores that all reach, decided before any is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract.errors import CutoverError
+from router.addresses import AUTO, PROCESS, address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from router.sections import Stores
+
+_KEPT = ("conversations", "memory", "pauses")
+_COORDINATING = ("locks", "pins")
+_IN_MEMORY = "memory://"
+
+
+class NotShared(CutoverError):
+    """Several workers were asked for, and a store would be each worker's own."""
+
+    def __init__(self, workers: int, name: str, value: str, instead: str) -> None:
+        super().__init__(
+            f"{workers} workers cannot share [stores] {name} = {value!r}; use {instead}"
+        )
+
+
+def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
+    """Give the addresses of the stores, variables looked up and `auto` decided.
+
+    For one worker `auto` is `process`, for several the SQLite file of the other stores. Raises
+    `NotShared`, and `ConfigRefused` for a variable that is not set.
+    """
+    found = {name: address(getattr(stores, name), environ) for name in (*_KEPT, *_COORDINATING)}
+    if workers > 1:
+        for name in _KEPT:
+            if found[name] == _IN_MEMORY:
+                raise NotShared(workers, name, found[name], "sqlite:///…")
+    common = _common(found, workers)
+    for name in _COORDINATING:
+        if found[name] == AUTO:
+            found[name] = common
+        if found[name] == PROCESS and workers > 1:
+            given = getattr(stores, name)
+            raise NotShared(workers, name, given, "sqlite:///… or redis://…")
+    return msgspec.structs.replace(stores, **found)
+
+
+def _common(found: Mapping[str, str], workers: int) -> str:
+    """Give where all workers find each other: the first SQLite file, where there are several."""
+    files = (found[name] for name in _KEPT if found[name].startswith("sqlite://"))
+    return next(files, PROCESS) if workers > 1 else PROCESS

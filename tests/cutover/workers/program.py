@@ -1,0 +1,62 @@
+"""A supervisor whose workers tell their pid to whoever connects: a process of its own in tests.
+
+Arguments: what the workers do (`serve`; `refuse` to start; only `one` of them starts; be `deaf` to
+the end of their line), and a folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import sys
+from pathlib import Path
+
+from cutover.workers import Line, Supervisor, places
+
+STOP_SECONDS = 0.5
+COUNT = 2
+
+
+def work(listening: socket.socket, line: Line) -> int:
+    """Tell who connects this process's id, until the line is closed."""
+    if sys.argv[1] == "refuse" or (sys.argv[1] == "one" and not _first()):
+        return 2
+    line.say_ready()
+    while True:
+        readable, _, _ = select.select([listening.fileno(), line.fileno()], [], [])
+        if listening.fileno() in readable:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(str(os.getpid()).encode())
+        elif sys.argv[1] != "deaf":
+            return 0
+
+
+def _first() -> bool:
+    try:
+        (Path(sys.argv[2]) / "first").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def main() -> int:
+    """Supervise; the first line that is printed is the port."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    stands = places("127.0.0.1", 0, COUNT)
+    port = stands[0].open().getsockname()[1]
+    supervisor = Supervisor(
+        stands,
+        work,
+        stop_seconds=STOP_SECONDS,
+        announce=lambda: print(f"all {port}", flush=True),  # noqa: T201 (the test reads it)
+        tick=lambda: None,
+    )
+    print(port, flush=True)  # noqa: T201 (as above)
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
