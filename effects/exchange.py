@@ -16,6 +16,7 @@ from contract import operations as ops
 from contract.errors import EffectFailed, Paused
 from contract.faults import Fault
 from effects.bindings import PERFORM, stream_model
+from effects.containment import ANYTHING, contain
 from effects.tape import Tape
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Exchange:
             answer = await PERFORM[ops.HUMAN_ANSWER.label](self._live, site, arguments)
         except Paused:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
+        except ANYTHING as error:  # whatever an adapter raises ends on the tape
             entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
             self._fail(entry, error)
         else:
@@ -169,6 +170,7 @@ class Exchange:
         return operation.kind == "read"
 
     async def _pump(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+        contain(partial(_tell, entry.operation.label))
         operation, site = entry.operation, entry.site
         if operation.streams:
             await self._record_stream(entry, arguments)
@@ -198,7 +200,7 @@ class Exchange:
         except asyncio.CancelledError:
             entry.close("cut", self.stamp())
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
+        except ANYTHING as error:  # whatever an adapter raises ends on the tape
             self._fail(entry, error)
 
     def _complete(self, entry: Entry, item: Any) -> None:  # noqa: ANN401
@@ -218,12 +220,12 @@ class Exchange:
         except asyncio.CancelledError:
             entry.close("cut", self.stamp())
             raise
-        except Exception as error:  # noqa: BLE001 - whatever an adapter raises ends on the tape
+        except ANYTHING as error:  # whatever an adapter raises ends on the tape
             self._fail(entry, error)
         else:
             entry.close("complete", self.stamp())
 
-    def _fail(self, entry: Entry, error: Exception) -> None:
+    def _fail(self, entry: Entry, error: BaseException) -> None:
         if isinstance(error, EffectFailed):
             fault = error.fault
         else:
@@ -238,5 +240,9 @@ def _read_only(tools: Tools, name: str) -> bool:
     return bool(declared(name)) if declared is not None else False
 
 
-def _kind(error: Exception) -> str:
+def _tell(label: str, error: BaseException) -> None:
+    log.error("a task of %s asked for the end of the process", label, exc_info=error)
+
+
+def _kind(error: BaseException) -> str:
     return error.fault.code if isinstance(error, EffectFailed) else type(error).__name__

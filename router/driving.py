@@ -21,6 +21,7 @@ from contract.errors import (
     TapeMiss,
 )
 from contract.records import ErrorRecord
+from effects.containment import ANYTHING
 from effects.tape import Signal
 from router.pace import Pace, RanAway
 
@@ -191,7 +192,7 @@ class Drive(ABC):
         except asyncio.CancelledError:
             self.finish(self._cancelled())
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a stack may raise anything
+        except ANYTHING as error:
             self.finish(self._ending_of(error))
         else:
             self.finish(self._natural_ending())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from contract.grammar import GrammarCheck
+from effects.containment import contained
 from router.driving import Drive
 from router.pace import RanAway
 from router.stacks import IN_PROCESS, Powers
@@ -54,15 +55,20 @@ class FlowDrive(Drive):
         self._check = GrammarCheck(order.spec.grammar) if strict else None
 
     async def _produce(self) -> None:
-        flow = self._flow(self.order.request, self.run.effects())
-        events = cast("AsyncGenerator[Event, None]", flow)
-        try:
-            async for event in events:
-                self._take(event)
-                if self.pace.due and not self.complete:
-                    await self.pace.keep()
-        finally:
-            await events.aclose()
+        with contained(self._crashed):
+            flow = self._flow(self.order.request, self.run.effects())
+            events = cast("AsyncGenerator[Event, None]", flow)
+            try:
+                async for event in events:
+                    self._take(event)
+                    if self.pace.due and not self.complete:
+                        await self.pace.keep()
+            finally:
+                await events.aclose()
+
+    def _crashed(self, error: BaseException) -> None:
+        """A task of the flow's asked for the end of the process; nobody may be waiting for it."""
+        self.finish(self._ending_of(error))
 
     def _take(self, event: Event) -> None:
         spec = self.spec

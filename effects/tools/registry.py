@@ -13,6 +13,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.tools import ToolCall, ToolErrorCode, ToolResult, ToolSpec
+from effects.containment import ANYTHING
 from effects.tools.tool import BadArguments, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class ToolRegistry:
         except BadArguments:
             return ToolResult(error="bad_arguments")
         # Of a command line, too: in a task SystemExit would end the router.
-        except (Exception, SystemExit) as failure:  # noqa: BLE001 (a tool may raise anything)
+        except ANYTHING as failure:
             code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"
             _say(one, code, failure)
             return ToolResult(error=code)
