@@ -26,7 +26,7 @@ from effects.tape import Signal
 from router.pace import Pace, RanAway
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from contract.flow import Event, FlowSpec, Request
     from contract.records import Outcome, Role
@@ -42,8 +42,7 @@ Blame = Literal["nobody", "stack", "world"]
 """Whose fault an ending is: only the stack's own failures are worth another stack's try."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """An event, its bytes on the wire, and the stamp at which it was produced."""
 
     at: int
@@ -208,6 +207,16 @@ class Drive(ABC):
             frame = Frame(self._stamp(), data, event)
             self.run.keep(len(data))
             self.frames.append(frame)
+            self.changed.wake()
+
+    def _accept_all(self, frames: Sequence[Frame]) -> None:
+        """Accept frames that came together."""
+        self.run.touch()
+        if not self.run.fenced:
+            size = sum([len(frame.data) for frame in frames])
+            self.pace.make(size)
+            self.run.keep(size)
+            self.frames += frames
             self.changed.wake()
 
     def _cancelled(self) -> Ending:

@@ -36,11 +36,6 @@ _ALWAYS = ((b"x-accel-buffering", b"no"),)
 
 HeaderList = list[tuple[bytes, bytes]]
 
-AT_ONCE = 65_536
-"""Bytes of frames that wait already and go out together, unless one alone has more: whoever reads
-slowly must not have all that waits for it copied into the connection."""
-
-
 ABORT = "cutover.abort"
 """Extension of the ASGI scope: its `call` drops the connection without waiting for anything."""
 
@@ -105,22 +100,17 @@ class FlowEndpoint:
                 await send_problem(send, problem, _proof(ticket))
             return
         await send(_start(ticket))
-        held: list[bytes] = []
-        size = 0
-        async for frame in serving.frames():
-            if held and size + len(frame) > AT_ONCE:
-                await send(_part(held))
-                size = 0
-            held.append(frame)
-            size += len(frame)
-            if serving.follows:
-                continue
-            await send(_part(held))
-            size = 0
+        last = b""
+        async for piece in serving.pieces():
+            body = b"".join(piece)
+            if serving.over:
+                last = body
+                break
+            await send({"type": "http.response.body", "body": body, "more_body": True})
             if serving.left:
                 return
         await serving.settle()
-        await send({"type": "http.response.body", "body": b"".join(held)})
+        await send({"type": "http.response.body", "body": last})
 
 
 async def _abort(scope: Scope, watcher: asyncio.Task[None]) -> None:
@@ -194,13 +184,6 @@ async def _send_whole(send: Send, status: int, headers: HeaderList, body: bytes)
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
-
-
-def _part(held: list[bytes]) -> Message:
-    """Take what is held for the next piece of the body."""
-    body = b"".join(held)
-    held.clear()
-    return {"type": "http.response.body", "body": body, "more_body": True}
 
 
 def _start(ticket: Ticket) -> Message:

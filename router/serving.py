@@ -39,6 +39,10 @@ _STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
 _MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
 _LINGERED = Ending("completed", "nobody", ErrorRecord("lingered"))
 
+AT_ONCE = 65_536
+"""Bytes of frames that are there already and go out together, unless one alone has more: whoever
+reads slowly must not have all that waits for it copied into the connection."""
+
 GRACE = 0.1
 """Seconds the last bytes of an answer are held for its exchange to end."""
 
@@ -95,7 +99,11 @@ class Serving:
         self.lost_us = 0
         self.left = self.unread = False
         self._over = False
-        self._sent: list[bytes] = []
+        self._sent = 0
+        # Whoever may take over has to say again what was sent.
+        stand_in = plan.fallback
+        self._kept = stand_in is not None and stand_in.powers.finishes(plan.first.powers)
+        self._digests: list[bytes] = []
         self._last: Frame | None = None
         self._failed_at: int | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -115,12 +123,12 @@ class Serving:
     @property
     def committed(self) -> bool:
         """Whether the first frame has gone to the client: from here on only a takeover helps."""
-        return bool(self._sent)
+        return self._sent > 0
 
     @property
-    def follows(self) -> bool:
-        """Whether the next frame, or the end, comes without waiting: they may go out together."""
-        return self._over or len(self.drive.frames) > len(self._sent)
+    def over(self) -> bool:
+        """Whether the end, or a refusal, is among what the client has or is about to get."""
+        return self._over
 
     async def open(self) -> None:
         """Start, and wait for the first frame.
@@ -139,32 +147,27 @@ class Serving:
                 self._over = True
                 raise _unserved(ending)
 
-    async def frames(self) -> AsyncIterator[bytes]:
-        """Yield what goes to the client, to the terminal frame; `open` comes first."""
+    async def pieces(self) -> AsyncIterator[list[bytes]]:
+        """Yield the frames that go to the client, those together that are there together.
+
+        `open` comes first; the terminal frame is in the last piece.
+        """
         while True:
             drive = self.drive
-            ending = None
-            async for position, frame in _produced(drive):
-                if position < len(self._sent):
-                    if self._sent[position] != _digest(frame.data):
-                        # Said last, this counts: it may have ended well in its own eyes.
-                        ending = drive.ending = _MISMATCH
-                        break
-                    continue
-                if drive.role == "fallback" and drive.sent and position == drive.sent:
-                    yield self._served_by()
-                self._commit(frame)
-                self._over = drive.ends(frame)
-                yield frame.data
+            async for position, frames in _produced(drive):
+                piece = self._unsent(position, frames)
+                if piece:
+                    yield piece
                 if self.left or self._over:
                     return
-            ending = ending or drive.ending
+                if drive.ending is _MISMATCH:
+                    break
+            ending = drive.ending
             if ending is None or self.left:
                 return
             if not self._replace(ending):
                 self._over = True
-                for frame in self._closing(ending):
-                    yield frame.data
+                yield [frame.data for frame in self._closing(ending)]
                 return
 
     def leave(self, *, unread: bool = False) -> None:
@@ -225,7 +228,7 @@ class Serving:
         )
         run = Run(self.exchange, f"{role} {stack.name}")
         drive = stack.drive(order, run, self.exchange.stamp)
-        drive.sent = len(self._sent)
+        drive.sent = self._sent
         self.drives.append(drive)
         drive.start()
         if self._watch is None:
@@ -248,12 +251,34 @@ class Serving:
         self._start(stand_in, "fallback")
         return True
 
-    def _commit(self, frame: Frame) -> None:
-        self._sent.append(_digest(frame.data))
-        self._last = frame
+    def _unsent(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
+        """Commit what the client has not got yet, once what it has got is the same."""
+        drive, piece = self.drive, list[bytes]()
+        for at, frame in enumerate(frames, position):
+            if at < self._sent:
+                if self._digests[at] != _digest(frame.data):
+                    # Said last, this counts: it may have ended well in its own eyes.
+                    drive.ending = _MISMATCH
+                    return []
+                continue
+            if drive.role == "fallback" and at == drive.sent > 0:
+                piece.append(self._served_by())
+            self._sent += 1
+            if self._kept:
+                self._digests.append(_digest(frame.data))
+            self._last = frame
+            piece.append(frame.data)
+            if drive.ends(frame):
+                self._over = True
+                break
+        if piece:
+            self._committed()
+        return piece
+
+    def _committed(self) -> None:
         if self.exchange.tape.too_heavy and len(self.drives) == 1:
             # Cumulative frames of a reply without end weigh more than any tape.
-            self.drive.drop(len(self._sent) - 1)
+            self.drive.drop(self._sent - 1)
         if self._failed_at is not None:
             self.lost_us = self.exchange.stamp() - self._failed_at
             self._failed_at = None
@@ -268,7 +293,7 @@ class Serving:
         events = closing_events(spec, self.plan.request.options, ending, last)
         frames = [Frame(stamp, spec.encode(event), event) for event in events]
         if ending is not _MISMATCH:
-            self.drive.frames[len(self._sent) :] = frames
+            self.drive.frames[self._sent :] = frames
         return frames
 
     def _look(self) -> None:
@@ -286,18 +311,28 @@ class Serving:
         )
 
 
-async def _produced(drive: Drive) -> AsyncIterator[tuple[int, Frame]]:
+async def _produced(drive: Drive) -> AsyncIterator[tuple[int, Sequence[Frame]]]:
     """Yield a drive's frames as they come, until it has ended and all are out."""
     position = 0
     while True:
         while position < len(drive.frames):
-            frame = drive.frames[position]
-            yield position, frame
-            drive.pace.took(len(frame.data))
-            position += 1
+            frames, size = _together(drive.frames, position)
+            yield position, frames
+            drive.pace.took(size)
+            position += len(frames)
         if drive.ending is not None:
             return
         await drive.changed.wait()
+
+
+def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:
+    """Give the frames that go out at once, and their bytes: at least one."""
+    size = len(frames[position].data)
+    end = position + 1
+    while end < len(frames) and size + len(frames[end].data) <= AT_ONCE:
+        size += len(frames[end].data)
+        end += 1
+    return frames[position:end], size
 
 
 def closing_events(

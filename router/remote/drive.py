@@ -17,7 +17,7 @@ from router.remote.refusal import refusal
 from router.remote.splitting import FrameTooLarge, splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from contract.flow import Event
     from contract.records import Outcome
@@ -138,28 +138,25 @@ class RemoteDrive(Drive):
         self._heard = loop.time()
         self._began += self._heard - before
 
-    def _take(self, pieces: Iterable[bytes]) -> None:
+    def _take(self, pieces: Sequence[bytes]) -> None:
         """Keep what has come; what follows the terminal frame is nothing to anybody."""
-        for data in pieces:
-            if self._over:
-                return
-            if not self.frames and not self._reader.speaks(data):
-                # A sign of life is no answer: whoever falls silent after it can be replaced.
-                self._held.append(data)
-                continue
-            for held in self._held:
-                self._accept(_PASSED, held)
-            self._held.clear()
-            self._pass(data)
-
-    def _pass(self, data: bytes) -> None:
-        name = self._reader.notable(data)
-        if name is None:
-            self._accept(_PASSED, data)
+        if not self.frames and not any(map(self._reader.speaks, pieces)):
+            # A sign of life is no answer: whoever falls silent after it can be replaced.
+            self._held += pieces
             return
-        self.reported = self.reported or name in self._reader.failures
-        self._over = name in self._reader.terminal
-        self._accept(_LAST if self._over else _PASSED, data)
+        at = self._stamp()
+        frames = [Frame(at, data, _PASSED) for data in (*self._held, *pieces)]
+        first = len(self._held)
+        self._held.clear()
+        for suspect in self._reader.suspect(pieces):
+            name = self._reader.notable(pieces[suspect])
+            self.reported = self.reported or name in self._reader.failures
+            if name in self._reader.terminal:
+                self._over = True
+                frames[first + suspect :] = [Frame(at, pieces[suspect], _LAST)]
+                break
+        if frames:
+            self._accept_all(frames)
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)

@@ -11,6 +11,8 @@ import msgspec
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from contract.flow import Event, FlowSpec
 
 _UNNAMED = "message"
@@ -27,23 +29,33 @@ class FrameReader:
         self._events = msgspec.json.Decoder(spec.events)
         self.terminal = spec.grammar.terminal
         self.failures = dialect.failures
-        names = sorted(self.terminal | self.failures)
-        # JSON may write a name in ASCII alone.
-        marks = {
-            mark for name in names for mark in (name.encode(), json.dumps(name)[1:-1].encode())
-        }
-        self._marks = tuple(sorted(marks))
+        self._marks = tuple(sorted(set(self._marked(self.terminal | self.failures))))
+
+    def _marked(self, names: frozenset[str]) -> Iterator[bytes]:
+        """Give what stands in a frame that has one of these names, and in few others."""
+        for name in names:
+            raw = name.encode()
+            if self._path is None:
+                yield b"event: " + raw
+                yield b"event:" + raw
+            else:
+                yield b'"' + raw + b'"'
+                yield json.dumps(name).encode()  # a name may be written in ASCII alone
+            yield b"data: " + raw  # `[DONE]` is a payload
+            yield b"data:" + raw
 
     def notable(self, frame: bytes) -> str | None:
-        """Give the event's name if it ends the stream or says that the answer failed.
+        """Give the event's name if it ends the stream or says that the answer failed."""
+        name = self.name(frame)
+        return name if name in self.terminal or name in self.failures else None
 
-        Only frames in which such a name stands somewhere are parsed.
-        """
-        for mark in self._marks:
-            if mark in frame:
-                name = self.name(frame)
-                return name if name in self.terminal or name in self.failures else None
-        return None
+    def suspect(self, frames: Sequence[bytes]) -> Sequence[int]:
+        """Say which of some frames may be notable: the others need not be read."""
+        together = b"".join(frames)
+        found = [mark for mark in self._marks if mark in together]
+        if not found:
+            return ()
+        return [at for at, frame in enumerate(frames) if any(mark in frame for mark in found)]
 
     def speaks(self, frame: bytes) -> bool:
         """Whether a frame is an event: comments and blank lines keep a connection alive."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -32,7 +32,7 @@ from router.parts import Parts
 from router.pins import Pins
 from router.rollout import Stack as StackName
 from router.sections import Limits, Rollout, Shadow
-from router.serving import Unserved
+from router.serving import Serving, Unserved
 from router.settings import Settings
 from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
@@ -231,7 +231,7 @@ class House:
             return Served(ticket, frames, refused.status, refused.code)
         except Unserved as unserved:
             return Served(ticket, frames, unserved.status, unserved.code)
-        async for data in serving.frames():
+        async for data in each(serving):
             frames.append((loop.time(), data))
             if len(frames) == leaves_after:
                 if not lingers:
@@ -243,6 +243,13 @@ class House:
 
     def _live(self, _: msgspec.Struct) -> Effects:
         return self.world.live()
+
+
+async def each(serving: Serving) -> AsyncIterator[bytes]:
+    """Give what goes to the client frame by frame."""
+    async for piece in serving.pieces():
+        for data in piece:
+            yield data
 
 
 def _named(line: Line) -> str:

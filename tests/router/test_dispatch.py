@@ -18,7 +18,7 @@ from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces
 from tests.router.faulty import after, crash, deaf, hang
-from tests.router.house import QA_KEY, WALL, House, Rules, Served
+from tests.router.house import QA_KEY, WALL, House, Rules, Served, each
 
 pytestmark = pytest.mark.virtual
 
@@ -179,7 +179,7 @@ async def test_what_ends_after_the_close_gets_no_shadow() -> None:
     made = House(CASE, Rules(shadow=100))
     ticket = await made.router.begin(CHAT, CASE.body, None)
     await ticket.serving.open()
-    assert len([frame async for frame in ticket.serving.frames()]) > 12
+    assert len([frame async for frame in each(ticket.serving)]) > 12
     await made.router.aclose(0.0)
     made.router.conclude(ticket)
     await asyncio.sleep(1.0)

@@ -12,9 +12,9 @@ from starlette.types import Message
 from contract.chat import CHAT, ChatOptions, End
 from contract.faults import Fault
 from effects.model import Fail
-from router.http import AT_ONCE, FlowEndpoint
+from router.http import FlowEndpoint
 from router.rollout import Stack
-from router.serving import GRACE
+from router.serving import AT_ONCE, GRACE
 from rules.chat import lock_key
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed

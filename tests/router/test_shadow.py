@@ -32,7 +32,7 @@ from tests.router.faulty import (
     mapped,
     short,
 )
-from tests.router.house import House, Rules, Served
+from tests.router.house import House, Rules, Served, each
 
 pytestmark = pytest.mark.virtual
 
@@ -196,7 +196,7 @@ async def test_a_shadow_is_evicted_the_moment_its_stack_takes_over() -> None:
         made.router.opened(ticket)
         await ticket.serving.open()
         endings = []
-        async for _ in ticket.serving.frames():
+        async for _ in each(ticket.serving):
             assert ticket.job is not None
             assert ticket.job.drive is not None
             endings.append(ticket.job.drive.ending)

@@ -59,7 +59,7 @@ async def test_gauges_tell_how_it_is_now() -> None:
         assert shown(panel, i.CAPTURES_WAITING) == {(): 7}
         assert shown(panel, i.BYTES_LEFT)[()] < whole
         assert shown(panel, i.SHADOW_LAG) == {(): 0}
-        async for _ in ticket.serving.frames():
+        async for _ in ticket.serving.pieces():
             pass
         made.router.conclude(ticket)
         await made.client(CASE.body)

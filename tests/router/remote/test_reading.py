@@ -40,22 +40,34 @@ def reader(terminal: str, dialect: Dialect) -> FrameReader:
 def test_only_the_event_itself_ends_a_stream(frame: bytes, name: str | None) -> None:
     """A word in a text is no ending, and what cannot be read is none either."""
     assert CHAT_READER.notable(frame) == name
+    assert name is None or list(CHAT_READER.suspect([b": c\n\n", frame])) == [1]
 
 
 def test_names_may_be_sse_fields_payloads_or_escaped() -> None:
     """Every way a dialect has of naming an event, on both framings."""
     fields = reader("end", Dialect())
     assert fields.notable(b"event: end\ndata: {}\n\n") == "end"
+    assert fields.suspect([b"event: end\ndata: {}\n\n"])
     assert fields.notable(b"event: token\ndata: the end\n\n") is None
     done = reader("[DONE]", Dialect())
     assert done.notable(b"data: [DONE]\n\n") == "[DONE]"
+    assert done.suspect([b"data: [DONE]\n\n"])
     assert done.notable(b'data: "say [DONE]"\n\n') is None
     escaped = reader("完了", Dialect(name=("kind",)))
     assert escaped.notable(b'data: {"kind":"\\u5b8c\\u4e86"}\n\n') == "完了"
+    assert escaped.suspect([b'data: {"kind":"\\u5b8c\\u4e86"}\n\n'])
     assert escaped.notable('data: {"kind":"完了"}\n\n'.encode()) == "完了"
+    assert escaped.suspect(['data: {"kind":"完了"}\n\n'.encode()])
     lines = reader("end", Dialect(framing="ndjson", name=("a", "b")))
     assert lines.notable(b'{"a":{"b":"end"}}\r\n') == "end"
+    assert lines.suspect([b'{"a":{"b":"end"}}\r\n'])
     assert lines.notable(b'{"a":"end"}\n') is None
+
+
+def test_texts_are_not_read() -> None:
+    """Most frames of most answers have no such name between quotes."""
+    sends = [CHAT.encode(Send(text)) for text in ("THE END", 'he said "END"', "SEND FAILED")]
+    assert not CHAT_READER.suspect(sends)
 
 
 @pytest.mark.parametrize(

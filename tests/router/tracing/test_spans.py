@@ -198,7 +198,7 @@ async def asked(kept: Traced, *headers: tuple[bytes, bytes]) -> None:
     async with House(CASE, Rules(observers=[kept.observer])) as made:
         ticket = await made.router.begin(CHAT, CASE.body, None, Incoming(b"", headers))
         await ticket.serving.open()
-        async for _ in ticket.serving.frames():
+        async for _ in ticket.serving.pieces():
             pass
         made.router.conclude(ticket)
 
