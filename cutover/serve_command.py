@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
@@ -19,6 +19,7 @@ import uvloop
 from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
+from cutover.leaving import Leaving
 from cutover.logs import FORMAT, discreet
 from cutover.serve import LAST_WORDS, address, listen, server, settle
 from cutover.sharing import shared
@@ -28,7 +29,7 @@ from router.watching import Watched
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from cutover.serve import Server
     from router.settings import Settings
@@ -81,7 +82,7 @@ class _Post:
 
 def _alone(post: _Post) -> int:
     with listen(post.host, post.port) as listening:
-        uvloop.run(_serve(post, listening, lambda _: _announce(post, listening)))
+        _run(post, listening, lambda _: _announce(post, listening))
     return 0
 
 
@@ -124,11 +125,23 @@ def _work(post: _Post, listening: socket.socket, line: Line) -> int:
         line.say_ready()
 
     try:
-        uvloop.run(_serve(post, listening, ready))
+        _run(post, listening, ready)
     except CutoverError as error:
         _refuse(error)
         return 2
     return 0
+
+
+def _run(post: _Post, listening: socket.socket, ready: Callable[[Server], None]) -> None:
+    with Leaving() as leaving:
+        uvloop.run(_closed(_serve(post, listening, ready), leaving))
+
+
+async def _closed(serving: Coroutine[Any, Any, None], leaving: Leaving) -> None:
+    try:
+        await serving
+    finally:
+        leaving.begin()
 
 
 async def _serve(post: _Post, listening: socket.socket, ready: Callable[[Server], None]) -> None:

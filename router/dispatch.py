@@ -21,7 +21,7 @@ from router.ledger import Ledger
 from router.observers import Observers
 from router.recording import Header, account, run_record
 from router.rollout import shadowed
-from router.serving import Plan, Serving
+from router.serving import LETS_GO, Plan, Serving
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
 from router.ticket import Counts, Ticket
@@ -193,7 +193,8 @@ class Router:
         self.draining = True
         self.cut()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
+        # Also those whose stack does not let go are to be written down.
+        deadline = loop.time() + max(seconds, 2 * LETS_GO)
         # Whoever was sending has been cancelled, but may not have had its turn to say so.
         await asyncio.sleep(0)
         while self._closing and loop.time() < deadline:

@@ -43,6 +43,8 @@ AT_ONCE = 65_536
 """Bytes of frames that are there already and go out together, unless one alone has more: whoever
 reads slowly must not have all that waits for it copied into the connection."""
 
+LETS_GO = 1.0
+"""Seconds a stack has to end once it has been cancelled."""
 GRACE = 0.1
 """Seconds the last bytes of an answer are held for its exchange to end."""
 
@@ -205,10 +207,10 @@ class Serving:
             self._watch.cancel()
         if not self.drives or (self.left and not self.drive.complete):
             await self.exchange.abandon()
-        elif not await self.drive.gone(self.plan.stall_seconds):
+        elif not (self.drive.run.fenced or await self.drive.gone(self.plan.stall_seconds)):
             self.drive.dismiss(_LINGERED)
         for drive in self.drives:
-            if not await drive.gone(1.0):
+            if not await drive.gone(LETS_GO):
                 log.error("%s %s does not end; it is left behind", drive.role, drive.stack)
         if self.exchange.tape.too_heavy:
             # Also what a client that did not read never got: nobody will ask for it.

@@ -1,0 +1,33 @@
+"""A stack for processes of their own: it ends when nobody wants it to, or does not when all do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from contract.chat import Accept, End, StartReply, Success
+from contract.flow import Event
+
+
+async def chat(request: Any, _effects: object) -> AsyncIterator[Event]:  # noqa: ANN401
+    """Do as the message says."""
+    yield Accept()
+    yield StartReply()
+    if request.body.content == "exit":
+        await asyncio.create_task(_exits())
+    while request.body.content == "stay":
+        try:
+            await asyncio.sleep(3_600)
+        except asyncio.CancelledError:
+            continue
+    yield Success("")
+    yield End()
+
+
+async def _exits() -> None:
+    sys.exit(3)
+
+
+FLOWS = {"chat": chat}
