@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -70,6 +70,17 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     json_object: bool = False
 
 
+class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Arguments of `model.stream` as a client wrote them: a chat completion that is passed on.
+
+    `more` are all other fields of the request, whether or not anybody here knows them.
+    """
+
+    model_id: str
+    messages: Any
+    more: dict[str, Any] = {}
+
+
 class LookUp(msgspec.Struct, frozen=True):
     """Arguments of `model.lookup`."""
 
@@ -124,3 +135,16 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     finish: str = ""
     usage: Usage | None = None
     model: str = ""
+
+
+class RawChunk(Chunk, frozen=True, omit_defaults=True):
+    """A chunk with the data of the events it came in, for whoever is to get just those.
+
+    Events without news stand with the next chunk that has some. Nobody writes `raw` down.
+    """
+
+    raw: tuple[bytes, ...] = ()
+
+    def plain(self) -> Chunk:
+        """Give the chunk without what it came in."""
+        return Chunk(**{name: getattr(self, name) for name in Chunk.__struct_fields__})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from cutover.composition import House, model_faults, opened
+from cutover.composition import House, model_faults, open_gateway, opened
 from cutover.flows import SPECS
 from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
@@ -78,6 +78,8 @@ async def application(
         app = create_app(house.router, faults, page)
         if watched is not None and tokens is not None:
             add_operations(app, house, watched, tokens)
+        if (gateway := open_gateway(house, environ)) is not None:
+            app.router.routes.extend(gateway.routes())
         yield Application(app, house)
 
 

@@ -15,7 +15,7 @@ from effects.play import Play
 from effects.ports import NodeTimes, taped
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from contract.faults import Fault
     from contract.operations import Operation
@@ -104,7 +104,7 @@ class Run:
 
     async def stream(
         self, operation: Operation, site: str, arguments: msgspec.Struct
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Make or play a call that has many results; tails an entry still being recorded."""
         play = self._ask(operation, site, arguments)
         entry = play.entry or await self._obtain(play, arguments)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.model import Chunk
+from contract.model import Chunk, RawChunk
 from contract.records import EntryRecord
 from effects.keys import known, label
 
@@ -141,9 +141,13 @@ class Entry:
             ended=self.ended,
             end=self.end,
             args=msgspec.Raw(self.args),
-            items=_raws.decode(_plain.encode(self.items)),
+            items=_raws.decode(_plain.encode(self._plain_items())),
             fault=self.fault,
         )
+
+    def _plain_items(self) -> list[Any]:
+        """Give the items without the bytes they came in: those hold all texts once more."""
+        return [item.plain() if type(item) is RawChunk else item for item in self.items]
 
 
 class Budget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from router.toml_table import ConfigRefused
@@ -58,6 +59,14 @@ def service_fault(value: str) -> str | None:
     if why is not None or (_URL.fullmatch(value) and urlsplit(value).hostname):
         return why
     return "a URL is due: http://host:port/path"
+
+
+def on_loopback(host: str) -> bool:
+    """Whether a host is reached from its own machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def path_fault(value: str) -> str | None:

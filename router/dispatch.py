@@ -25,6 +25,7 @@ from router.serving import LETS_GO, Plan, Serving
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
 from router.ticket import Counts, Ticket
+from router.traces import Traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +60,7 @@ class Router:
         self.ledger = Ledger(self._settled)
         self.counts = Counts()
         self.draining = False
+        self.traces = Traces()
         self.admission = Admission(parts.settings, parts.monotonic)
         self._assigner = Assigner(parts, self.counts)
         self._budget = Budget(settings.limits.total_bytes)
@@ -144,7 +146,12 @@ class Router:
         ticket.job = self._job(ticket, flow, settings)
         ticket.serving.replacing = partial(_replaced, ticket)
         self._open[exchange_id] = self._unsettled[exchange_id] = ticket
+        self.traces.note(exchange_id, incoming.headers if incoming else ())
         return ticket
+
+    def ticket(self, exchange: str) -> Ticket | None:
+        """Give an exchange that is not over yet: being served, or waiting for its shadow."""
+        return self._unsettled.get(exchange)
 
     def opened(self, ticket: Ticket) -> None:
         """The stream is about to go out: a shadow that tails may begin."""
@@ -291,6 +298,7 @@ class Router:
             ticket.job = None
 
     def _settled(self, exchange: str, line: Line) -> None:
+        self.traces.forget(exchange)
         self.observers.settled(self._unsettled.pop(exchange), line)
 
     def _write(self, ticket: Ticket) -> None:

@@ -49,6 +49,17 @@ class Server(Section, frozen=True):
     qa_key_env: str = ""
 
 
+class Gateway(Section, frozen=True):
+    """`[gateway]`: models for stacks elsewhere, as OpenAI's API (docs/gateway.md).
+
+    `key_env` names the key callers must show; it is required where others can reach the router.
+    """
+
+    enabled: bool = False
+    key_env: str = ""
+    max_body_bytes: Bytes = 16 * MIB
+
+
 class Limits(Section, frozen=True):
     """`[limits]`: how many streams may be open, how long things may take, what a tape may hold."""
 

@@ -16,6 +16,7 @@ from router.addresses import (
     coordination_fault,
     endpoint_fault,
     history_fault,
+    on_loopback,
     path_fault,
     service_fault,
     store_fault,
@@ -31,6 +32,7 @@ from router.sections import (
     BreakerRules,
     Captures,
     Flags,
+    Gateway,
     Limits,
     Metrics,
     ModelEntry,
@@ -74,6 +76,7 @@ _SECTIONS = (
     "providers",
     "models",
     "rescue",
+    "gateway",
 )
 _CHANGED_BY = "changed_by"
 _VERSION_BYTES = 6
@@ -103,6 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, Provider] = {}
     models: dict[str, ModelEntry] = {}
     rescue: Rescue = Rescue()
+    gateway: Gateway = Gateway()
     version: str = ""
     changed_by: str = ""
 
@@ -153,6 +157,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         models=_models(table, where),
         changed_by=_changed_by(table, where),
         rescue=converted(subtable(table, "rescue", where), Rescue, where, "rescue."),
+        gateway=converted(subtable(table, "gateway", where), Gateway, where, "gateway."),
     )
     _check(settings, where)
     return msgspec.structs.replace(settings, version=_version(settings))
@@ -229,6 +234,7 @@ def _check(settings: Settings, where: str) -> None:
         checked(coordination_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(history_fault, settings.stores.history, where, "stores.history")
     _check_flags(settings.flags, where)
+    _check_gateway(settings, where)
     for name, provider in settings.providers.items():
         checked(endpoint_fault, provider.base_url, where, f"providers.{name}.base_url")
         checked(variable_fault, provider.key_env, where, f"providers.{name}.key_env")
@@ -236,6 +242,14 @@ def _check(settings: Settings, where: str) -> None:
         _check_model(name, settings, where)
     _check_redaction(settings.captures, where)
     _check_stacks(settings, where)
+
+
+def _check_gateway(settings: Settings, where: str) -> None:
+    gateway = settings.gateway
+    checked(variable_fault, gateway.key_env, where, "gateway.key_env")
+    if gateway.enabled and not gateway.key_env and not on_loopback(settings.server.host):
+        why = "a key is required where others can reach the router ([server] host)"
+        raise ConfigRefused(where, "gateway.key_env", why, repr(gateway.key_env))
 
 
 def _check_flags(flags: Flags, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract import operations as ops
+from router.gateway.correlating import SITE
 from router.recording import asked_of
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ class ShadowBudget:
     """Tokens and money of the day, in UTC; a router counts its own, since its start.
 
     A shadow that plays the tape spends nothing: what it asked the model itself counts. Where its
-    calls cannot be seen, because its stack is not on the tape, it is taken to have asked for as
-    much as the tape holds.
+    calls cannot be seen, because its stack neither is on the tape nor asks through the gateway, it
+    is taken to have asked for as much as the tape holds.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class ShadowBudget:
 
 def _asked(serving: Serving, drive: Drive) -> Iterator[Entry]:
     """Give the model calls a shadow has to pay for."""
-    if drive.order.stack.powers.taped:
-        for play in drive.run.plays:
-            if play.how == "live" and play.entry and play.operation is ops.MODEL_STREAM:
+    plays = [play for play in drive.run.plays if play.operation is ops.MODEL_STREAM]
+    passed = any(play.site == SITE for play in plays)
+    if passed or drive.order.stack.powers.taped:
+        for play in plays:
+            if play.how == "live" and play.entry:
                 yield play.entry
     else:
         for entry in serving.exchange.tape.entries:

@@ -10,7 +10,7 @@ from effects.run import Run
 from effects.tape import Entry, Tape
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     import msgspec
 
@@ -58,7 +58,7 @@ class ClockedRun(Run):
 
     async def stream(
         self, operation: Operation, site: str, arguments: msgspec.Struct
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Play a call that has many results; the clock moves on with each."""
         number = len(self.plays)
         async for item in super().stream(operation, site, arguments):

@@ -55,7 +55,12 @@ class OpenAIModel:
 
     @asynccontextmanager
     async def answer(
-        self, entry: ModelEntry, body: bytes, ends: Deadline | None = None
+        self,
+        entry: ModelEntry,
+        body: bytes,
+        ends: Deadline | None = None,
+        *,
+        assembler: type[StreamAssembler] = StreamAssembler,
     ) -> AsyncIterator[Answer]:
         """Ask one entry once; leaving drops the connection, or keeps it for the next request.
 
@@ -67,7 +72,7 @@ class OpenAIModel:
             response = await _respond(client, body, deadlines)
             try:
                 async with aclosing(_pieces(response)) as pieces:
-                    yield Answer(entry, pieces, deadlines)
+                    yield Answer(entry, pieces, deadlines, assembler())
             finally:
                 await response.aclose()
 
@@ -78,12 +83,16 @@ class Answer:
     __slots__ = ("_assembler", "_deadlines", "_entry", "_now", "_pieces")
 
     def __init__(
-        self, entry: ModelEntry, pieces: AsyncIterator[bytes], deadlines: Deadlines
+        self,
+        entry: ModelEntry,
+        pieces: AsyncIterator[bytes],
+        deadlines: Deadlines,
+        assembler: StreamAssembler,
     ) -> None:
         self._entry = entry
         self._pieces = pieces
         self._deadlines = deadlines
-        self._assembler = StreamAssembler()
+        self._assembler = assembler
         self._now = asyncio.get_running_loop().time
 
     async def next(self) -> list[Chunk] | None:

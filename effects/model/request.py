@@ -10,6 +10,7 @@ from contract.model import (
     AssistantMessage,
     Message,
     ModelCall,
+    PassedCall,
     SystemMessage,
     ToolMessage,
     UserMessage,
@@ -61,8 +62,10 @@ _WITH_USAGE: Final = _StreamOptions(include_usage=True)
 _JSON_OBJECT: Final = _Format("json_object")
 
 
-def encode(call: ModelCall, model: str) -> bytes:
+def encode(call: ModelCall | PassedCall, model: str) -> bytes:
     """Encode the body of a streamed chat completion; `model` is the provider's name for it."""
+    if isinstance(call, PassedCall):
+        return _passed(call, model)
     body = _Body(
         model=model,
         messages=[_message(message) for message in call.messages],
@@ -74,6 +77,18 @@ def encode(call: ModelCall, model: str) -> bytes:
         tool_choice=call.tool_choice,
         response_format=_JSON_OBJECT if call.json_object else None,
     )
+    return _ENCODER.encode(body)
+
+
+def _passed(call: PassedCall, model: str) -> bytes:
+    options = call.more.get("stream_options") or {}
+    body = {
+        "model": model,
+        "messages": call.messages,
+        **call.more,
+        "stream": True,
+        "stream_options": {**options, "include_usage": True},
+    }
     return _ENCODER.encode(body)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from contract.faults import Fault
-from contract.model import Chunk, Usage
+from contract.model import Chunk, RawChunk, Usage
 from contract.sse import SseDecoder, SseEvent
 from effects.model.failures import in_band_fault
 from effects.model.wire import CallIndexes, WireChunk, chunk_of, decode
@@ -104,6 +104,32 @@ class StreamAssembler:
         self._finish = finish or self._finish
         self._usage = usage or self._usage
         return msgspec.structs.replace(chunk, finish=finish, usage=usage)
+
+
+class RawAssembler(StreamAssembler):
+    """Keeps with each chunk the data of the events it came in."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._raw: list[bytes] = []
+
+    def _read(self, event: SseEvent) -> Chunk | None:
+        malformed = self.malformed
+        chunk = super()._read(event)
+        if self.done:
+            return RawChunk(raw=self._taken_raw()) if self._raw else None
+        if self.fault is not None or self.malformed > malformed:
+            return None
+        self._raw.append(event.data)
+        if chunk is None:
+            return None
+        return RawChunk(**msgspec.structs.asdict(chunk), raw=self._taken_raw())
+
+    def _taken_raw(self) -> tuple[bytes, ...]:
+        raw, self._raw = tuple(self._raw), []
+        return raw
 
 
 def _fault_in(wire: WireChunk, event: SseEvent) -> Fault | None:

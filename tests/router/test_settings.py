@@ -257,3 +257,18 @@ def test_a_secret_comes_from_the_environment() -> None:
     assert secret("QA", {"QA": "hush"}) == b"hush"
     with pytest.raises(ConfigRefused, match="QA: not set"):
         secret("QA", {"QA": ""})
+
+
+def test_a_gateway_others_can_reach_needs_a_key() -> None:
+    """On loopback it may go without."""
+    outside = '[server]\nhost = "0.0.0.0"\n'
+    assert "gateway.key_env" in refusal(f"{outside}[gateway]\nenabled = true")
+    for good in (
+        f'{outside}[gateway]\nenabled = true\nkey_env = "KEY"',
+        f"{outside}[gateway]\nenabled = false",
+        "[gateway]\nenabled = true",
+        '[server]\nhost = "localhost"\n[gateway]\nenabled = true',
+        '[server]\nhost = "::1"\n[gateway]\nenabled = true',
+    ):
+        read(good)
+    assert "gateway.key_env" in refusal('[gateway]\nkey_env = "not a name"')

@@ -7,13 +7,12 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Final, assert_never
 
 from contract.errors import EffectFailed
 from contract.faults import Fault
-from contract.model import Chunk, ModelCall, ModelInfo
+from contract.model import Chunk, ModelCall, ModelInfo, PassedCall
 from effects.model.entry import ModelEntry
 from effects.model.limits import Deadline, total_of
 from effects.model.provider import OpenAIModel
@@ -24,6 +23,7 @@ from effects.model.rescue.counts import Attempt, RescueCounts, Rescued
 from effects.model.rescue.decisions import Ask, GiveUp, Means, Rescue, Step, Wait
 from effects.model.rescue.policy import RescuePolicy, blames_provider
 from effects.model.rescue.splicing import Said, Unlike
+from effects.model.stream import RawAssembler, StreamAssembler
 
 _LOG: Final = logging.getLogger(__name__)
 _COMPLETED: Final = "completed"
@@ -66,18 +66,14 @@ class RescuingModel:
         """Tell what is registered; raises `EffectFailed` (`unknown_model`)."""
         return self._registry.entry(model_id).info
 
-    def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, site: str, call: ModelCall | PassedCall) -> AsyncGenerator[Chunk, None]:
         """Ask until there is an answer; raises `EffectFailed` when there is none to be had.
 
+        A call that is passed on is answered in `RawChunk`s, but for those a splice has cut.
         Closing the generator, or cancelling who waits for it, drops everything at once.
         """
-        return self._rescued(call.model_id, partial(encode, call))
-
-    async def _rescued(
-        self, model_id: str, body: Callable[[str], bytes]
-    ) -> AsyncGenerator[Chunk, None]:
-        """Yield one whole answer; `body` encodes the request for a provider's name of a model."""
-        entry = self._registry.entry(model_id)
+        assembler = RawAssembler if isinstance(call, PassedCall) else StreamAssembler
+        entry = self._registry.entry(call.model_id)
         ends = total_of(entry.provider.limits, _now())
         rescue = self._rescue(entry, ends)
         said = Said()
@@ -87,7 +83,10 @@ class RescuingModel:
             splice = said.splice()
             attempt = _Attempt(ask, self.counts)
             with attempt:
-                async with self._provider.answer(ask.entry, body(ask.entry.model), ends) as answer:
+                body = encode(call, ask.entry.model)
+                async with self._provider.answer(
+                    ask.entry, body, ends, assembler=assembler
+                ) as answer:
                     # Chunks are handed out here, and not by a stream inside a stream: each of
                     # them would pay for that.
                     while (chunks := await answer.next()) is not None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.faults import Fault
-from contract.model import Chunk, Usage
-from effects.model.stream import MOST_BYTES, StreamAssembler
+from contract.model import Chunk, RawChunk, Usage
+from effects.model.stream import MOST_BYTES, RawAssembler, StreamAssembler
 from tests.effects.model.loopback import delta, finish, sse, usage
 
 DONE = b"data: [DONE]\n\n"
@@ -168,3 +168,30 @@ def test_any_cut_gives_the_same_chunks(events: list[object], data: st.DataObject
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=10)))
     pieces = [body[start:end] for start, end in pairwise([0, *cuts, len(body)])]
     assert assembled(*pieces) == assembled(body)
+
+
+def raw_of(*datas: bytes) -> list[Chunk]:
+    """Feed events to the assembler that keeps their data."""
+    assembler = RawAssembler()
+    return [chunk for data in datas for chunk in assembler.feed(b"data: " + data + b"\n\n")]
+
+
+ROLE = b'{"choices":[{"delta":{"role":"assistant","content":""}}]}'
+TEXT = b'{"choices":[{"delta":{"content":"Hi"}}], "odd": 1}'
+END = b'{"choices":[{"delta":{},"finish_reason":"stop"}]}'
+
+
+def test_what_chunks_came_in_is_kept() -> None:
+    """Events without news stand with the next chunk, or at the end; broken ones are passed over."""
+    assert raw_of(ROLE, b"{broken", TEXT, END, ROLE, b"[DONE]") == [
+        RawChunk(text="Hi", raw=(ROLE, TEXT)),
+        RawChunk(finish="stop", raw=(END,)),
+        RawChunk(raw=(ROLE,)),
+    ]
+    assert raw_of(TEXT, b"[DONE]", TEXT) == [RawChunk(text="Hi", raw=(TEXT,))]
+    assert raw_of(TEXT, b'{"error":{"code":"x"}}') == [RawChunk(text="Hi", raw=(TEXT,))]
+
+
+def test_a_chunk_goes_without_what_it_came_in() -> None:
+    """All it says stays."""
+    assert RawChunk(at=3, text="Hi", model="m", raw=(TEXT,)).plain() == Chunk(3, "Hi", model="m")

@@ -26,6 +26,7 @@ from tests.effects.model.rescue.calling import (
     silence,
     through_the_port,
 )
+from tests.router.gateway.gateways import through_the_gateway
 
 pytestmark = pytest.mark.sockets
 
@@ -57,7 +58,7 @@ class Scene:
         }
 
 
-@pytest.fixture(params=[through_the_port])
+@pytest.fixture(params=[through_the_port, through_the_gateway], ids=["port", "gateway"])
 def calling(request: pytest.FixtureRequest) -> Calling:
     """Return a way to call."""
     return request.param  # type: ignore[no-any-return] # whatever the parameters above are

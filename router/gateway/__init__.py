@@ -1,0 +1,5 @@
+"""The model gateway: OpenAI's wire for stacks elsewhere, on our port and the exchange's tape."""
+
+from router.gateway.endpoint import Gateway
+
+__all__ = ["Gateway"]
