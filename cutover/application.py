@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from cutover.composition import House, model_faults, open_gateway, opened
+from cutover.composition import House, model_faults, opened
 from cutover.flows import SPECS
+from cutover.gateway import open_gateway
 from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
 from cutover.operations import add_operations, admin_tokens
@@ -78,7 +79,7 @@ async def application(
         app = create_app(house.router, faults, page)
         if watched is not None and tokens is not None:
             add_operations(app, house, watched, tokens)
-        if (gateway := open_gateway(house, environ)) is not None:
+        if (gateway := open_gateway(house, environ, host or first.server.host)) is not None:
             app.router.routes.extend(gateway.routes())
         yield Application(app, house)
 

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from contract.errors import CutoverError
 from contract.ports import Effects
 from cutover.flags import open_flags
 from cutover.flows import SPECS
@@ -27,7 +26,6 @@ from router.abilities import powers_of
 from router.admin.recent import Recent
 from router.capture import CaptureWriter
 from router.dispatch import Router
-from router.gateway import Gateway
 from router.parts import Parts
 from router.pins import Pins
 
@@ -118,24 +116,6 @@ def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> lis
     """Give those who are wanted: each costs every exchange a little."""
     wanted: list[Observer] = [meters.exchanges] if meters else []
     return [*wanted, recent] if settings.admin.token_env else wanted
-
-
-class GatewayKeyMissing(CutoverError):
-    """The gateway's key is to come from a variable that is not set."""
-
-    def __init__(self, variable: str) -> None:
-        super().__init__(f"the gateway needs its key in the variable {variable!r}")
-
-
-def open_gateway(house: House, environ: Mapping[str, str]) -> Gateway | None:
-    """Put the gateway on a house, if it is wanted; raises `GatewayKeyMissing`."""
-    section = house.router.parts.settings().gateway
-    if not section.enabled:
-        return None
-    key = environ.get(section.key_env, "") if section.key_env else ""
-    if section.key_env and not key:
-        raise GatewayKeyMissing(section.key_env)
-    return Gateway(house.router, house.model, house.models, key.encode(), section.max_body_bytes)
 
 
 def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:

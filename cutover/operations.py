@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from router.addresses import on_loopback
 from router.admin.audit import AuditLog
 from router.admin.operations import Operations
 from router.admin.routes import add_admin
@@ -34,7 +34,7 @@ def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> T
     if not section.token_env:
         return None
     tokens = read_tokens(environ.get(section.token_env, ""), section.token_env)
-    if not section.anywhere and not loopback(host):
+    if not section.anywhere and not on_loopback(host):
         why = "/admin does not answer: %s is not loopback, and [admin] anywhere is not set"
         log.warning(why, host)
         return None
@@ -45,11 +45,3 @@ def add_operations(app: FastAPI, house: House, watched: Watched, tokens: Tokens)
     """Add the operations API of a house to its application."""
     audit = AuditLog(Path(watched.current.admin.audit_path))
     add_admin(app, Operations(house.router, house.models, house.recent, watched, audit), tokens)
-
-
-def loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; of names that is said of `localhost` alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

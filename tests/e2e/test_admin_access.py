@@ -12,7 +12,7 @@ import pytest
 from contract.errors import CutoverError
 from cutover.application import application
 from cutover.flows import SPECS
-from cutover.operations import loopback
+from router.addresses import on_loopback
 from router.admin.tokens import TokensUnusable
 from router.admin.views import bare
 from router.watching import Watched
@@ -183,7 +183,7 @@ async def test_tokens_that_are_not_there_stop_the_start(tmp_path: Path) -> None:
 
 def test_loopback_addresses_are_known() -> None:
     """All of 127/8; and no name but one."""
-    assert [host for host in ("127.8.8.8", "localhost", "::1") if not loopback(host)] == []
+    assert [host for host in ("127.8.8.8", "localhost", "::1") if not on_loopback(host)] == []
     assert [
-        host for host in ("", EVERYWHERE, "localhost.example", "::ffff") if loopback(host)
+        host for host in ("", EVERYWHERE, "localhost.example", "::ffff") if on_loopback(host)
     ] == []

@@ -11,6 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from compare.comparison import Comparer
+from compare.pairs import Pair, pair_of
+from contract.chat import CHAT
 from contract.errors import CutoverError
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.remote.service import HELLO, WHOLE, Asked, Service, Stream
@@ -168,11 +171,17 @@ async def test_a_shadow_that_asks_something_else_gets_the_nearest(tmp_path: Path
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
         assert calls(place) == 1
-        _, shadow = await place.lines()
+        serving, shadow = await place.lines()
     assert graph.heard == legacy.heard
     [play] = shadow.plays
     assert play.how == "nearest"
     assert b"Good day" in bytes(play.args or b"")
+    pair = pair_of((serving, shadow))
+    assert isinstance(pair, Pair)
+    found = Comparer(CHAT).compare(pair)
+    assert [finding.path for finding in found if finding.layer == "effects"] == [
+        "model.stream@gateway[0].messages[0].user"
+    ]
 
 
 async def test_a_shadow_that_asks_more_than_there_is(tmp_path: Path) -> None:
