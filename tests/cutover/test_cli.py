@@ -1,0 +1,56 @@
+"""The command line as a whole: what it lists, and that a command loads no other's libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from cutover.cli import app
+from loadtests.children import child_environment
+
+COMMANDS = (
+    "demo",
+    "serve",
+    "replay",
+    "diff",
+    "noise",
+    "waive",
+    "selftest",
+    "load",
+    "rollback",
+    "history",
+    "doctor",
+)
+
+
+def test_help_lists_every_command_with_what_it_does() -> None:
+    """In the order of a migration."""
+    shown = CliRunner().invoke(app, ["--help"]).output
+    places = [shown.index(f"│ {name} ") for name in COMMANDS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_tells_its_options(name: str) -> None:
+    """What is listed can be called."""
+    told = CliRunner().invoke(app, [name, "--help"])
+    assert told.exit_code == 0
+    assert f"Usage: cutover {name} [OPTIONS]" in told.output
+
+
+def test_a_command_there_is_not_is_refused() -> None:
+    """As a wrong option is: with status 2."""
+    assert CliRunner().invoke(app, ["promote"]).exit_code == 2
+
+
+@pytest.mark.slow
+def test_serving_loads_nothing_of_comparing() -> None:
+    """Each start would wait a second for libraries that are never used."""
+    code = "import sys, cutover.cli, cutover.serve_command; print('pandas' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=child_environment()
+    )
+    assert done.stdout.strip() == "False", done.stderr
