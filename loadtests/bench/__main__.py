@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from loadtests import truth
-from loadtests.bench import capacity, disconnect, first_frame, shadow_cost
+from loadtests.bench import capacity, disconnect, first_frame, remote, shadow_cost
 from loadtests.bench.effort import FULL, QUICK, Effort
 from loadtests.bench.row import Row
 from loadtests.bench.table import table
@@ -55,6 +55,7 @@ BENCHES: dict[str, Bench] = {
     "first_frame": first_frame.measure,
     "shadow": shadow_cost.measure,
     "disconnect": disconnect.measure,
+    "remote": remote.measure,
     "load_truth": _truth,
     "model_port": _model_port,
     "compare": _compare,
