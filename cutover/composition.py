@@ -26,6 +26,7 @@ from router.abilities import powers_of
 from router.admin.recent import Recent
 from router.capture import CaptureWriter
 from router.dispatch import Router
+from router.exchange_log import ExchangeLog
 from router.parts import Parts
 from router.pins import Pins
 
@@ -115,6 +116,8 @@ async def opened(
 def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> list[Observer]:
     """Give those who are wanted: each costs every exchange a little."""
     wanted: list[Observer] = [meters.exchanges] if meters else []
+    if settings.log.format == "json":
+        wanted.append(ExchangeLog())
     return [*wanted, recent] if settings.admin.token_env else wanted
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from cutover.models import KEY
+from cutover.striking import Striking
 from cutover.tracing import HEADERS
+from effects.belonging import EXCHANGE
 from router.admin.tokens import split_tokens
-from router.patterns import Patterns, PatternTooSlow
+from router.patterns import PatternTooSlow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from router.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _HEADER = re.compile(r"=([^,]+)")
 """The values in `name=value,name=value`."""
-_STRUCK = "[secret]"
 _SHORTEST_SECRET = 6
 """Shorter ones would strike ordinary words, and protect nothing."""
 
@@ -33,34 +35,35 @@ class DiscreetFormatter(logging.Formatter):
     An exception of a stack may quote what its user said; only the whole text can be searched.
     """
 
-    def __init__(self, patterns: Patterns, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(self, striking: Striking) -> None:
         super().__init__(FORMAT)
-        self._patterns = patterns
-        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._striking = striking
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format one record."""
-        text = super().format(record)
-        for secret in self._secrets:
-            text = text.replace(secret, _STRUCK)
+        """Format one record; the exchange it is of stands at the end of its first line."""
+        exchange = EXCHANGE.get()
         try:
-            return "".join(self._struck(text))
+            text = self._striking(super().format(record))
         except PatternTooSlow as late:
-            return f"{record.levelname} {record.name}: [withheld, {late}]"
-
-    def _struck(self, text: str) -> Iterator[str]:
-        end = 0
-        raw = text.encode("utf-8", "surrogatepass")
-        for match in sorted(self._patterns.possible(raw).matches(text)):
-            if match.start >= end:
-                yield text[end : match.start]
-                yield f"[{match.name}]"
-            end = max(end, match.end)
-        yield text[end:]
+            text = f"{record.levelname} {record.name}: [withheld, {late}]"
+        if not exchange:
+            return text
+        # After the striking: an id may look like somebody's number.
+        first, end, rest = text.partition("\n")
+        return f"{first} exchange={exchange}{end}{rest}"
 
 
-def discreet(settings: Settings, environ: Mapping[str, str]) -> DiscreetFormatter:
+def discreet(settings: Settings, environ: Mapping[str, str]) -> logging.Formatter:
     """Build the formatter for a configuration: its patterns, and the keys it names."""
+    striking = Striking(settings.patterns, _secrets(settings, environ))
+    if settings.log.format == "text":
+        return DiscreetFormatter(striking)
+    # Imported where it is wanted: structlog takes longer than the rest of this module.
+    formatter: logging.Formatter = import_module("cutover.json_logs").JsonFormatter(striking)
+    return formatter
+
+
+def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     stores = settings.stores
     variables = {provider.key_env for provider in settings.providers.values()}
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
@@ -73,8 +76,7 @@ def discreet(settings: Settings, environ: Mapping[str, str]) -> DiscreetFormatte
     for variable in HEADERS:
         for value in map(unquote, _HEADER.findall(environ.get(variable, ""))):
             values |= {value, *value.split()}  # "Basic abc" as a whole, and its key alone
-    secrets = frozenset(value for value in values if len(value) >= _SHORTEST_SECRET)
-    return DiscreetFormatter(settings.patterns, secrets)
+    return frozenset(value for value in values if len(value) >= _SHORTEST_SECRET)
 
 
 def _password(value: str) -> str | None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from contract import operations as ops
 from contract.errors import EffectFailed, Paused
 from contract.faults import Fault
+from effects.belonging import belonging
 from effects.bindings import PERFORM, stream_model
 from effects.containment import ANYTHING, contain
 from effects.tape import Tape
@@ -72,6 +73,15 @@ class Exchange:
         self._writes: set[asyncio.Task[None]] = set()
         self._locks: list[str] = []
         self._closed = False
+        self._belonging = Context()
+
+    def belong_to(self, exchange: str) -> None:
+        """Let the log say which exchange it is of what its tasks say."""
+        self._belonging = belonging(exchange)
+
+    def context(self) -> Context:
+        """Make a context for a task of the exchange: it holds nothing of whoever starts it."""
+        return self._belonging.copy()
 
     def stamp(self) -> int:
         """Microseconds since the exchange began, quantised before anybody sees them."""
@@ -89,9 +99,9 @@ class Exchange:
         if self._closed:
             entry.close("cut", self.stamp())
             return entry
-        # An empty context: a pump belongs to the exchange, not to whoever asked first.
+        # A context of its own: a pump belongs to the exchange, not to whoever asked first.
         task = asyncio.get_running_loop().create_task(
-            self._pump(entry, arguments), name=f"pump {operation.label}", context=Context()
+            self._pump(entry, arguments), name=f"pump {operation.label}", context=self.context()
         )
         group = self._reads if self._dies_with_exchange(operation, arguments) else self._writes
         group.add(task)

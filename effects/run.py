@@ -16,6 +16,7 @@ from effects.ports import NodeTimes, taped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from contextvars import Context
 
     from contract.faults import Fault
     from contract.operations import Operation
@@ -64,6 +65,10 @@ class Run:
     def effects(self) -> Effects:
         """Bundle the ports through which this run's stack reaches the world."""
         return taped(self.call, self.stream, self.trace)
+
+    def context(self) -> Context:
+        """Make a context for the task that drives the run."""
+        return self._exchange.context()
 
     def fence(self) -> None:
         """Refuse every further call: another run has taken this one's place."""

@@ -114,12 +114,12 @@ class Router:
         decided = await self._assigner.decide(spec, body, qa_header, incoming)
         settings, flow, assignment = decided.settings, decided.flow, decided.assignment
         admitted = self._admit(spec, flow, assignment)
+        exchange_id = uuid.uuid4().hex
         try:
-            exchange = self._exchange(body, settings)
+            exchange = self._exchange(exchange_id, body, settings)
         except BaseException:
             admitted.over(None)
             raise
-        exchange_id = uuid.uuid4().hex
         plan = Plan(
             spec=spec,
             request=Request(body, flow.options),
@@ -168,7 +168,9 @@ class Router:
             return
         ticket.ended = ticket.serving.exchange.stamp()
         task = asyncio.get_running_loop().create_task(
-            self._conclude(ticket), name=f"conclude {ticket.exchange}"
+            self._conclude(ticket),
+            name=f"conclude {ticket.exchange}",
+            context=ticket.serving.exchange.context(),
         )
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -219,13 +221,15 @@ class Router:
         to_graph = flow.enable_langgraph and flow.fallback_to_graph
         return self.parts.stacks.get("graph") if to_graph else None
 
-    def _exchange(self, body: msgspec.Struct, settings: Settings) -> Exchange:
-        return Exchange(
+    def _exchange(self, name: str, body: msgspec.Struct, settings: Settings) -> Exchange:
+        exchange = Exchange(
             self.parts.live(body),
             Tape(limit=settings.limits.exchange_bytes, budget=self._budget),
             deadlines=Deadlines(settings.limits.write_seconds),
             monotonic=self._courtesy.clock,
         )
+        exchange.belong_to(name)
+        return exchange
 
     def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:
         if not shadowed(flow, settings.rollout.salt, ticket.exchange):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,7 +132,7 @@ class Drive(ABC):
     def start(self) -> None:
         """Start the flow in its own task, with a context of its own."""
         self._task = asyncio.get_running_loop().create_task(
-            self._drive(), name=f"{self.role} {self.stack}", context=Context()
+            self._drive(), name=f"{self.role} {self.stack}", context=self.run.context()
         )
 
     def finish(self, ending: Ending) -> None:

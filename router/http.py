@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.errors import Refused
+from effects.belonging import EXCHANGE
 from router.driving import Incoming
 from router.problems import Problem
 from router.qa_header import HEADER as QA_HEADER
@@ -56,6 +57,7 @@ class FlowEndpoint:
             self._router.observers.turned_away(self._spec.name, problem.status, problem.code)
             await send_problem(send, problem)
             return
+        EXCHANGE.set(ticket.exchange)
         watcher = asyncio.get_running_loop().create_task(_watch(receive, ticket))
         sending = Deadline(send, self._router.parts.settings().limits.send_seconds)
         try:

@@ -157,6 +157,12 @@ class Metrics(Section, frozen=True):
     enabled: bool = False
 
 
+class Log(Section, frozen=True):
+    """`[log]`: lines for people, or a JSON object each, with one for every exchange."""
+
+    format: Literal["text", "json"] = "text"
+
+
 class Tracing(Section, frozen=True):
     """`[tracing]`: where traces go, and how many; `endpoint_env` names the variable with the URL.
 

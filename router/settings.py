@@ -34,6 +34,7 @@ from router.sections import (
     Flags,
     Gateway,
     Limits,
+    Log,
     Metrics,
     ModelEntry,
     Provider,
@@ -70,6 +71,7 @@ _SECTIONS = (
     "captures",
     "metrics",
     "tracing",
+    "log",
     "stores",
     "stacks",
     "flags",
@@ -100,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     captures: Captures = Captures()
     metrics: Metrics = Metrics()
     tracing: Tracing = Tracing()
+    log: Log = Log()
     stores: Stores = Stores()
     stacks: Stacks = Stacks()
     flags: Flags = Flags()
@@ -150,6 +153,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         captures=_captures(table, where),
         metrics=converted(subtable(table, "metrics", where), Metrics, where, "metrics."),
         tracing=_tracing(table, where),
+        log=converted(subtable(table, "log", where), Log, where, "log."),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         flags=converted(subtable(table, "flags", where), Flags, where, "flags."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -138,7 +139,11 @@ class Shadows:
             return
         workers = self._workers = self._alive()
         if len(workers) < self._at_once:
-            workers.add(asyncio.get_running_loop().create_task(self._work(), name="shadows"))
+            workers.add(
+                asyncio.get_running_loop().create_task(
+                    self._work(), name="shadows", context=Context()
+                )
+            )
 
     def _alive(self) -> set[asyncio.Task[None]]:
         return {worker for worker in self._workers if not worker.done()}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.metrics import instruments as i
-from router.metrics.labels import OTHER, Codes
+from router.metrics.labels import Codes
+from router.names import OTHER
 from router.timing import first_frame, first_text
 
 if TYPE_CHECKING:

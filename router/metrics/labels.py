@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-OTHER = "other"
+from router.names import OTHER
+
 MOST = 64
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,39}|")
 

@@ -5,12 +5,12 @@ Names are those of OpenTelemetry's conventions for generative AI and HTTP where 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from contract import operations as ops
+from router.names import name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 EXCHANGE = "cutover.exchange"
 _US = 1_000_000
-_NAME = re.compile(r"[\w.:/@-]{1,100}", re.ASCII)
-_OTHER = "other"
 
 
 class _ToolAsked(msgspec.Struct):
@@ -41,11 +39,6 @@ class _ModelAsked(msgspec.Struct):
 
 _tool = msgspec.json.Decoder(_ToolAsked)
 _model = msgspec.json.Decoder(_ModelAsked)
-
-
-def name(value: str) -> str:
-    """Give a name as it is; what a model or a user made up as one is `other`."""
-    return value if _NAME.fullmatch(value) else _OTHER
 
 
 def of_exchange(ticket: Ticket, line: Line) -> Attributes:

@@ -8,6 +8,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.logs import discreet
+from effects.belonging import belonging
 from router import patterns
 from router.settings import parse
 
@@ -85,3 +86,10 @@ def test_a_line_that_cannot_be_searched_to_the_end_is_withheld(
 def test_text_that_is_no_unicode_can_be_logged() -> None:
     """A lone surrogate must not make the log fail."""
     assert line("%s", "\ud800 ann@example.org").endswith("\ud800 [email]")
+
+
+def test_the_exchange_stands_at_the_end_of_the_first_line() -> None:
+    """Whole, also where it looks like somebody's number; the traceback follows."""
+    exchange = "ab13812345678" + "c" * 19
+    said = belonging(exchange).run(line, "crashed\nby ann@example.org")
+    assert said.endswith(f" a crashed exchange={exchange}\nby [email]")

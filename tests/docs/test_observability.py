@@ -11,11 +11,13 @@ from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from contract.chat import ModelSettings
 from contract.model import Chunk, Usage
+from router.exchange_log import ExchangeLog
 from router.metrics.instruments import INSTRUMENTS
 from tests.flows.playing import Case
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules
+from tests.router.listening import listening
 from tests.router.tracing.traced import Traced, said
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "observability.md").read_text("utf-8")
@@ -92,3 +94,12 @@ def test_attributes_are_those_of_the_conventions() -> None:
         if isinstance(value, str)
     }
     assert {name for name in listed() if not name.startswith("cutover.")} <= known
+
+
+@pytest.mark.virtual
+async def test_every_field_of_an_exchanges_line_is_listed() -> None:
+    """In the order they are written in."""
+    with listening() as lines:
+        async with House(CASE, Rules(observers=[ExchangeLog()])) as made:
+            await made.ask()
+    assert list(lines.fields()) == [field for field, _ in rows("field")]

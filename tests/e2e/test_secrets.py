@@ -147,13 +147,18 @@ def deltas(line: bytes) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_nothing_planted_is_ever_written_down(tmp_path: Path, stack: StackName) -> None:
+@pytest.mark.parametrize(
+    ("stack", "lines"), [("legacy", "text"), ("graph", "text"), ("graph", "json")]
+)
+async def test_nothing_planted_is_ever_written_down(
+    tmp_path: Path, stack: StackName, lines: str
+) -> None:
     """Captures, feedback, logs and problems: whole, by line, joined, and over chunks."""
     stacks = load_stacks()
     stacks[stack] = careless(stacks[stack])
     environ = {QA_KEY: QA, "OPENAI_API_KEY": PLANTED_KEY}
-    setup = Setup(stack=stack, shadow=100, more=MORE, stacks=stacks, environ=environ)
+    more = f'{MORE}[log]\nformat = "{lines}"\n'
+    setup = Setup(stack=stack, shadow=100, more=more, stacks=stacks, environ=environ)
     async with deployed(tmp_path, setup) as place:
         with logged(place) as said:
             answers = await _converse(place)
@@ -163,6 +168,7 @@ async def test_nothing_planted_is_ever_written_down(tmp_path: Path, stack: Stack
         assert place.house.router.counts.takeovers == (stack == "graph")
         ready = json.dumps(await place.get("/readyz"))
     assert "Upset" in log
+    assert all(line.startswith("{") for line in log.splitlines()) is (lines == "json")
     assert leaks(log) == []
     assert leaks(ready) == []
     assert PLANTED_KEY not in answers

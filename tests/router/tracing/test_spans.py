@@ -13,8 +13,9 @@ from contract.chat import CHAT, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.operations import OPERATIONS
 from router.driving import Incoming
+from router.names import name
 from router.rollout import Stack
-from router.tracing.attributes import EXCHANGE, name
+from router.tracing.attributes import EXCHANGE
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other
 from tests.router.faulty import after, crash

@@ -1,0 +1,44 @@
+"""Log lines of a whole deployment: those of a request say which exchange they are of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutover.stacks import load_stacks
+from router.local import LocalStack
+from tests.e2e.deployment import Setup, deployed
+from tests.router.faulty import after, crash
+from tests.router.listening import listening
+
+pytestmark = pytest.mark.sockets
+
+HELLO = {"message_id": "m", "content": "Hello"}
+
+
+async def test_a_takeover_is_said_of_its_exchange(tmp_path: Path) -> None:
+    """By the task that serves the request, and the stack that crashed."""
+    stacks = load_stacks()
+    chat = after(stacks["graph"].flows["chat"], 3, crash)
+    stacks["graph"] = LocalStack("graph", {"chat": chat}, "g1")
+    more = '[log]\nformat = "json"\n'
+    with listening() as lines:
+        async with deployed(tmp_path, Setup(stack="graph", stacks=stacks, more=more)) as place:
+            answers = [await place.ask(HELLO | {"message_id": one}) for one in ("a", "b")]
+            await place.ask(b"no request")
+            await place.settled()
+    ids = [answer.headers["x-cutover-exchange"] for answer in answers]
+    assert lines.exchanges("legacy takes over from graph") == ids
+    assert lines.exchanges("graph chat crashed") == ids
+    assert [fields["exchange"] for said, _, fields in lines.said if said == "exchange"] == ids
+    assert lines.fields("turned away") == {"flow": "chat", "status": 400, "code": "not_json"}
+
+
+async def test_lines_for_people_are_not_one_more_for_each_exchange(tmp_path: Path) -> None:
+    """Who reads along sees what goes wrong."""
+    with listening() as lines:
+        async with deployed(tmp_path) as place:
+            await place.ask(HELLO)
+            await place.settled()
+    assert lines.exchanges("exchange") == []

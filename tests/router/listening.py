@@ -1,0 +1,46 @@
+"""Listening to the log: what is said, beside what, and for which exchange."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from effects.belonging import EXCHANGE
+from router.exchange_log import FIELDS
+
+
+class Lines(logging.Handler):
+    """Keeps what is said, with the exchange it is said for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[str, str, dict[str, Any]]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.said.append((record.getMessage(), EXCHANGE.get(), getattr(record, FIELDS, {})))
+
+    def fields(self, event: str = "exchange") -> dict[str, Any]:
+        """Give what stands beside the one line that says this."""
+        (found,) = (fields for said, _, fields in self.said if said == event)
+        return found
+
+    def exchanges(self, words: str) -> list[str]:
+        """Give the exchanges of the lines with these words."""
+        return [exchange for said, exchange, _ in self.said if words in said]
+
+
+@contextmanager
+def listening() -> Iterator[Lines]:
+    """Listen to everything, but for what the loop says of itself."""
+    lines, root = Lines(), logging.getLogger()
+    level = root.level
+    root.addHandler(lines)
+    root.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        root.removeHandler(lines)
+        root.setLevel(level)
