@@ -1,8 +1,8 @@
 """What docs/observability.md lists is what there is."""
 
+import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +13,7 @@ from contract.chat import ModelSettings
 from contract.model import Chunk, Usage
 from router.exchange_log import ExchangeLog
 from router.metrics.instruments import INSTRUMENTS
+from tests.conftest import ROOT
 from tests.flows.playing import Case
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
@@ -20,7 +21,7 @@ from tests.router.house import House, Rules
 from tests.router.listening import listening
 from tests.router.tracing.traced import Traced, said
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "observability.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
 OTHER_THAN_SUMS = r"except\s(.*?)A worker that has ended"
 
 
@@ -56,6 +57,25 @@ def test_names_follow_the_conventions() -> None:
         assert re.fullmatch(r"cutover_[a-z_]+", one.name)
         assert one.kind != "histogram" or one.name.endswith("_seconds")
     assert len({one.name for one in INSTRUMENTS}) == len(INSTRUMENTS)
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    """Names, and the labels it selects, groups and names lines by."""
+    known = {one.name: one for one in INSTRUMENTS}
+    board = json.loads((ROOT / "deploy" / "grafana.json").read_text("utf-8"))
+    asked = [one for panel in board["panels"] for one in panel["targets"]]
+    assert len(asked) > 15
+    for one in asked:
+        names = set(re.findall(r"cutover_[a-z_]+", one["expr"]))
+        assert names
+        for name in names:
+            instrument = known[name.removesuffix("_bucket")]
+            assert name.endswith("_bucket") == (instrument.kind == "histogram")
+            labels = {*instrument.labels, "le"}
+            by = re.findall(r"by \(([^)]*)\)", one["expr"])
+            assert {label.strip() for group in by for label in group.split(",")} <= labels
+            assert set(re.findall(r"(\w+)(?:=~|!~|=)\"", one["expr"])) <= labels
+            assert set(re.findall(r"{{(\w+)}}", one["legendFormat"])) <= labels
 
 
 def listed() -> set[str]:
