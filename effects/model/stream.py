@@ -10,7 +10,8 @@ from contract.faults import Fault
 from contract.model import Chunk, RawChunk, Usage
 from contract.sse import SseDecoder, SseEvent
 from effects.model.failures import in_band_fault
-from effects.model.wire import CallIndexes, WireChunk, chunk_of, decode
+from effects.model.halves import Halves
+from effects.model.wire import CallIndexes, Halved, WireChunk, chunk_of, decode
 
 _DONE: Final = b"[DONE]"
 MOST_BYTES: Final = 64 << 20
@@ -28,6 +29,7 @@ class StreamAssembler:
     __slots__ = (
         "_calls",
         "_finish",
+        "_halves",
         "_model",
         "_sse",
         "_taken",
@@ -42,6 +44,7 @@ class StreamAssembler:
         self._sse = SseDecoder()
         self._taken = 0
         self._calls = CallIndexes()
+        self._halves = Halves()
         self._model = self._finish = ""
         self._usage: Usage | None = None
         self.done = self.spoke = False
@@ -77,7 +80,7 @@ class StreamAssembler:
     def _read(self, event: SseEvent) -> Chunk | None:
         if event.data.startswith(_DONE):
             self.done = True
-            return None
+            return self._news(self._halves.join(Chunk(), last=True)) if self._halves.held else None
         wire = decode(event.data)
         if wire is None:
             self.malformed += 1
@@ -85,7 +88,10 @@ class StreamAssembler:
         self.fault = _fault_in(wire, event)
         if self.fault is not None:
             return None
-        return self._news(chunk_of(wire, self._calls, self._model))
+        chunk = chunk_of(wire, self._calls, self._model)
+        if self._halves.held or isinstance(wire, Halved):
+            chunk = self._halves.join(chunk)
+        return self._news(chunk)
 
     def _news(self, chunk: Chunk) -> Chunk | None:
         """Return what the chunk says that was not said before; None if that is nothing."""
@@ -119,7 +125,8 @@ class RawAssembler(StreamAssembler):
         malformed = self.malformed
         chunk = super()._read(event)
         if self.done:
-            return RawChunk(raw=self._taken_raw()) if self._raw else None
+            said = {} if chunk is None else msgspec.structs.asdict(chunk)
+            return RawChunk(**said, raw=self._taken_raw()) if said or self._raw else None
         if self.fault is not None or self.malformed > malformed:
             return None
         self._raw.append(event.data)

@@ -7,14 +7,12 @@ not cost the chunk. Fields nobody asked for are skipped without being built.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 
 import msgspec
 
 from contract.model import Chunk, ToolCallDelta, Usage
-
-_LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+from effects.model.halves import mended
 
 
 class WireDelta(msgspec.Struct):
@@ -50,6 +48,10 @@ class WireChunk(msgspec.Struct):
             if not choice.index:
                 return choice
         return None
+
+
+class Halved(WireChunk):
+    """A chunk whose texts may hold halves of characters (`effects.model.halves`)."""
 
 
 class _OnlyError(msgspec.Struct):
@@ -117,14 +119,17 @@ def _mended(data: bytes) -> WireChunk | None:
     # Strict decoders refuse half an emoji, written as a lone surrogate, and bytes that are no
     # UTF-8: both come from models cut at a token's end.
     try:
-        value = json.loads(data.decode("utf-8", "replace"))
+        value = json.loads(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return None
-    text = _LONE_SURROGATES.sub("\ufffd", json.dumps(value, ensure_ascii=False))
+    text = mended(json.dumps(value, ensure_ascii=False))
     try:
-        return _DECODER.decode(text)
+        wire = _DECODER.decode(text)
     except msgspec.DecodeError:
         return _error_alone(text)
+    if wire.error or (wire.choice is not None and wire.choice.error):
+        return wire
+    return msgspec.convert(value, Halved)
 
 
 def _error_alone(text: str) -> WireChunk | None:

@@ -192,6 +192,92 @@ def test_what_chunks_came_in_is_kept() -> None:
     assert raw_of(TEXT, b'{"error":{"code":"x"}}') == [RawChunk(text="Hi", raw=(TEXT,))]
 
 
+def test_what_is_told_at_the_end_is_told_there_too() -> None:
+    """A half of a character that was held back."""
+    half = rb'{"choices":[{"delta":{"content":"\ud83d"}}]}'
+    assert raw_of(half, b"[DONE]") == [RawChunk(text="\ufffd", raw=(half,))]
+
+
 def test_a_chunk_goes_without_what_it_came_in() -> None:
     """All it says stays."""
     assert RawChunk(at=3, text="Hi", model="m", raw=(TEXT,)).plain() == Chunk(3, "Hi", model="m")
+
+
+def cut(*contents: bytes, name: bytes = b"content") -> list[Chunk]:
+    """Assemble deltas whose content is written as given, and the end."""
+    events = [b'data: {"choices":[{"delta":{"%b":"%b"}}]}\n\n' % (name, one) for one in contents]
+    return assembled(*events, stream(finish(), DONE))[0]
+
+
+EMOJI = "\U0001f480".encode()
+
+CUT: dict[str, tuple[list[bytes], list[str]]] = {
+    "a surrogate pair": ([rb"a\ud83d", rb"\ude00b"], ["a", "\U0001f600b"]),
+    "a low half that looks like a byte": ([rb"\ud83d", rb"\udc80"], ["\U0001f480"]),
+    "UTF-8 in two": ([b"a" + EMOJI[:2], EMOJI[2:] + b"b"], ["a", "\U0001f480b"]),
+    "UTF-8 byte by byte": ([EMOJI[i : i + 1] for i in range(4)], ["\U0001f480"]),
+    "with an empty delta between": ([rb"\ud83d", b"", rb"\ude00"], ["\U0001f600"]),
+    "no other half": ([rb"\ud83d", b"b"], ["\ufffdb"]),
+    "a wrong other half": ([rb"\ud83d", rb"\ud83d\ude00"], ["\ufffd\U0001f600"]),
+    "only an other half": ([rb"\ude00", b"b"], ["\ufffd", "b"]),
+    "nothing after it": ([rb"a\ud83d"], ["a", "\ufffd"]),
+    "bytes of nothing": ([b"a\xff", b"b"], ["a\ufffd", "b"]),
+    "bytes that never end": ([b"a" + EMOJI[:3]], ["a", "\ufffd"]),
+}
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_a_character_cut_in_two_is_whole_again(case: str) -> None:
+    """Held back until the next delta of its track; U+FFFD where the other half never comes."""
+    contents, texts = CUT[case]
+    assert [chunk.text for chunk in cut(*contents) if chunk.text] == texts
+    chunks = cut(*contents, name=b"reasoning")
+    assert [chunk.reasoning for chunk in chunks if chunk.reasoning] == texts
+
+
+def test_a_half_is_told_at_the_end_of_a_stream_that_does_not_finish() -> None:
+    """Also where `[DONE]` is all that comes, and in the arguments of a call."""
+    said = rb'{"content":"a\ud83d","tool_calls":[{"index":2,"function":{"arguments":"b\ud83d"}}]}'
+    chunks, fault, _ = assembled(b'data: {"choices":[{"delta":%b}]}\n\n' % said, DONE)
+    assert fault is None
+    assert [chunk.text for chunk in chunks] == ["a", "\ufffd"]
+    calls = [call for chunk in chunks for call in chunk.tool_calls]
+    assert [(call.index, call.arguments) for call in calls] == [(2, "b"), (2, "\ufffd")]
+
+
+def test_tracks_are_joined_each_by_itself() -> None:
+    """Text, reasoning and the arguments of each call wait for their own other half."""
+    call = '{"tool_calls":[{"index":%d,"function":{"arguments":"%s"}}]}'
+    deltas = [
+        r'{"content":"\ud83d","reasoning":"\ud83e"}',
+        call % (0, r"\ud83d"),
+        call % (1, r"\ud83e"),
+        r'{"content":"\ude00"}',
+        call % (1, r"\udd16"),
+        call % (0, r"\ude00"),
+        r'{"reasoning":"\udd16"}',
+    ]
+    events = [f'data: {{"choices":[{{"delta":{one}}}]}}\n\n'.encode() for one in deltas]
+    chunks = assembled(*events, stream(finish(), DONE))[0]
+    assert "".join(chunk.text for chunk in chunks) == "\U0001f600"
+    assert "".join(chunk.reasoning for chunk in chunks) == "\U0001f916"
+    said = ["", ""]
+    for one in (one for chunk in chunks for one in chunk.tool_calls):
+        said[one.index] += one.arguments
+    assert said == ["\U0001f600", "\U0001f916"]
+
+
+@given(st.text(st.characters(min_codepoint=0x20, exclude_characters='"\\'), max_size=12), st.data())
+def test_text_cut_anywhere_is_whole(text: str, data: st.DataObject) -> None:
+    """Between any bytes of UTF-8, and whatever was cut, it can be written down."""
+    raw = text.encode()
+    at = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=3)))
+    pieces = [raw[a:b] for a, b in pairwise([0, *at, len(raw)])]
+    assert "".join(chunk.text for chunk in cut(*pieces)) == text
+
+
+@given(st.lists(st.binary(max_size=6), max_size=4))
+def test_whatever_was_cut_can_be_written_down(contents: list[bytes]) -> None:
+    """No half is ever let through."""
+    for chunk in cut(*contents):
+        chunk.text.encode()

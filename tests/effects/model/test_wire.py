@@ -7,9 +7,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from contract.model import Chunk, ToolCallDelta, Usage
-from effects.model.wire import CallIndexes, chunk_of, decode
+from effects.model.halves import Halves
+from effects.model.wire import CallIndexes, Halved, chunk_of, decode
 
 
 def read(event: object) -> Chunk:
@@ -17,7 +19,13 @@ def read(event: object) -> Chunk:
     data = event if isinstance(event, bytes) else json.dumps(event).encode()
     wire = decode(data)
     assert wire is not None
-    return chunk_of(wire, CallIndexes())
+    chunk = chunk_of(wire, CallIndexes())
+    return whole(chunk) if isinstance(wire, Halved) else chunk
+
+
+def whole(chunk: Chunk) -> Chunk:
+    """Give the chunk as the last of its stream."""
+    return replace(Halves().join(replace(chunk, finish="stop")), finish=chunk.finish)
 
 
 def delta(**fields: object) -> dict[str, object]:
