@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +16,6 @@ from cutover.tracing import open_tracing
 from effects.extras import MissingExtra
 from router.sections import Tracing
 from router.toml_table import ConfigRefused
-from tests.conftest import ROOT
 from tests.e2e.deployment import Setup, deployed
 
 ALL = "[tracing]\npercent = 100\n"
@@ -122,10 +119,3 @@ async def test_without_the_extra_what_is_configured_is_refused(
         await opened(Tracing(endpoint_env="COLLECTOR"), {"COLLECTOR": "http://x"})
     assert await opened(Tracing(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}) == 0
     assert "no traces are sent" in caplog.text
-
-
-@pytest.mark.slow
-def test_without_being_wanted_the_libraries_are_not_imported() -> None:
-    """They cost the start, and are an extra."""
-    script = "import sys, cutover.application; sys.exit('opentelemetry.sdk' in sys.modules)"
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
