@@ -20,6 +20,7 @@ from router.patterns import PatternTooSlow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.sections import Log
     from router.settings import Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -53,9 +54,31 @@ class DiscreetFormatter(logging.Formatter):
         return f"{first} exchange={exchange}{end}{rest}"
 
 
-def discreet(settings: Settings, environ: Mapping[str, str]) -> logging.Formatter:
-    """Build the formatter for a configuration: its patterns, and the keys it names."""
-    striking = Striking(settings.patterns, _secrets(settings, environ))
+class Discretion:
+    """Keeps a handler discreet while the configuration changes; called with each new one.
+
+    Keys that are in use no more stay secret. The format stays that of the first.
+    """
+
+    def __init__(self, handler: logging.Handler, environ: Mapping[str, str]) -> None:
+        self._handler = handler
+        self._environ = environ
+        self._secrets: frozenset[str] = frozenset()
+        self._log: Log | None = None
+
+    def __call__(self, settings: Settings) -> None:
+        """Take a configuration."""
+        self._log = self._log or settings.log
+        self._secrets |= _secrets(settings, self._environ)
+        settings = msgspec.structs.replace(settings, log=self._log)
+        self._handler.setFormatter(discreet(settings, self._environ, self._secrets))
+
+
+def discreet(
+    settings: Settings, environ: Mapping[str, str], also: frozenset[str] = frozenset()
+) -> logging.Formatter:
+    """Build the formatter for a configuration: its patterns, the keys it names, and others."""
+    striking = Striking(settings.patterns, _secrets(settings, environ) | also)
     if settings.log.format == "text":
         return DiscreetFormatter(striking)
     # Imported where it is wanted: structlog takes longer than the rest of this module.

@@ -20,7 +20,7 @@ from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
 from cutover.leaving import Leaving
-from cutover.logs import FORMAT, discreet
+from cutover.logs import FORMAT, Discretion
 from cutover.serve import LAST_WORDS, address, listen, server, settle
 from cutover.sharing import shared
 from cutover.workers import Line, Supervisor, places
@@ -54,7 +54,10 @@ def serve(
     try:
         watched = _watched(config)
         first = in_force(watched)()
-        handler.setFormatter(discreet(first, os.environ))
+        discretion = Discretion(handler, os.environ)
+        discretion(first)
+        if watched is not None:
+            watched.on_change(discretion)
         post = _Post(
             watched,
             first,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from router.patterns import Patterns
 
 STRUCK = "[secret]"
+_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
+"""An exchange's: it has to stay whole, also where its digits look like somebody's number."""
 
 
 class Striking:
@@ -36,7 +39,11 @@ class Striking:
     def _struck(self, text: str) -> Iterator[str]:
         end = 0
         raw = text.encode("utf-8", "surrogatepass")
-        for match in sorted(self._patterns.possible(raw).matches(text)):
+        found = sorted(self._patterns.possible(raw).matches(text))
+        ids = [one.span() for one in _ID.finditer(text)] if found else ()
+        for match in found:
+            if any(start <= match.start and match.end <= stop for start, stop in ids):
+                continue
             if match.start >= end:
                 yield text[end : match.start]
                 yield f"[{match.name}]"

@@ -116,14 +116,21 @@ def history_fault(value: str) -> str | None:
     return _scheme_fault(value, ("sqlite",), "''")
 
 
-def _secret_fault(value: str) -> str | None:
+def place_fault(value: str) -> str | None:
+    """Say why `value` is no folder or fsspec URL to write to."""
+    return _secret_fault(value, "leave it to the variables or files its store reads by itself")
+
+
+def _secret_fault(
+    value: str, instead: str = "put the address into a variable, write 'env:NAME'"
+) -> str | None:
     try:
         parts = urlsplit(value)
     except ValueError:
         return "an address is due"
     if parts.password is None:
         return None
-    return "a password may not stand in the file: put the address into a variable, write 'env:NAME'"
+    return f"a password may not stand in the file: {instead}"
 
 
 def _scheme_fault(value: str, schemes: tuple[str, ...], *others: str) -> str | None:

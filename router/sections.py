@@ -73,7 +73,7 @@ class Limits(Section, frozen=True):
     unsent_bytes: Bytes = MIB // 4
     send_seconds: Seconds = 60.0
     tool_seconds: Seconds = 30.0
-    write_seconds: Seconds = 30.0
+    write_seconds: Seconds = 35.0
 
 
 class Rate(Section, frozen=True):

@@ -18,6 +18,7 @@ from router.addresses import (
     history_fault,
     on_loopback,
     path_fault,
+    place_fault,
     service_fault,
     store_fault,
     variable_fault,
@@ -232,11 +233,13 @@ def _check(settings: Settings, where: str) -> None:
         variable_fault, settings.captures.pseudonym_key_env, where, "captures.pseudonym_key_env"
     )
     checked(variable_fault, settings.tracing.endpoint_env, where, "tracing.endpoint_env")
+    checked(place_fault, settings.captures.path, where, "captures.path")
     for name in ("conversations", "memory", "pauses"):
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
     for name in ("locks", "pins"):
         checked(coordination_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(history_fault, settings.stores.history, where, "stores.history")
+    _check_limits(settings.limits, where)
     _check_flags(settings.flags, where)
     _check_gateway(settings, where)
     for name, provider in settings.providers.items():
@@ -246,6 +249,13 @@ def _check(settings: Settings, where: str) -> None:
         _check_model(name, settings, where)
     _check_redaction(settings.captures, where)
     _check_stacks(settings, where)
+
+
+def _check_limits(limits: Limits, where: str) -> None:
+    if limits.tool_seconds >= limits.write_seconds:
+        # A tool stopped from outside has no result: the reply would fail instead of going on.
+        why = f"allowed: less than write_seconds, which is {limits.write_seconds:g}"
+        raise ConfigRefused(where, "limits.tool_seconds", why, repr(limits.tool_seconds))
 
 
 def _check_gateway(settings: Settings, where: str) -> None:

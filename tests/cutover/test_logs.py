@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from cutover.flows import SPECS
-from cutover.logs import discreet
+from cutover.logs import Discretion, discreet
 from effects.belonging import belonging
 from router import patterns
 from router.settings import parse
@@ -93,3 +93,24 @@ def test_the_exchange_stands_at_the_end_of_the_first_line() -> None:
     exchange = "ab13812345678" + "c" * 19
     said = belonging(exchange).run(line, "crashed\nby ann@example.org")
     assert said.endswith(f" a crashed exchange={exchange}\nby [email]")
+
+
+def test_an_id_in_a_line_stays_whole() -> None:
+    """Where its digits look like a number, and that number itself is struck."""
+    exchange = "ab13812345678" + "c" * 19
+    said = line("exchange %s of 13812345678, %s", exchange, f"x{exchange}")
+    assert said.endswith(f" exchange {exchange} of [phone], xab[phone]{'c' * 19}")
+
+
+def test_keys_of_a_new_configuration_are_struck_and_those_of_the_old_one_too() -> None:
+    """A provider that is added while the router runs; one that is gone was in use a moment ago."""
+    environ = ENVIRON | {"ADDED": "an-added-key"}
+    handler = logging.StreamHandler()
+    discretion = Discretion(handler, environ)
+    discretion(parse(CONFIGURATION, "x", SPECS))
+    added = CONFIGURATION.replace("PROVIDER", "ADDED") + '[log]\nformat = "json"\n'
+    words = ("a-provider-key an-added-key",)
+    record = logging.LogRecord("a", logging.ERROR, __file__, 1, "%s", words, None)
+    assert handler.format(record).endswith(" ERROR a [secret] an-added-key")
+    discretion(parse(added, "x", SPECS))
+    assert handler.format(record).endswith(" ERROR a [secret] [secret]")

@@ -272,3 +272,21 @@ def test_a_gateway_others_can_reach_needs_a_key() -> None:
     ):
         read(good)
     assert "gateway.key_env" in refusal('[gateway]\nkey_env = "not a name"')
+
+
+@pytest.mark.parametrize("path", ["s3://user:pass-word@bucket/x", "ftp://:pass-word@host/x"])
+def test_captures_take_no_password(path: str) -> None:
+    """Nor does the refusal repeat it."""
+    told = refusal(f'[captures]\npath = "{path}"')
+    assert "captures.path" in told
+    assert "a password may not stand in the file" in told
+    assert "pass-word" not in told
+    read('[captures]\npath = "s3://bucket/x"')
+
+
+@pytest.mark.parametrize(("tool", "write"), [(30, 30), (40, 35), (35, 35.0)])
+def test_a_tool_must_end_before_its_call_does(tool: float, write: float) -> None:
+    """Stopped from outside it has no result, and the reply fails."""
+    told = refusal(f"[limits]\ntool_seconds = {tool}\nwrite_seconds = {write}")
+    assert "limits.tool_seconds" in told
+    assert "less than write_seconds" in told
