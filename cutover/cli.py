@@ -27,6 +27,7 @@ _COMMANDS: Mapping[str, str] = {
     "rollback": "rollback_command:rollback",
     "history": "history_command:history",
     "doctor": "doctor_command:doctor",
+    "forget": "forget_command:forget",
 }
 """Where each command is, in the order in which help lists them."""
 

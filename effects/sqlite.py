@@ -158,3 +158,15 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+@contextmanager
+def erasing(connection: sqlite3.Connection) -> Iterator[None]:
+    """Delete all or nothing, and leave nothing of it in the file's free pages or in its log.
+
+    Where somebody reads at that moment, the log keeps it until it is written anew.
+    """
+    connection.execute("PRAGMA secure_delete = ON")
+    with transaction(connection):
+        yield
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

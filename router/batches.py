@@ -16,6 +16,8 @@ from router.segments import SegmentStore, Sizes
 
 Dropped = Literal["queue_full", "redaction_failed", "disk", "closed"]
 
+_SWEEP_SECONDS = 3_600.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -25,22 +27,24 @@ class Batches:
     def __init__(self, captures: Captures, on_batch: Callable[[str, int], None] | None) -> None:
         self._captures = captures
         self._on_batch = on_batch
-        sizes = Sizes(captures.segment_bytes, captures.disk_bytes)
+        sizes = Sizes(captures.segment_bytes, captures.disk_bytes, captures.keep_days)
         self._store = SegmentStore(captures.path, sizes)
         self._lines: dict[str, list[bytes]] = {}
         self._exchanges: Counter[str] = Counter()
         self._due: float | None = None
+        self._sweep = time.monotonic() if captures.keep_days else None
         self.written = self.lines = self.batches = self.bytes = 0
         self.dropped: Counter[Dropped] = Counter()
 
     @property
     def deleted_files(self) -> int:
-        """How many files the cap has deleted."""
+        """How many files have been deleted, because they were too many or too old."""
         return self._store.deleted
 
     def seconds_left(self) -> float | None:
-        """Give the time until the oldest line is due, None while there is nothing."""
-        return None if self._due is None else max(0.0, self._due - time.monotonic())
+        """Give the time until there is something to tend to; None while there is nothing."""
+        moments = [moment for moment in (self._due, self._sweep) if moment is not None]
+        return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def add(self, folder: str, lines: list[bytes]) -> None:
         """Add one exchange's lines; writes when the batch is full or due."""
@@ -48,8 +52,21 @@ class Batches:
         self._exchanges[folder] += 1
         if self._due is None:
             self._due = time.monotonic() + self._captures.flush_seconds
-        if self._exchanges.total() >= self._captures.batch or self.seconds_left() == 0:
+        if self._exchanges.total() >= self._captures.batch:
             self.write()
+        self.tend()
+
+    def tend(self) -> None:
+        """Write what is due, and delete what is too old."""
+        now = time.monotonic()
+        if self._due is not None and self._due <= now:
+            self.write()
+        if self._sweep is not None and self._sweep <= now:
+            self._sweep = now + _SWEEP_SECONDS
+            try:
+                self._store.expire()
+            except OSError as error:
+                logger.error("captures: what is too old stays: %s", type(error).__name__)  # noqa: TRY400 - a path is enough of a trace
 
     def write(self) -> None:
         """Store everything, a batch per folder."""

@@ -181,7 +181,7 @@ class CaptureWriter:
             try:
                 job = self._jobs.get(timeout=self._batches.seconds_left())
             except queue.Empty:
-                self._batches.write()
+                self._batches.tend()
                 continue
             match job:
                 case _Exchange() | _Feedback():

@@ -135,7 +135,7 @@ class Redact(Section, frozen=True):
 
 
 class Captures(Section, frozen=True):
-    """`[captures]`: where exchanges are written down, how many, and how much they may take.
+    """`[captures]`: where exchanges are written down, how many, how much they take and how long.
 
     `pseudonym_key_env` names the key of the pseudonyms; without one they hold for one process.
     """
@@ -147,6 +147,7 @@ class Captures(Section, frozen=True):
     flush_seconds: Seconds = 1.0
     segment_bytes: Bytes = 64 * MIB
     disk_bytes: Bytes = 4_096 * MIB
+    keep_days: Most = 0
     pseudonym_key_env: str = ""
     redact: Redact = Redact()
 

@@ -11,21 +11,25 @@ import os
 import re
 import socket
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_UN, flock
 from hashlib import blake2b
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
 import zstandard
 
 from contract.errors import CutoverError
+from router.room import Room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _APPENDING = frozenset({"file", "local"})
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
 _LEVEL = 3
-# Deleting goes a little beyond the cap, so that it is not done at every batch.
-_KEPT_SHARE = 0.9
 _DIGEST_BYTES = 32
 _SEGMENTS_UNDER_CAP = 8
 
@@ -39,14 +43,15 @@ class CapturePlaceRefused(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """When a segment is full, and how much all files may take on a local disk, in bytes.
+    """When a segment is full, and what all files may take on a local disk, in bytes and days.
 
-    The cap deletes the oldest files first (what happened lately is what is asked about); a store
-    elsewhere has rules of its own for that.
+    The cap deletes the oldest files first (what happened lately is what is asked about); `days` is
+    for how long any are kept, 0 for ever. A store elsewhere has rules of its own for both.
     """
 
     segment: int
     disk: int
+    days: int = 0
 
 
 @dataclass(slots=True)
@@ -59,20 +64,28 @@ class _Open:
 
 
 class SegmentStore:
-    """Writes batches and blobs below a path or fsspec URL; blocking, for one thread."""
+    """Writes batches and blobs below a path or fsspec URL; blocking, for one thread.
 
-    def __init__(self, place: str, sizes: Sizes) -> None:
+    `wall` gives seconds since the Unix epoch.
+    """
+
+    def __init__(self, place: str, sizes: Sizes, wall: Callable[[], float] = time.time) -> None:
         self._system: Any
         self._system, self._root = _reached(place)
         self._local = bool(_APPENDING & set(self._system.protocol))
         self._full = max(1, min(sizes.segment, sizes.disk // _SEGMENTS_UNDER_CAP))
-        self._cap = sizes.disk
-        self._used = self._measured() if self._local else 0
+        self._room: Room | None = None
+        if self._local:
+            self._room = Room(self._root, sizes.disk, sizes.days, wall)
         self._prefix = _process_name()
         self._seq = 0
         self._open: dict[str, _Open] = {}
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-        self.deleted = 0
+        self._compressor = compressor()
+
+    @property
+    def deleted(self) -> int:
+        """How many files have been deleted, because they were too many or too old."""
+        return self._room.deleted if self._room is not None else 0
 
     def write(self, folder: str, lines: bytes) -> int:
         """Store lines as one batch; returns the bytes written; raises `OSError`."""
@@ -103,6 +116,11 @@ class SegmentStore:
         self._count(len(packed))
         return digest
 
+    def expire(self) -> None:
+        """Delete what is older than it may be."""
+        if self._room is not None:
+            self._room.expire()
+
     def close(self) -> None:
         """Close every open segment."""
         while self._open:
@@ -110,24 +128,36 @@ class SegmentStore:
 
     def _append(self, folder: str, frame: bytes) -> None:
         segment = self._open.get(folder)
-        if segment is not None and not self._system.exists(segment.path):
-            self._end(folder)  # somebody cleared the place: nobody would ever read what follows
-            segment = None
-        segment = segment or self._begin(folder)
+        if segment is None or not self._appended(folder, segment, frame):
+            self._appended(folder, self._begin(folder), frame)
+
+    def _appended(self, folder: str, segment: _Open, frame: bytes) -> bool:
+        """Append to a segment; False where it has been removed or replaced since it was opened.
+
+        Nobody would ever read what follows then.
+        """
         try:
-            segment.file.write(frame)
-            segment.file.flush()
+            with alone(segment.file):
+                there = in_place(segment.file, segment.path)
+                if there:
+                    segment.file.write(frame)
+                    segment.file.flush()
         except OSError:
             self._end(folder)  # its tail may be torn: nothing may follow it
             raise
+        if not there:
+            self._end(folder)
+            return False
         segment.size += len(frame)
         if segment.size >= self._full:
             self._end(folder)
+        return True
 
     def _begin(self, folder: str) -> _Open:
         for other in [name for name in self._open if _flow_of(name) == _flow_of(folder)]:
             self._end(other)  # the day has changed
-        self._used = self._measured()  # other processes write here, too
+        if self._room is not None:
+            self._room.measure()  # other processes write here, too
         path = self._new_path(folder)
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
         segment = _Open(path, self._system.open(path, "ab"))
@@ -144,37 +174,31 @@ class SegmentStore:
         return f"{self._root}/{folder}/{self._prefix}-{self._seq:06d}.jsonl.zst"
 
     def _count(self, size: int) -> None:
-        if not self._local:
-            return
-        self._used += size
-        if self._used > self._cap:
-            self._delete_oldest()
+        if self._room is not None:
+            self._room.take(size, {segment.path for segment in self._open.values()})
 
-    def _delete_oldest(self) -> None:
-        kept = {segment.path for segment in self._open.values()}
-        files = self._files()
-        self._used = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files):
-            if self._used <= self._cap * _KEPT_SHARE:
-                return
-            if path not in kept:
-                with suppress(OSError):  # another process was faster
-                    self._system.rm_file(path)
-                    self.deleted += 1
-                self._used -= size
 
-    def _measured(self) -> int:
-        return sum(size for _, size, _ in self._files())
+def compressor() -> zstandard.ZstdCompressor:
+    """Make what packs batches and blobs."""
+    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
 
-    def _files(self) -> list[tuple[float, int, str]]:
-        """Give time of change, size and path of every file below the root."""
-        if not self._system.exists(self._root):
-            return []
-        found = self._system.find(self._root, detail=True)
-        return [
-            (float(facts.get("mtime") or 0), int(facts.get("size") or 0), path)
-            for path, facts in found.items()
-        ]
+
+@contextmanager
+def alone(file: IO[bytes]) -> Iterator[None]:
+    """Have a segment for oneself: nobody else appends to it or replaces it meanwhile."""
+    flock(file.fileno(), LOCK_EX)
+    try:
+        yield
+    finally:
+        flock(file.fileno(), LOCK_UN)
+
+
+def in_place(file: IO[bytes], path: str) -> bool:
+    """Tell whether an open file is still the one at its path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
+    except FileNotFoundError:
+        return False
 
 
 def _reached(place: str) -> tuple[Any, str]:

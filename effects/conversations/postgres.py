@@ -10,7 +10,14 @@ import msgspec
 from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.faults import Fault
-from effects.conversations.turns import COLUMNS, check_ids, check_turn, same
+from effects.conversations.turns import (
+    COLUMNS,
+    WHOSE,
+    Forgotten,
+    check_ids,
+    check_turn,
+    same,
+)
 from effects.extras import MissingExtra
 
 try:
@@ -22,6 +29,8 @@ except ImportError as missing:  # pragma: no cover (the extra is installed where
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from effects.whose import Whose
 
 Connection = psycopg.AsyncConnection[Any]
 Pool = AsyncConnectionPool[Connection]
@@ -127,6 +136,17 @@ class PostgresConversations:
         check_ids(chat_id, before)
         turns = await self._turns(_HISTORY, (before, chat_id, max(limit, 0)))
         return tuple(reversed(turns))
+
+    async def forget(self, whose: Whose) -> Forgotten:
+        """Remove somebody's turns and the replies to them; the space is free after a vacuum."""
+        check_ids(whose.value)
+        condition = WHOSE[whose.kind].replace("{}", "%(value)s")
+        query = f"DELETE FROM turns WHERE {condition} RETURNING chat_id"  # noqa: S608 (ours)
+        with _translated():
+            async with self._pool.connection() as connection:
+                done = await connection.execute(query, {"value": whose.value})
+                chats = [chat for (chat,) in await done.fetchall()]
+        return Forgotten(len(chats), frozenset(chat for chat in chats if chat is not None))
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""

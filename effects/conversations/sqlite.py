@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.conversations import Turn
-from effects.conversations.turns import COLUMNS, check_ids, check_turn, same
-from effects.sqlite import Migrations, SqliteFile
+from effects.conversations.turns import (
+    COLUMNS,
+    WHOSE,
+    Forgotten,
+    check_ids,
+    check_turn,
+    same,
+)
+from effects.sqlite import Migrations, SqliteFile, erasing
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from effects.whose import Whose
 
 _MIGRATIONS: Migrations = (
     (
@@ -78,6 +87,11 @@ class SqliteConversations:
         check_ids(chat_id, before)
         return await self._file.run(_history, chat_id, before, limit)
 
+    async def forget(self, whose: Whose) -> Forgotten:
+        """Remove somebody's turns and the replies to them."""
+        check_ids(whose.value)
+        return await self._file.run(_forget, whose)
+
     async def aclose(self) -> None:
         """Close the file; idempotent."""
         await self._file.aclose()
@@ -100,6 +114,16 @@ def _history(
 ) -> tuple[Turn, ...]:
     rows = connection.execute(_HISTORY, (chat_id, before, max(limit, 0))).fetchall()
     return tuple(_turn(row) for row in reversed(rows))
+
+
+def _forget(connection: sqlite3.Connection, whose: Whose) -> Forgotten:
+    condition = WHOSE[whose.kind].replace("{}", "?1")
+    find = f"SELECT seq, chat_id FROM turns WHERE {condition}"  # noqa: S608 (the condition is ours)
+    with erasing(connection):
+        # Found first: a condition that looks for rows sees those that are deleted no more.
+        found = connection.execute(find, (whose.value,)).fetchall()
+        connection.executemany("DELETE FROM turns WHERE seq = ?", ((seq,) for seq, _ in found))
+    return Forgotten(len(found), frozenset(chat for _, chat in found if chat is not None))
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString, NamedTuple
 
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from contract.conversations import Turn
+    from effects.whose import Kind
 
 COLUMNS = "message_id, role, content, chat_id, user_id, user_name, reply_to"
+
+# Placeholders are `{}`; a reply belongs to whoever was replied to.
+WHOSE: Mapping[Kind, LiteralString] = {
+    "user": "user_id = {} OR reply_to IN (SELECT message_id FROM turns WHERE user_id = {})",
+    "chat": "chat_id = {}",
+    "message": "message_id = {} OR reply_to = {}",
+}
+"""The condition for the turns of somebody."""
+
+
+class Forgotten(NamedTuple):
+    """What was removed: how many turns, and the chats they stood in."""
+
+    turns: int
+    chats: frozenset[str]
 
 
 def same(kept: Turn, turn: Turn) -> bool:

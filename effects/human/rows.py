@@ -9,11 +9,11 @@ import msgspec
 from contract.human import Answer, OpenQuestion
 from effects.human import transitions
 from effects.human.pause import Pause, Swept
-from effects.sqlite import Migrations, transaction
+from effects.sqlite import Migrations, erasing, transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 Reply = TypeVar("Reply")
 
@@ -145,6 +145,18 @@ def sweep(connection: sqlite3.Connection, now: float, kept: float) -> Swept:
             _move(connection, pause, transitions.over(pause, "expired"))
         removed = connection.execute(_FORGET, (now - kept,)).rowcount
     return Swept(len(due), removed)
+
+
+def forget(
+    connection: sqlite3.Connection, exchanges: Collection[str], sessions: Collection[str]
+) -> int:
+    """Remove the rows of exchanges and of sessions."""
+    removed = 0
+    with erasing(connection):
+        for column, values in (("exchange", exchanges), ("session_id", sessions)):
+            remove = f"DELETE FROM graph_checkpoints WHERE {column} = ?"  # noqa: S608 (ours)
+            removed += sum(connection.execute(remove, (one,)).rowcount for one in values)
+    return removed
 
 
 def _move(connection: sqlite3.Connection, before: Pause, after: Pause) -> None:

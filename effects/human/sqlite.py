@@ -12,7 +12,7 @@ from effects.sqlite import SqliteFile
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
 
     from contract.human import Answer
@@ -112,6 +112,11 @@ class SqlitePauses:
     async def sweep(self) -> Swept:
         """Expire what is due and remove what has been over for a day."""
         return await self._file.run(rows.sweep, self._clock(), GONE_KEPT)
+
+    async def forget(self, exchanges: Collection[str], sessions: Collection[str]) -> int:
+        """Remove the pauses of exchanges and of sessions, tapes and all; returns how many."""
+        require_storable("store_failed", *exchanges, *sessions)
+        return await self._file.run(rows.forget, exchanges, sessions)
 
     async def aclose(self) -> None:
         """Close the file; idempotent."""

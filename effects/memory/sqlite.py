@@ -15,7 +15,8 @@ import msgspec
 from contract.memory import MemoryEntry
 from effects.memory import terms
 from effects.memory.entries import check_entry, check_query
-from effects.sqlite import Migrations, SqliteFile, transaction
+from effects.sqlite import Migrations, SqliteFile, erasing, transaction
+from effects.storable import require_storable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from contract.memory import Recall
+    from effects.whose import Whose
 
 _COLUMNS = "memory_id, user_id, text, session_id, relation, confidence"
 
@@ -42,6 +44,8 @@ _MIGRATIONS: Migrations = (
 )
 _WRITE = f"INSERT INTO memories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
 _INDEX = "INSERT INTO memory_terms (rowid, owner, terms) VALUES (?, ?, ?)"
+_UNINDEX = "INSERT INTO memory_terms (memory_terms, rowid, owner, terms) VALUES ('delete', ?, ?, ?)"
+_COLUMN_OF = {"user": "user_id", "chat": "session_id"}
 # The owner's column weighs nothing in the rank; equal ranks: the newest first.
 _RECALL = f"""
 SELECT {_COLUMNS} FROM memory_terms JOIN memories ON memories.seq = memory_terms.rowid
@@ -82,6 +86,11 @@ class SqliteMemory:
             check_entry(entry)
         return await self._file.run(_write, entries) if entries else 0
 
+    async def forget(self, whose: Whose) -> int:
+        """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
+        require_storable("memory_failed", whose.value)
+        return await self._file.run(_forget, whose)
+
     async def aclose(self) -> None:
         """Close the file; idempotent."""
         await self._file.aclose()
@@ -109,6 +118,25 @@ def _write(connection: sqlite3.Connection, entries: tuple[MemoryEntry, ...]) -> 
                 connection.execute(_INDEX, (done.lastrowid, _owner(entry.user_id), words))
                 written += 1
     return written
+
+
+def _forget(connection: sqlite3.Connection, whose: Whose) -> int:
+    column = _COLUMN_OF.get(whose.kind)
+    if column is None:
+        return 0
+    with erasing(connection):
+        found = connection.execute(
+            f"SELECT seq, user_id, text FROM memories WHERE {column} = ?",  # noqa: S608 (ours)
+            (whose.value,),
+        ).fetchall()
+        for seq, user_id, text in found:
+            # The index keeps no texts: it has to be told again what it is to forget.
+            words = " ".join(terms.of_text(text))
+            connection.execute(_UNINDEX, (seq, _owner(user_id), words))
+            connection.execute("DELETE FROM memories WHERE seq = ?", (seq,))
+        if found:
+            connection.execute("INSERT INTO memory_terms (memory_terms) VALUES ('optimize')")
+    return len(found)
 
 
 def _owner(user_id: str) -> str:

@@ -12,13 +12,18 @@ from router.redaction.edits import Edit
 from router.redaction.views import View, quoted, views
 
 _DIGITS = 12
-_PSEUDONYM = re.compile(rf"<[a-z][a-z0-9_]{{0,31}}:[0-9a-f]{{{_DIGITS}}}>")
+PSEUDONYM = re.compile(rf"<[a-z][a-z0-9_]{{0,31}}:[0-9a-f]{{{_DIGITS}}}>")
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _WORD = re.compile(r"\w")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9_]")
 # Characters JSON may write in another way: a value with one is not found by its plain bytes.
 _OTHERWISE_WRITTEN = re.compile(r'["\\/\x00-\x1f\x7f]')
 _SHORT = 4
+
+
+def digest(key: bytes, value: str) -> str:
+    """Give what stands for a value in its pseudonym."""
+    return hmac.new(key, value.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:_DIGITS]
 
 
 class _Known(NamedTuple):
@@ -55,7 +60,7 @@ class Dictionary:
 
     def give(self, name: str, value: str) -> None:
         """Learn a value somebody pointed at."""
-        if value and not _PSEUDONYM.fullmatch(value):
+        if value and not PSEUDONYM.fullmatch(value):
             found = next(
                 (m for m in self._patterns.matches(value) if m.end - m.start == len(value)), None
             )
@@ -63,11 +68,10 @@ class Dictionary:
 
     def pseudonym(self, name: str, value: str) -> str:
         """Give the pseudonym of a value: `<email:3f9a1c…>`, equal for equal values."""
-        if _PSEUDONYM.fullmatch(value):
+        if PSEUDONYM.fullmatch(value):
             return value
         known = self._known.get(value)
-        digest = hmac.new(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
-        return f"<{known.name if known else name}:{digest[:_DIGITS]}>"
+        return f"<{known.name if known else name}:{digest(self._key, value)}>"
 
     def possible(self, raw: bytes) -> bool:
         """Whether a known value, or enough of its beginning, could stand in these bytes of JSON."""
@@ -162,7 +166,7 @@ def _outside_pseudonyms(text: str, found: list[Match]) -> list[Match]:
     """Give the matches but those inside a pseudonym, which is nobody's data."""
     if not found or "<" not in text:
         return found
-    taken = [one.span() for one in _PSEUDONYM.finditer(text)]
+    taken = [one.span() for one in PSEUDONYM.finditer(text)]
     return [
         match
         for match in found

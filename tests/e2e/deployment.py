@@ -132,6 +132,7 @@ class Setup:
     pins: str = "auto"
     locks: str = "auto"
     others: str = "memory://"
+    pseudonym_key_env: str = ""
     history: str = ""
     percent: float | None = None
     route_key: str = "message_id"
@@ -160,6 +161,7 @@ drain_seconds = {setup.drain_seconds}
 
 [captures]
 path = "{folder}/captures"
+pseudonym_key_env = "{setup.pseudonym_key_env}"
 
 [stores]
 conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"

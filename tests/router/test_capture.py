@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 
@@ -240,6 +242,42 @@ def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
     assert store.deleted > 0
     newest = list(batches(left[-1]))[-1]
     assert newest == blake2b(b"59").digest() * 3
+
+
+def test_what_is_too_old_goes(tmp_path: Path) -> None:
+    """Exchanges by the day they were served, long texts by the day they were last used."""
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
+    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000, days=2), wall=lambda: now)
+    for day in ("2026-11-18", "2026-11-19", "2026-11-21"):
+        store.write(f"flow=chat/date={day}", b"x\n")
+        store.write(f"feedback/date={day}", b"x\n")
+    old, young = (store.blob(text.encode()) for text in ("old", "young"))
+    os.utime(tmp_path / "blobs" / f"{old}.zst", (now - 172_801, now - 172_801))
+    os.utime(tmp_path / "blobs" / f"{young}.zst", (now - 172_799, now - 172_799))
+    store.expire()
+    assert [path.parent.name for path in segments(tmp_path)] == [
+        "date=2026-11-19",
+        "date=2026-11-21",
+    ] * 2
+    assert [path.stem for path in (tmp_path / "blobs").iterdir()] == [young]
+    assert store.deleted == 3
+    store.write("flow=chat/date=2026-11-18", b"late\n")
+    store.close()
+    assert len(segments(tmp_path)) == 5, "a segment that was removed is not written to"
+
+
+@pytest.mark.parametrize(("days", "left"), [(0, 1), (1, 0)])
+async def test_a_router_deletes_what_is_too_old_without_being_asked(
+    tmp_path: Path, days: int, left: int
+) -> None:
+    """At its start, whether or not anything is captured."""
+    store = SegmentStore(str(tmp_path), Sizes(1_000, 8_000))
+    store.write("flow=chat/date=2020-01-01", b"x\n")
+    store.close()
+    writer = writer_to(tmp_path, keep_days=days)
+    await writer.aclose()
+    assert len(segments(tmp_path)) == left
+    assert writer.counts.deleted_files == 1 - left
 
 
 def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
