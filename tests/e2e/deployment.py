@@ -122,7 +122,7 @@ class Setup:
     """What is deployed: who serves, how much is shadowed, other stacks.
 
     `more` is more configuration; `PROVIDER` in it is where the simulated provider is. `others`
-    is where memory and pauses are.
+    is where memory and pauses are; `captures` is more of that section.
     """
 
     stack: StackName = "legacy"
@@ -133,6 +133,8 @@ class Setup:
     locks: str = "auto"
     others: str = "memory://"
     pseudonym_key_env: str = ""
+    lock_ttl: float = 60.0
+    captures: str = ""
     history: str = ""
     percent: float | None = None
     route_key: str = "message_id"
@@ -154,6 +156,7 @@ route_key = "{setup.route_key}"
 [flows.chat.options]
 yield_interval = 0.0
 wire = "extended"
+lock_ttl = {setup.lock_ttl}
 
 [server]
 qa_key_env = "{QA_KEY}"
@@ -162,6 +165,7 @@ drain_seconds = {setup.drain_seconds}
 [captures]
 path = "{folder}/captures"
 pseudonym_key_env = "{setup.pseudonym_key_env}"
+{setup.captures}
 
 [stores]
 conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"

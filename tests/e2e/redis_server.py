@@ -1,0 +1,69 @@
+"""A Redis of the test's own, which can be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = "redis-server"
+
+
+class RedisServer:
+    """A server process on a free port of loopback that keeps nothing on disk."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self._port = probe.getsockname()[1]
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        """Give its address."""
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    async def start(self) -> None:
+        """Start it, on the same port as before, and wait until it answers."""
+        arguments = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._process = await asyncio.create_subprocess_exec(
+            self._program,
+            *(*arguments, "--port", str(self._port), "--dir", str(self._folder)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            if b"ready to accept connections" in line.lower():
+                return
+        pytest.fail("redis-server ended before it was ready")
+
+    async def kill(self) -> None:
+        """End it without a word, and everything it knew; idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            await process.communicate()
+
+
+@asynccontextmanager
+async def own_redis(folder: Path) -> AsyncIterator[RedisServer]:
+    """Start a server; without the program skip, and fail under CI."""
+    program = shutil.which(_PROGRAM)
+    if program is None:
+        missing = f"no {_PROGRAM} is installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{missing}, and CI=true asks for it")
+        pytest.skip(missing)
+    server = RedisServer(program, folder)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.kill()
