@@ -19,8 +19,9 @@ demo: setup  ## the whole story on this machine, no key needed
 	$(BIN)/cutover demo
 
 # Bytecode is kept even where the environment forbids it: forty processes would compile it again.
+# Three workers on two cores: a third of the time somebody waits for a process, a lease or a file.
 test: setup  ## every test, with coverage of branches
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist=worksteal \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist=worksteal \
 		--cov --cov-report=term --cov-fail-under=90
 
 lint: setup  ## ruff, format, mypy, the arrows between the packages
