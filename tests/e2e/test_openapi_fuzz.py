@@ -1,0 +1,90 @@
+"""The OpenAPI document held to: whatever is drawn from it gets one of the answers it promises."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import pytest
+import schemathesis
+from hypothesis import given, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.e2e.deployment import Deployment, Setup, deployed
+
+if TYPE_CHECKING:
+    from schemathesis.core.result import Ok
+
+Case: TypeAlias = schemathesis.Case[Any]
+APIOperation: TypeAlias = schemathesis.APIOperation[Any, Any, Any, Any]
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+TOKENS = "CUTOVER_TEST_TOKENS"
+TOKEN = "fuzz:a-token-that-is-long-enough"
+PATIENCE_S = 10.0
+MORE = f"""
+[metrics]
+enabled = true
+[admin]
+token_env = "{TOKENS}"
+"""
+# The first is not for streams: the document calls one a text, the check looks at its events.
+CHECKS = [
+    response_schema_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    status_code_conformance,
+]
+STREAM = "text/event-stream; charset=utf-8"
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+async def test_whatever_is_sent_is_answered_as_documented(
+    tmp_path: Path, mode: GenerationMode
+) -> None:
+    """What the document allows and what it does not: no 5xx but 503, no status it does not name."""
+    setup = Setup(more=MORE, shadow=100, environ={TOKENS: TOKEN})
+    async with deployed(tmp_path, setup) as place:
+        document = await place.get("/openapi.json")
+        await asyncio.to_thread(fuzz, place.url, document, mode)
+        await place.settled()
+        assert (await place.get("/healthz")) == {"status": "alive"}
+        assert not failed(place)
+
+
+def failed(place: Deployment) -> list[str]:
+    """Tell the accounts of shadows that the router itself failed."""
+    return [line for line in place.books() if line.startswith("failed")]
+
+
+def fuzz(url: str, document: dict[str, Any], mode: GenerationMode) -> None:
+    """Ask every operation for as many cases as the profile's number allows."""
+    schema = schemathesis.openapi.from_dict(document)
+    examples = settings(max_examples=max(1, settings().max_examples // 10))
+    headers = {"authorization": f"Bearer {TOKEN.partition(':')[2]}"}
+    for found in schema.get_all_operations():
+        operation = cast("Ok[APIOperation]", found).ok()
+        if mode is GenerationMode.NEGATIVE and not _takes_anything(operation):
+            continue
+
+        @examples
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def ask(case: Case) -> None:
+            response = case.call(base_url=url, headers=headers, timeout=PATIENCE_S)
+            assert response.status_code < 500 or response.status_code == 503
+            streams = response.headers.get("content-type") == [STREAM]
+            case.validate_response(response, checks=CHECKS[streams:])
+
+        ask()
+
+
+def _takes_anything(operation: APIOperation) -> bool:
+    return bool(operation.body or operation.path_parameters or operation.query)
