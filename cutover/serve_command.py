@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cutover.serve import Server
     from router.settings import Settings
 
-_CLOSING_SECONDS = 10.0
+CLOSING_SECONDS = 10.0
 """What a worker may need beyond its streams: for captures, stores and connections."""
 
 
@@ -98,7 +98,7 @@ def _several(post: _Post) -> int:
         return Supervisor(
             stands,
             partial(_work, post),
-            stop_seconds=2 * post.first.server.drain_seconds + LAST_WORDS + _CLOSING_SECONDS,
+            stop_seconds=2 * post.first.server.drain_seconds + LAST_WORDS + CLOSING_SECONDS,
             announce=lambda: _announce(post, stands[0].open()),
             # Who is started again begins with the last good configuration, as the others have it.
             tick=(lambda: None) if watched is None else watched.poll_once,

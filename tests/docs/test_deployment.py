@@ -1,0 +1,126 @@
+"""What deploy/ holds fits the project: nothing of it can be run here, so its words are checked."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cutover.flows import SPECS
+from cutover.serve import LAST_WORDS
+from cutover.serve_command import CLOSING_SECONDS
+from router.settings import parse
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Give the container file's instructions, continued lines joined."""
+    text = (DEPLOY / "Containerfile").read_text("utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def those(word: str) -> list[str]:
+    """Give the arguments of all instructions of a kind."""
+    return [rest for name, rest in instructions() if name == word]
+
+
+def packages() -> set[str]:
+    """Give the packages the project is made of."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+
+
+def test_the_image_is_made_of_every_package_and_no_other_file() -> None:
+    """A new package has to be let in, too; tests, keys and captures never are."""
+    allowed = set(re.findall(r"^!(\S+)", ignored(), re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    told = {"pyproject.toml", project["readme"], *project["license-files"]}
+    assert allowed == packages() | told | {"requirements/*.txt"}
+    assert ignored().splitlines()[1] == "*"
+    assert those("ENTRYPOINT") == ['["cutover"]']
+    assert "cutover" in project["scripts"]
+
+
+def ignored() -> str:
+    """Give what the builder leaves out."""
+    return (DEPLOY / "Containerfile.dockerignore").read_text("utf-8")
+
+
+def test_the_image_is_built_from_hashed_pins() -> None:
+    """Exactly what was tested, or nothing; the project itself comes from the folder."""
+    (pins,) = [line.removeprefix("PINS=") for line in those("ARG") if line.startswith("PINS=")]
+    lists = []
+    for line in (line for line in those("RUN") if " -m pip " in line):
+        if "--requirement" in line:
+            assert "--require-hashes" in line
+            lists += re.findall(r"requirements/(\S+)", line)
+        else:
+            assert "--no-deps" in line
+            assert "--no-index" in line or "--no-build-isolation" in line
+    assert lists == ["dev.txt", "${PINS}"]
+    assert all((ROOT / "requirements" / name).is_file() for name in ("dev.txt", pins))
+
+
+def test_the_image_names_no_registry() -> None:
+    """Where images come from is the builder's setting; a version is said all the same."""
+    assert those("ARG")[0] == "PYTHON=python:3.13-slim"
+    assert all(line.startswith("${PYTHON}") for line in those("FROM"))
+    for path in DEPLOY.iterdir():
+        assert (
+            "://"
+            not in re.sub(
+                r"http://(127\.0\.0\.1|cutover\b)|https://grafana\S*", "", path.read_text("utf-8")
+            )
+            or path.suffix == ".json"
+        )
+
+
+def test_the_image_is_not_root_and_tells_its_health() -> None:
+    """A number, so that an orchestrator can see that it is not root."""
+    (user,) = those("USER")
+    assert int(user) > 0
+    (health,) = those("HEALTHCHECK")
+    (port,) = those("EXPOSE")
+    assert f"http://127.0.0.1:{port}/healthz" in health
+    assert int(port) == parse("", "defaults", SPECS).server.port
+
+
+@pytest.mark.parametrize("path", ["Containerfile", "cutover.service"])
+def test_what_is_started_is_a_command_there_is(path: str) -> None:
+    """With the options it has."""
+    text = (DEPLOY / path).read_text("utf-8")
+    assert re.search(r'cutover serve --config|"serve", "--config"', text)
+    assert set(re.findall(r"--(config|host|workers)\b", text)) <= {"config", "host", "workers"}
+
+
+def test_the_service_gives_the_router_the_time_it_may_take_to_stop() -> None:
+    """Twice the draining and what comes after; and what is refused is not tried again."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign] # its documented way
+    unit.read(DEPLOY / "cutover.service", "utf-8")
+    service = unit["Service"]
+    drain = parse("", "defaults", SPECS).server.drain_seconds
+    assert float(service["TimeoutStopSec"]) >= 2 * drain + LAST_WORDS + CLOSING_SECONDS
+    assert service["RestartPreventExitStatus"] == "2"
+    assert service["KillMode"] == "mixed"
+
+
+def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
+    """Nothing is held back, nothing asked twice, and the limits fit the router's own."""
+    text = (DEPLOY / "nginx.conf").read_text("utf-8")
+    for line in ("proxy_buffering off;", "gzip off;", "proxy_next_upstream off;"):
+        assert line in text
+    (where,) = re.findall(r"location ~ (\S+) {", text)
+    for path in (*(spec.path for spec in SPECS.values()), "/feedback"):
+        assert re.fullmatch(where, path)
+    for inside in ("/admin/flows", "/metrics", "/readyz", "/docs"):
+        assert not re.fullmatch(where, inside)
+    (limit,) = re.findall(r"proxy_read_timeout (\d+)s;", text)
+    provider = parse('[providers.p]\nbase_url = "http://p"', "defaults", SPECS).providers["p"]
+    assert float(limit) > provider.total_seconds
