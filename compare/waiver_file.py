@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from compare.declared import DeclarationRefused
 from compare.waivers import Waiver, fault_of, waivers_of
+from contract.declared import DeclarationRefused
 
 _HEADER = re.compile(r"^\s*\[")
 _OWN_KEYS = re.compile(r"^\s*(owner|reason|until|flow)\s*=")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from compare.declared import DeclarationRefused, converted, parsed, read_text
+from compare.declared import read_text
+from contract.declared import DeclarationRefused, converted, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compare import Question, compare_captures, find_segments
-from compare.dialects import built_in
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report
 from compare.report.strangers import with_strangers
 from compare.rules import NO_RULES, Rules, read_rules
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
+from contract.dialects import built_in
 from contract.errors import CutoverError
 from cutover.flows import SPECS
 

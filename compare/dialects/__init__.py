@@ -1,6 +1,6 @@
-"""Dialects: any wire, declared in a small file, read into one normal form."""
+"""Dialects: streams of any wire, read into one normal form."""
 
 from compare.dialects.normal import NormalStream, TimesAstray
-from compare.dialects.reading import Spoken, built_in, spoken
+from compare.dialects.reading import Spoken, spoken
 
-__all__ = ["NormalStream", "Spoken", "TimesAstray", "built_in", "spoken"]
+__all__ = ["NormalStream", "Spoken", "TimesAstray", "spoken"]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from compare.dialects.paths import look, take
-from compare.paths import path_of
+from contract.dialects.paths import look, take
+from contract.paths import path_of
 
 if TYPE_CHECKING:
-    from compare.dialects.file import Tools
-    from compare.paths import Path
+    from contract.dialects.file import Tools
+    from contract.paths import Path
 
 JSON = dict[str, Any]
 TOOL_CALL = "tool_call"

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from compare.dialects.calls import TOOL_CALL, Calls
-from compare.dialects.file import EVERY, DialectFile, TextPlace
-from compare.dialects.paths import (
+from compare.events import NOT_JSON
+from compare.payloads import Fault, not_json
+from contract.dialects.file import EVERY, DialectFile, TextPlace
+from contract.dialects.paths import (
     branches_of,
     drop,
     look,
@@ -23,19 +25,17 @@ from compare.dialects.paths import (
     without_empties,
     without_nulls,
 )
-from compare.events import NOT_JSON
-from compare.paths import Path, path_of
-from compare.payloads import Fault, not_json
 from contract.errors import CutoverError
 from contract.ndjson import NdjsonDecoder
+from contract.paths import Path, path_of
 from contract.records import ErrorRecord
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from compare.dialects.file import Kind
     from compare.payloads import Payloads
+    from contract.dialects.file import Kind
     from contract.records import Outcome
 
 NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"

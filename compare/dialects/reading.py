@@ -6,25 +6,20 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from compare.declared import DeclarationRefused, converted, parsed, read_text
-from compare.dialects.file import DialectFile, Errors, Naming, TextPlace
+from compare.declared import read_text
 from compare.dialects.normal import Normaliser
-from compare.dialects.wires import choices_of, wire_of
-from compare.paths import ANY_DEPTH, path_fault, path_of
+from compare.dialects.wires import wire_of
 from compare.payloads import Payloads
+from contract.declared import DeclarationRefused
+from contract.dialects import built_in, dialect_of
+from contract.dialects.file import DialectFile, Errors, Naming, TextPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from compare.dialects.file import Places, Tools
     from contract.dialect import PlainWire, TextField
     from contract.flow import FlowSpec
     from contract.grammar import Grammar
-
-_HERE = Path(__file__).parent
-_SUFFIX = ".toml"
 
 
 class Spoken:
@@ -50,11 +45,6 @@ class Spoken:
         return wire_of(self.file, names, self._grammar)
 
 
-def built_in() -> tuple[str, ...]:
-    """List the dialects that come along."""
-    return tuple(sorted(path.stem for path in _HERE.glob(f"*{_SUFFIX}")))
-
-
 def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
     """Find a dialect by name or file: a flow's, a built-in one, else a file's.
 
@@ -64,7 +54,9 @@ def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
         spec = flows[wanted]
         return Spoken(file_of(spec), Payloads(spec), spec.grammar)
     names = built_in()
-    path = _HERE / f"{wanted}{_SUFFIX}" if wanted in names else Path(wanted)
+    if wanted in names:
+        return Spoken(names[wanted])
+    path = Path(wanted)
     if not path.is_file():
         known = sorted({*flows, *names})
         near = get_close_matches(wanted, known, n=1)
@@ -76,65 +68,6 @@ def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
 def read_dialect(path: Path) -> DialectFile:
     """Read a file; raises `DeclarationRefused`."""
     return dialect_of(read_text(path), str(path), path.stem)
-
-
-def dialect_of(text: str, where: str, name: str) -> DialectFile:
-    """Read the text of a file called `where`; `name` if it has none of its own."""
-    file = converted(parsed(text, where), DialectFile, where)
-    for key, why in _unsound(file):
-        raise DeclarationRefused(where, key, why)
-    return msgspec.structs.replace(file, name=file.name or name)
-
-
-def _unsound(file: DialectFile) -> Iterator[tuple[str, str]]:
-    """List what cannot be meant."""
-    for key, places in _paths(file):
-        yield from ((key, why) for why in _astray(places))
-    steps = file.grammar.steps if file.grammar else ()
-    for index, step in enumerate(steps):
-        if len(choices_of(step)) != 1:
-            yield f"grammar.steps[{index}]", "one of one, maybe, some, many is due"
-    if file.grammar is not None and not steps:
-        yield "grammar.steps", "a step is due"
-    if file.payload == "text" and file.event.path:
-        yield "event.path", "text has no paths: events are named by the SSE field alone"
-
-
-def _astray(places: Places) -> Iterator[str]:
-    """Say of paths why they are none."""
-    held = (places,) if isinstance(places, str) else places
-    if not held:
-        yield "a path is due, and the list is empty"
-    for path in held:
-        why = path_fault(path)
-        if why:
-            yield why
-        elif ANY_DEPTH in path_of(path):
-            yield f"{path!r}: '{ANY_DEPTH}' is for rules; a dialect's path names every step"
-
-
-def _paths(file: DialectFile) -> Iterator[tuple[str, Places]]:
-    if file.event.path is not None:
-        yield "event.path", file.event.path
-    for table in ("text", "reasoning"):
-        for name, place in getattr(file, table).items():
-            yield f"{table}.{name}", place.path if isinstance(place, TextPlace) else place
-    yield "errors.code", file.errors.code
-    yield from _tool_paths(file.tools) if file.tools else ()
-    for name, places in file.parts.items():
-        yield f"parts.{name}", places
-    for name, paths in file.ignore.items():
-        yield f"ignore.{name}", paths
-    for name, kinds in file.required.items():
-        for path in kinds:
-            yield f"required.{name}", path
-
-
-def _tool_paths(tools: Tools) -> Iterator[tuple[str, str]]:
-    if tools.at:
-        yield "tools.at", tools.at
-    for name in ("index", "id", "name", "arguments"):
-        yield f"tools.{name}", getattr(tools, name)
 
 
 def file_of(spec: FlowSpec) -> DialectFile:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compare.dialects.file import EVERY, Step, TextPlace
 from compare.dialects.normal import FAULT, NAME, REASONING, TEXT
 from contract.dialect import Dialect, PlainWire, TextField
+from contract.dialects.file import EVERY, Step, TextPlace, choices_of
 from contract.grammar import Grammar, many, maybe, one
 from contract.grammar import Step as Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from compare.dialects.file import DialectFile
     from contract.dialect import Growth
+    from contract.dialects.file import DialectFile
 
 _STEPS: Mapping[str, Callable[..., Place]] = {
     "one": one,
@@ -87,11 +87,3 @@ def step_of(step: Step) -> Place:
     """Give the place in a grammar that a step of the file is."""
     [(how, names)] = choices_of(step)
     return _STEPS[how](*([names] if isinstance(names, str) else names))
-
-
-def choices_of(step: Step) -> list[tuple[str, str | tuple[str, ...]]]:
-    """List what a step says; a sound one says one thing."""
-    said: Iterable[tuple[str, str | tuple[str, ...] | None]] = (
-        (how, getattr(step, how)) for how in _STEPS
-    )
-    return [(how, names) for how, names in said if names]

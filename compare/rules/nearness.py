@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from compare.damage import ILLEGIBLE
-from compare.paths import path_of
 from compare.rules.paths import changed
 from compare.rules.scope import for_call, for_event
+from contract.paths import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

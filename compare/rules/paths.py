@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from compare.damage import ILLEGIBLE
-from compare.paths import ANY, ANY_DEPTH
+from contract.paths import ANY, ANY_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compare.paths import Path
+    from contract.paths import Path
 
 
 class _Gone:

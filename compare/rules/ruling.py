@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from compare.damage import ILLEGIBLE
-from compare.paths import ANY_DEPTH, path_of
 from compare.rules.expressions import expression_of
 from compare.rules.nearness import Nearness
 from compare.rules.paths import GONE, changed
@@ -16,6 +15,7 @@ from compare.rules.rewriting import Rewritten
 from compare.rules.scope import for_call, for_event, for_text
 from compare.rules.streams import Texts, rewritten_stream
 from compare.rules.table import Ignore, Replace, Rule, Tolerance, Unordered
+from contract.paths import ANY_DEPTH, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 import regex
 
-from compare.declared import DeclarationRefused, converted, parsed, read_text
-from compare.paths import path_fault
+from compare.declared import read_text
 from compare.rules.expressions import check_replacement, expression_of
+from contract.declared import DeclarationRefused, converted, parsed
+from contract.paths import path_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,6 @@ from datetime import date
 import pytest
 
 from compare.captures import Question, compare_segment
-from compare.declared import DeclarationRefused
 from compare.report import markdown, page, report_of
 from compare.rules import NO_RULES
 from compare.segments import Line
@@ -16,6 +15,7 @@ from compare.verdict import verdict_on
 from compare.waiver_file import with_waiver
 from compare.waivers import Waiver, Waivers, waivers_of
 from contract.chat import CHAT
+from contract.declared import DeclarationRefused
 from cutover.selftest.exchanges import Script, exchange, lines
 
 TODAY = date(2026, 11, 22)

@@ -9,8 +9,8 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
-from compare.dialects import built_in
-from compare.dialects.file import DialectFile, Errors, Naming, Order, Step, Tools
+from contract.dialects import built_in
+from contract.dialects.file import DialectFile, Errors, Naming, Order, Step, Tools
 from cutover.cli import app
 from cutover.flows import SPECS
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from compare.dialects import NormalStream, Spoken
-from compare.dialects.reading import dialect_of
 from compare.events import NOT_JSON, EventReader, read_stream
+from contract.dialects import dialect_of
 from tests.compare.dialects.bodies import sse
 
 

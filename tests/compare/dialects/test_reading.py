@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from compare.declared import DeclarationRefused
-from compare.dialects import Spoken, built_in, spoken
-from compare.dialects.reading import dialect_of, read_dialect
+from compare.dialects import Spoken, spoken
+from compare.dialects.reading import read_dialect
 from contract.chat import CHAT
+from contract.declared import DeclarationRefused
+from contract.dialects import built_in, dialect_of
 from contract.grammar import Grammar, Step, many, maybe, one
 from cutover.flows import SPECS
 from tests.compare.dialects.bodies import DIALECTS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from compare.declared import DeclarationRefused
 from compare.rules import NO_RULES, read_rules, rules_of
 from compare.rules.wording import says, where
+from contract.declared import DeclarationRefused
 
 EVERY = r"""
 [[ignore]]

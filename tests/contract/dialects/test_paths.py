@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.dialects.paths import (
+from contract.dialects.paths import (
     branches_of,
     drop,
     look,
@@ -16,7 +16,7 @@ from compare.dialects.paths import (
     without_empties,
     without_nulls,
 )
-from compare.paths import path_fault, path_of
+from contract.paths import path_fault, path_of
 
 
 @pytest.mark.parametrize(

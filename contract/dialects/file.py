@@ -99,3 +99,12 @@ class DialectFile(_Table, frozen=True, kw_only=True):
     skip: tuple[str, ...] = ()
     required: dict[str, dict[str, Kind]] = {}
     grammar: Order | None = None
+
+
+_HOWS = ("one", "maybe", "some", "many")
+
+
+def choices_of(step: Step) -> list[tuple[str, str | tuple[str, ...]]]:
+    """List what a step says; a sound one says one thing."""
+    said = ((how, getattr(step, how)) for how in _HOWS)
+    return [(how, names) for how, names in said if names]

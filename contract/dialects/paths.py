@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from compare.paths import ANY, path_of
+from contract.paths import ANY, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from compare.paths import Path
+    from contract.paths import Path
 
 Branches = dict[str, "Branches | None"]
 """Paths joined to a tree; None where one ends."""
