@@ -1,0 +1,176 @@
+"""Wording: a frame taken apart into its event's name, its texts and all else, and put together.
+
+Texts are UTF-16 code units, as JSON has them: half a character may stand in one frame, the other
+half in the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from contract.dialect import Dialect, TextField
+
+Track = Literal["text", "reasoning"]
+Units = bytes
+"""UTF-16 code units, two bytes each."""
+
+_UTF_16: Final = "utf-16-le"
+_UNNAMED: Final = "message"
+_BOM: Final = "\ufeff"
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text of an event: where it stands, how it grows, what it is."""
+
+    track: Track
+    place: TextField
+    units: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """An event: its texts, what sort of thing it says beside them, and what that is."""
+
+    name: str
+    said: tuple[Said, ...]
+    kind: tuple[str, ...]
+    rest: str
+
+
+class Wording:
+    """Reads and writes the frames of one wire."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._sse = dialect.framing == "sse"
+
+    @property
+    def tells(self) -> bool:
+        """Whether the wire says where its texts are: without, no two streams can be matched."""
+        return bool(self.dialect.text)
+
+    def read(self, frame: bytes) -> Worded | None:
+        """Take a frame apart; None where it is no event: a comment, a blank line."""
+        event, payload = self._payload(frame)
+        if payload is None:
+            return None
+        tree = _tree(payload)
+        if tree is None:
+            said = payload.strip()
+            name = said if said in self.dialect.terminal else event or _UNNAMED
+            return Worded(name, (), (name,), said)
+        name = self._name(event, tree)
+        texts = tuple(self._texts(name, tree))
+        for one in texts:
+            _put(tree, one.place.path, "")
+        kind = (name, *sorted(set(_said_of(tree))))
+        return Worded(name, texts, kind, json.dumps(tree, sort_keys=True))
+
+    def rewritten(self, frame: bytes, worded: Worded, texts: Mapping[Track, Units]) -> bytes:
+        """Give a frame with other texts in it, all else being as it was."""
+        _, payload = self._payload(frame)
+        tree = _tree(payload or "")
+        for one in worded.said:
+            _put(tree, one.place.path, texts[one.track].decode(_UTF_16, "surrogatepass"))
+        data = _encoded(tree)
+        return _with_data(frame, data) if self._sse else data + frame[len(frame.rstrip()) :]
+
+    def _payload(self, frame: bytes) -> tuple[str, str | None]:
+        text = frame.decode("utf-8", "replace")
+        if not self._sse:
+            return "", text.strip() or None
+        event, data = "", list[str]()
+        for line in _LINE.findall(text.removeprefix(_BOM)):
+            name, _, value = line.rstrip("\r\n").partition(":")
+            if name == "data":
+                data.append(value.removeprefix(" "))
+            elif name == "event":
+                event = value.removeprefix(" ")
+        return event, "\n".join(data) if data else None
+
+    def _name(self, event: str, tree: Any) -> str:  # noqa: ANN401 (JSON)
+        if self.dialect.name is None:
+            return event or _UNNAMED
+        name = _at(tree, self.dialect.name)
+        return name if isinstance(name, str) else _UNNAMED
+
+    def _texts(self, name: str, tree: Any) -> Iterator[Said]:  # noqa: ANN401 (JSON)
+        tracks: tuple[tuple[Track, Mapping[str, TextField]], ...] = (
+            ("text", self.dialect.text),
+            ("reasoning", self.dialect.reasoning),
+        )
+        for track, fields in tracks:
+            place = fields.get(name)
+            text = None if place is None else _at(tree, place.path)
+            if place is not None and isinstance(text, str):
+                yield Said(track, place, text.encode(_UTF_16, "surrogatepass"))
+
+
+def _tree(payload: str) -> Any:  # noqa: ANN401 (JSON)
+    """Read JSON; None where it is none, or nothing. Halves of characters are read as they are."""
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _encoded(tree: Any) -> bytes:  # noqa: ANN401 (JSON)
+    try:
+        return json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a character: only an escape can carry it
+        return json.dumps(tree, separators=(",", ":")).encode()
+
+
+def _with_data(frame: bytes, data: bytes) -> bytes:
+    """Put other data into an event, in the place of the first line of the old."""
+    lines, put = list[bytes](), False
+    for line in frame.splitlines(keepends=True):
+        if line.rstrip(b"\r\n") != b"data" and not line.removeprefix(b"\xef\xbb\xbf").startswith(
+            b"data:"
+        ):
+            lines.append(line)
+        elif not put:
+            lines.append(b"data: " + data + line[len(line.rstrip(b"\r\n")) :])
+            put = True
+    return b"".join(lines)
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 (JSON)
+    """Give what stands at a path of keys and, in lists, of numbers; None where nothing does."""
+    for key in path:
+        if isinstance(tree, dict):
+            tree = tree.get(key)
+        elif isinstance(tree, list) and key.isdecimal() and int(key) < len(tree):
+            tree = tree[int(key)]
+        else:
+            return None
+    return tree
+
+
+def _put(tree: Any, path: tuple[str, ...], text: str) -> None:  # noqa: ANN401 (JSON)
+    *above, last = path
+    holder = _at(tree, tuple(above))
+    if isinstance(holder, list):
+        holder[int(last)] = text
+    else:
+        holder[last] = text
+
+
+def _said_of(tree: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 (JSON)
+    """List where something is said; nothing, an empty text and an empty list are not."""
+    if isinstance(tree, dict):
+        for key, below in tree.items():
+            yield from _said_of(below, f"{path}.{key}")
+    elif isinstance(tree, list):
+        for below in tree:
+            yield from _said_of(below, f"{path}[]")
+    elif tree is not None and tree != "":
+        yield path
