@@ -109,6 +109,8 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
         http=Connection,
         ws="none",
         lifespan="off",
+        # Who asked is told to stacks behind an address (router/remote/forwarding.py).
+        proxy_headers=False,
         access_log=False,
         log_config=None,
         server_header=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from router.toml_table import ConfigRefused
@@ -67,6 +67,15 @@ def on_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def network_fault(value: str) -> str | None:
+    """Say why `value` is neither an address nor a network."""
+    try:
+        ip_network(value)
+    except ValueError:
+        return "an address or a network is due: 10.1.2.3, 10.0.0.0/8"
+    return None
 
 
 def path_fault(value: str) -> str | None:

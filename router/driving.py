@@ -65,11 +65,17 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A request as it came over HTTP: its body, its headers in lower case, its query."""
+    """A request as it came over HTTP: its body, its headers in lower case, its query.
+
+    `peer` is the address it came from, `proxies` are those whose word is believed of who asked.
+    """
 
     body: bytes
     headers: Headers = ()
     query: bytes = b""
+    peer: str = ""
+    scheme: str = "http"
+    proxies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,16 @@ class FlowEndpoint:
         if self._router.draining:
             raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
         self._router.admission.check(self._spec.name)
-        settings = self._router.parts.settings()
-        body = await read_body(scope, receive, settings.server.max_body_bytes)
-        incoming = Incoming(body, tuple(scope["headers"]), scope["query_string"])
+        server = self._router.parts.settings().server
+        body = await read_body(scope, receive, server.max_body_bytes)
+        incoming = Incoming(
+            body,
+            tuple(scope["headers"]),
+            scope["query_string"],
+            peer=scope["client"][0] if scope.get("client") else "",
+            scheme=scope["scheme"],
+            proxies=server.trusted_proxies,
+        )
         return await self._router.begin(
             self._spec, decode(self._decoder, body), _qa_header(scope), incoming
         )

@@ -38,7 +38,8 @@ class Rollout(Section, frozen=True):
 class Server(Section, frozen=True):
     """`[server]`: where requests come in, and how many processes take them.
 
-    `qa_key_env` names the key of the QA header.
+    `qa_key_env` names the key of the QA header. `trusted_proxies` are addresses, or networks, whose
+    `x-forwarded-proto` and `-host` are passed on to stacks behind an address.
     """
 
     host: str = "127.0.0.1"
@@ -47,6 +48,7 @@ class Server(Section, frozen=True):
     max_body_bytes: Bytes = MIB
     drain_seconds: Seconds = 20.0
     qa_key_env: str = ""
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
 
 
 class Gateway(Section, frozen=True):

@@ -16,6 +16,7 @@ from router.addresses import (
     coordination_fault,
     endpoint_fault,
     history_fault,
+    network_fault,
     on_loopback,
     path_fault,
     place_fault,
@@ -228,6 +229,8 @@ def _refuse_unquoted(name: str, table: Table, where: str) -> None:
 
 def _check(settings: Settings, where: str) -> None:
     checked(variable_fault, settings.server.qa_key_env, where, "server.qa_key_env")
+    for index, proxy in enumerate(settings.server.trusted_proxies):
+        checked(network_fault, proxy, where, f"server.trusted_proxies[{index}]")
     checked(variable_fault, settings.admin.token_env, where, "admin.token_env")
     checked(
         variable_fault, settings.captures.pseudonym_key_env, where, "captures.pseudonym_key_env"

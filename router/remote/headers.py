@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.remote.forwarding import NAMES, forwarding
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,7 +32,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 # The body is sent anew, to another host, and wanted as it is: compressed frames cannot be split.
-_REQUEST = _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect"}
+_REQUEST = _HOP_BY_HOP | NAMES | {b"host", b"content-length", b"accept-encoding", b"expect"}
 # What the router says of its own answer; proxies before it are told how to buffer by it alone.
 _RESPONSE = _HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-accel-buffering", b"alt-svc"}
 
@@ -41,7 +43,8 @@ def forwarded(incoming: Incoming, exchange: str, role: Role) -> list[tuple[str, 
         (name.decode("latin-1"), value.decode("utf-8", "replace"))
         for name, value in _end_to_end(incoming.headers, _REQUEST)
     ]
-    return [*passed, ("accept-encoding", "identity"), (EXCHANGE, exchange), (ROLE, role)]
+    ours = [("accept-encoding", "identity"), (EXCHANGE, exchange), (ROLE, role)]
+    return [*passed, *forwarding(incoming), *ours]
 
 
 def returned(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:

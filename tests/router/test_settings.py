@@ -91,6 +91,7 @@ def test_a_full_file_is_read() -> None:
         ("[sever]\nport = 1", ["sever", "did you mean 'server'?"]),
         ('[server]\nport = "80"', ["server.port = '80'", "Expected `int`"]),
         ("[server]\nport = 70000", ["server.port = 70000", "<= 65535"]),
+        ('[server]\ntrusted_proxies = ["::1", "x"]', ["trusted_proxies[1] = 'x'", "10.0.0.0/8"]),
         ("server = 3", ["server = 3", "a table is due"]),
         ("[flows.chta]", ["flows.chta", "did you mean 'chat'?"]),
         ("[flows]\nchat = 1", ["flows.chat = 1", "a table is due"]),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from router.driving import Incoming
+import pytest
+
+from router.driving import Headers, Incoming
 from router.remote.headers import forwarded, returned
 
 
@@ -44,6 +46,50 @@ def test_what_belongs_to_the_connection_stays_on_it() -> None:
         ("x-cutover-exchange", "e1"),
         ("x-cutover-role", "fallback"),
     ]
+
+
+PROXIES = ("127.0.0.1", "10.0.0.0/8", "fd00::/8")
+CLAIMED = (
+    (b"host", b"router:8080"),
+    (b"x-forwarded-for", b"203.0.113.7"),
+    (b"x-forwarded-for", b" 198.51.100.2, 10.9.9.9 "),
+    (b"x-forwarded-proto", b"https"),
+    (b"x-forwarded-host", b"chat.example"),
+)
+
+
+def told(headers: Headers, peer: str) -> dict[str, str]:
+    """Give the forwarding headers a stack is asked with; each is there once."""
+    incoming = Incoming(b"", headers, peer=peer, proxies=PROXIES)
+    found = [pair for pair in forwarded(incoming, "e", "serving") if "forwarded" in pair[0]]
+    assert len(found) == len(dict(found))
+    return {name.removeprefix("x-forwarded-"): value for name, value in found}
+
+
+def test_a_stack_learns_who_asked() -> None:
+    """As behind any proxy: the address, the scheme and the host."""
+    assert told((), "192.0.2.1") == {"for": "192.0.2.1", "proto": "http"}
+    assert told(((b"host", b"chat"),), "::1") == {"for": "::1", "proto": "http", "host": "chat"}
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "10.1.2.3", "fd00::9"])
+def test_a_trusted_proxy_is_believed(proxy: str) -> None:
+    """It says how it was asked itself; the list of those before it grows by it."""
+    assert told(CLAIMED, proxy) == {
+        "for": f"203.0.113.7, 198.51.100.2, 10.9.9.9, {proxy}",
+        "proto": "https",
+        "host": "chat.example",
+    }
+
+
+@pytest.mark.parametrize("client", ["192.0.2.1", "11.0.0.1", "2001:db8::1", "unix"])
+def test_what_others_claim_stands_before_them_and_counts_for_nothing_else(client: str) -> None:
+    """The list is read from its end; scheme and host are the router's own."""
+    assert told(CLAIMED, client) == {
+        "for": f"203.0.113.7, 198.51.100.2, 10.9.9.9, {client}",
+        "proto": "http",
+        "host": "router:8080",
+    }
 
 
 def test_an_answer_keeps_what_is_the_clients() -> None:

@@ -81,6 +81,8 @@ async def test_a_request_is_asked_as_it_came(tmp_path: Path) -> None:
         assert asked.header("accept-encoding") == ["identity"]
         assert asked.header("x-cutover-role") == ["serving"]
         assert asked.header("x-cutover-exchange") == [response.headers["x-cutover-exchange"]]
+        assert asked.header("x-forwarded-for") == ["127.0.0.1"]
+        assert asked.header("x-forwarded-host") == [place.url.removeprefix("http://")]
         assert not asked.header("connection")
 
 
