@@ -8,20 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
-from contract.errors import CutoverError, EffectFailed
+from contract.errors import EffectFailed
 from contract.faults import Fault
+from effects.migrations import StoreNotOpened, due
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from contract.faults import FaultCode
+    from effects.migrations import Migrations
 
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
-
-Migrations = tuple[tuple[str, ...], ...]
-"""For every version of a store's tables, the statements that lead there from the one before."""
 
 BUSY_MS = 5_000
 
@@ -41,13 +40,6 @@ _PRIMARY = 0xFF  # an extended result code carries the primary one in its low by
 _VERSIONS = (
     "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 )
-
-
-class StoreNotOpened(CutoverError):
-    """An SQLite file cannot be used: it is no database, out of reach, or newer than the code."""
-
-    def __init__(self, path: str | Path, reason: str) -> None:
-        super().__init__(f"cannot open the store {str(path)!r}: {reason}")
 
 
 class SqliteFile:
@@ -123,11 +115,7 @@ class SqliteFile:
         row = connection.execute(
             "SELECT version FROM schema_versions WHERE store = ?", (self._store,)
         ).fetchone()
-        version = row[0] if row else 0
-        if version > len(migrations):
-            reason = f"its {self._store!r} is version {version}, this code knows {len(migrations)}"
-            raise StoreNotOpened(path, reason)
-        execute_all(connection, [line for step in migrations[version:] for line in step])
+        execute_all(connection, due(path, self._store, row[0] if row else 0, migrations))
         connection.execute(
             "INSERT INTO schema_versions VALUES (?, ?) "
             "ON CONFLICT (store) DO UPDATE SET version = excluded.version",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from effects.sqlite import Migrations, SqliteFile, transaction
+from effects.migrations import Migrations
+from effects.sqlite import SqliteFile, transaction
 from router.toml_table import HIDDEN, shown
 
 if TYPE_CHECKING:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, LiteralString
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, LiteralString
 
 import msgspec
 
 from contract.conversations import Turn
-from contract.errors import EffectFailed
-from contract.faults import Fault
 from effects.conversations.turns import (
     COLUMNS,
     WHOSE,
@@ -18,27 +16,15 @@ from effects.conversations.turns import (
     check_turn,
     same,
 )
-from effects.extras import MissingExtra
-
-try:
-    import psycopg
-    from psycopg.rows import class_row
-    from psycopg_pool import AsyncConnectionPool
-except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
-    raise MissingExtra(adapter="PostgresConversations", extra="postgres") from missing
+from effects.postgres import Codes, PostgresPool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from effects.whose import Whose
 
-Connection = psycopg.AsyncConnection[Any]
-Pool = AsyncConnectionPool[Connection]
-
-# Any number: two processes that start together must not both make the tables.
-_MIGRATING = 5_230_917
-
-_MIGRATIONS = (
+_CODES = Codes(unavailable="store_unavailable", failed="store_failed")
+_STEPS = (
     (
         """CREATE TABLE turns (
             seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message_id text NOT NULL UNIQUE,
@@ -48,9 +34,6 @@ _MIGRATIONS = (
         "CREATE INDEX turns_of_a_chat ON turns (chat_id, seq)",
         "CREATE INDEX replies ON turns (reply_to, seq) WHERE reply_to IS NOT NULL",
     ),
-)
-_VERSIONS = (
-    "CREATE TABLE IF NOT EXISTS schema_versions (store text PRIMARY KEY, version integer NOT NULL)"
 )
 _PUT = (
     f"INSERT INTO turns ({COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s) "  # noqa: S608 (the columns are ours)
@@ -76,7 +59,7 @@ ORDER BY turn.seq DESC LIMIT %s
 class PostgresConversations:
     """Turns in PostgreSQL; made by `PostgresConversations.open(dsn)`."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
 
     @classmethod
@@ -86,31 +69,12 @@ class PostgresConversations:
     ) -> AsyncIterator[PostgresConversations]:
         """Connect and bring the tables up to date; `limit` in seconds per wait and per statement.
 
-        Raises `EffectFailed` with `store_unavailable` where no server answers.
+        Raises `EffectFailed` with `store_unavailable` where no server answers, `StoreNotOpened`
+        where the tables are newer than the code.
         """
-
-        async def configure(connection: Connection) -> None:
-            milliseconds = str(round(limit * 1000))
-            await connection.execute(
-                "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
-            )
-
-        pool: Pool = AsyncConnectionPool(
-            dsn,
-            min_size=1,
-            max_size=connections,
-            timeout=limit,
-            open=False,
-            configure=configure,
-            kwargs={"autocommit": True},
-        )
-        try:
-            with _translated():
-                await pool.open(wait=True, timeout=limit)
-                await _migrate(pool)
+        async with PostgresPool.open(dsn, _CODES, connections=connections, limit=limit) as pool:
+            await pool.migrate("conversations", _STEPS)
             yield cls(pool)
-        finally:
-            await pool.close()
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
@@ -121,9 +85,8 @@ class PostgresConversations:
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
-        with _translated():
-            async with self._pool.connection() as connection:
-                done = await connection.execute(_PUT, msgspec.structs.astuple(turn))
+        async with self._pool.connection() as connection:
+            done = await connection.execute(_PUT, msgspec.structs.astuple(turn))
         if done.rowcount:
             return True
         kept = await self.find(site, turn.message_id)
@@ -142,48 +105,14 @@ class PostgresConversations:
         check_ids(whose.value)
         condition = WHOSE[whose.kind].replace("{}", "%(value)s")
         query = f"DELETE FROM turns WHERE {condition} RETURNING chat_id"  # noqa: S608 (ours)
-        with _translated():
-            async with self._pool.connection() as connection:
-                done = await connection.execute(query, {"value": whose.value})
-                chats = [chat for (chat,) in await done.fetchall()]
+        async with self._pool.connection() as connection:
+            done = await connection.execute(query, {"value": whose.value})
+            chats = [chat for (chat,) in await done.fetchall()]
         return Forgotten(len(chats), frozenset(chat for chat in chats if chat is not None))
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
-        await self._pool.close()
+        await self._pool.aclose()
 
     async def _turns(self, query: LiteralString, values: tuple[str | int, ...]) -> list[Turn]:
-        with _translated():
-            async with self._pool.connection() as connection:
-                cursor = connection.cursor(row_factory=class_row(Turn))
-                return await (await cursor.execute(query, values)).fetchall()
-
-
-async def _migrate(pool: Pool) -> None:
-    async with pool.connection() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
-        await connection.execute(_VERSIONS)
-        row = await (
-            await connection.execute(
-                "SELECT version FROM schema_versions WHERE store = 'conversations'"
-            )
-        ).fetchone()
-        for step in _MIGRATIONS[row[0] if row else 0 :]:
-            for statement in step:
-                await connection.execute(statement)
-        await connection.execute(
-            "INSERT INTO schema_versions VALUES ('conversations', %s) "
-            "ON CONFLICT (store) DO UPDATE SET version = excluded.version",
-            (len(_MIGRATIONS),),
-        )
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn the library's errors into faults; SQLSTATE is a code, never text."""
-    try:
-        yield
-    except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
-        raise EffectFailed(Fault("store_unavailable", retryable=True)) from failure
-    except psycopg.Error as failure:
-        raise EffectFailed(Fault("store_failed", data={"sqlstate": failure.sqlstate})) from failure
+        return await self._pool.read(Turn, query, values)

@@ -16,7 +16,8 @@ from effects.conversations.turns import (
     check_turn,
     same,
 )
-from effects.sqlite import Migrations, SqliteFile, erasing
+from effects.migrations import Migrations
+from effects.sqlite import SqliteFile, erasing
 
 if TYPE_CHECKING:
     import sqlite3

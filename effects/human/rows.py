@@ -9,7 +9,8 @@ import msgspec
 from contract.human import Answer, OpenQuestion
 from effects.human import transitions
 from effects.human.pause import Pause, Swept
-from effects.sqlite import Migrations, erasing, transaction
+from effects.migrations import Migrations
+from effects.sqlite import erasing, transaction
 
 if TYPE_CHECKING:
     import sqlite3

@@ -6,7 +6,8 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from effects.sqlite import Migrations, SqliteFile
+from effects.migrations import Migrations
+from effects.sqlite import SqliteFile
 
 if TYPE_CHECKING:
     import sqlite3

@@ -15,7 +15,8 @@ import msgspec
 from contract.memory import MemoryEntry
 from effects.memory import terms
 from effects.memory.entries import check_entry, check_query
-from effects.sqlite import Migrations, SqliteFile, erasing, transaction
+from effects.migrations import Migrations
+from effects.sqlite import SqliteFile, erasing, transaction
 from effects.storable import require_storable
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from effects.migrations import Migrations
 from effects.pins.store import Pin, pin_key
-from effects.sqlite import Migrations, SqliteFile, transaction
+from effects.sqlite import SqliteFile, transaction
 
 if TYPE_CHECKING:
     import sqlite3

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from contract.conversations import Turn
@@ -18,6 +16,7 @@ from effects.conversations import HttpConversations, MemoryConversations, Sqlite
 from effects.conversations.postgres import PostgresConversations
 from effects.conversations.service import conversation_service
 from tests.effects.asgi import served
+from tests.effects.postgres import own_schema
 
 
 def asked(message_id: str, content: str = "你好", chat_id: str | None = "c1") -> Turn:
@@ -30,19 +29,6 @@ def replied(message_id: str, reply_to: str, content: str = "嗯") -> Turn:
     return Turn(
         message_id=message_id, role="assistant", content=content, chat_id="c1", reply_to=reply_to
     )
-
-
-@asynccontextmanager
-async def own_schema(dsn: str) -> AsyncIterator[str]:
-    """Give an address whose tables are in a schema of their own, dropped afterwards."""
-    schema = f"test_{uuid4().hex}"
-    connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
-    async with connection:
-        await connection.execute(f"CREATE SCHEMA {schema}".encode())
-        try:
-            yield f"{dsn}?options=-csearch_path%3D{schema}"
-        finally:
-            await connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
 @pytest.fixture(

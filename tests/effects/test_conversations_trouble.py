@@ -21,7 +21,7 @@ from contract.ports import Conversations
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
 from effects.conversations.postgres import PostgresConversations
 from effects.conversations.service import LARGEST_BODY, conversation_service
-from effects.sqlite import StoreNotOpened
+from effects.migrations import StoreNotOpened
 from tests.effects.asgi import served
 
 TURN = Turn(message_id="m1", role="user", content="你好", chat_id="c1")

@@ -16,7 +16,7 @@ from effects.conversations.postgres import PostgresConversations
 from effects.human import Pause, SqlitePauses
 from effects.memory import SqliteMemory
 from effects.whose import Whose
-from tests.effects.test_conversations import own_schema
+from tests.effects.postgres import own_schema
 
 Store: TypeAlias = SqliteConversations | PostgresConversations
 

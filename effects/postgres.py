@@ -1,0 +1,149 @@
+"""PostgreSQL as a neighbour: a pool of connections, tables kept up to date, errors as faults."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias, TypeVar
+
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from effects.extras import MissingExtra
+from effects.migrations import due
+
+try:
+    import psycopg
+    from psycopg.rows import class_row
+    from psycopg_pool import AsyncConnectionPool
+except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
+    raise MissingExtra(adapter="PostgreSQL", extra="postgres") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from contract.faults import FaultCode
+
+Connection: TypeAlias = psycopg.AsyncConnection[Any]
+Pool: TypeAlias = AsyncConnectionPool[Connection]
+Row = TypeVar("Row")
+Steps: TypeAlias = tuple[tuple[LiteralString, ...], ...]
+"""For every version of a store's tables, the statements that lead there from the one before."""
+
+# Any number: processes that start together must not all make the tables.
+_MIGRATING = 5_230_917
+_HERE = "PostgreSQL"  # an address may hold a password
+_VERSIONS = (
+    "CREATE TABLE IF NOT EXISTS schema_versions (store text PRIMARY KEY, version integer NOT NULL)"
+)
+_VERSION = "SELECT version FROM schema_versions WHERE store = %s"
+_REACHED = (
+    "INSERT INTO schema_versions VALUES (%s, %s) "
+    "ON CONFLICT (store) DO UPDATE SET version = excluded.version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What faults are called: no server answers, and a statement failed."""
+
+    unavailable: FaultCode
+    failed: FaultCode
+
+
+class PostgresPool:
+    """Connections to one database; made by `PostgresPool.open(dsn, codes)`."""
+
+    def __init__(self, pool: Pool, codes: Codes) -> None:
+        self._pool = pool
+        self._codes = codes
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, dsn: str, codes: Codes, *, connections: int = 8, limit: float = 5.0
+    ) -> AsyncIterator[PostgresPool]:
+        """Connect; `limit` in seconds per wait and per statement.
+
+        Raises `EffectFailed` with the code of what is unavailable where no server answers.
+        """
+
+        async def configure(connection: Connection) -> None:
+            milliseconds = str(round(limit * 1000))
+            await connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
+            )
+
+        pool: Pool = AsyncConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=connections,
+            timeout=limit,
+            open=False,
+            configure=configure,
+            kwargs={"autocommit": True},
+        )
+        opened = cls(pool, codes)
+        try:
+            with opened._translated():
+                await pool.open(wait=True, timeout=limit)
+            yield opened
+        finally:
+            await pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection that commits each statement; raises `EffectFailed`."""
+        with self._translated():
+            async with self._pool.connection() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend a connection that commits all or nothing; raises `EffectFailed`."""
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+    async def read(
+        self, kind: type[Row], query: LiteralString, values: Sequence[object] | Mapping[str, object]
+    ) -> list[Row]:
+        """Read rows as values of one kind; raises `EffectFailed`."""
+        async with self.connection() as connection:
+            cursor = connection.cursor(row_factory=class_row(kind))
+            return await (await cursor.execute(query, values)).fetchall()
+
+    async def migrate(self, store: str, steps: Steps) -> None:
+        """Bring a store's tables up to date, all or nothing, one process after the other.
+
+        Raises `StoreNotOpened` where they are newer than the code.
+        """
+        async with self.migrating() as connection:
+            row = await (await connection.execute(_VERSION, (store,))).fetchone()
+            for statement in due(_HERE, store, row[0] if row else 0, steps):
+                await connection.execute(statement)
+            await connection.execute(_REACHED, (store, len(steps)))
+
+    @asynccontextmanager
+    async def migrating(self) -> AsyncIterator[Connection]:
+        """Lend a connection to the one process that may change tables now."""
+        async with self.transaction() as connection:
+            # What changes tables may take longer than a call, and so does waiting for it.
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+            await connection.execute(_VERSIONS)
+            yield connection
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        await self._pool.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the library's errors into faults; SQLSTATE is a code, never text."""
+        codes = self._codes
+        try:
+            yield
+        except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+            raise EffectFailed(Fault(codes.unavailable, retryable=True)) from failure
+        except psycopg.Error as failure:
+            fault = Fault(codes.failed, data={"sqlstate": failure.sqlstate})
+            raise EffectFailed(fault) from failure

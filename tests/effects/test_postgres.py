@@ -1,0 +1,134 @@
+"""Tables in PostgreSQL: brought up to date once, by whoever comes first; never by older code."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import psycopg
+import pytest
+
+from contract.errors import EffectFailed
+from effects.conversations.postgres import PostgresConversations
+from effects.migrations import StoreNotOpened, due
+from effects.postgres import Codes, PostgresPool, Steps
+from tests.effects.postgres import own_schema
+
+CODES = Codes(unavailable="store_unavailable", failed="store_failed")
+STEPS: Steps = (
+    ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('one')"),
+    ("ALTER TABLE things ADD COLUMN size integer",),
+    ("INSERT INTO things VALUES ('three', 3)", "CREATE INDEX sizes ON things (size)"),
+)
+PROCESS = """
+import asyncio, sys
+from tests.effects.test_postgres import CODES, STEPS, PostgresPool
+
+async def main():
+    async with PostgresPool.open(sys.argv[1], CODES, connections=1) as pool:
+        await pool.migrate("things", STEPS)
+
+asyncio.run(main())
+"""
+
+pytestmark = pytest.mark.sockets
+
+
+@pytest.fixture
+async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
+    """Give an address without tables."""
+    async with own_schema(postgres_dsn) as own:
+        yield own
+
+
+async def names(dsn: str) -> list[tuple[str, int | None]]:
+    """Read the things there are."""
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        found = await connection.execute("SELECT name, size FROM things ORDER BY name")
+        return await found.fetchall()
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_tables_of_every_older_version_are_brought_up_to_date(dsn: str, version: int) -> None:
+    """Step by step, each once; again changes nothing."""
+    async with PostgresPool.open(dsn, CODES, connections=1) as pool:
+        await pool.migrate("things", STEPS[:version])
+        await pool.migrate("things", STEPS)
+        await pool.migrate("things", STEPS)
+    assert await names(dsn) == [("one", None), ("three", 3)]
+
+
+async def test_newer_tables_are_refused(dsn: str) -> None:
+    """The error names store and versions, and no address; the tables stay as they are."""
+    async with PostgresPool.open(dsn, CODES, connections=1) as pool:
+        await pool.migrate("things", STEPS)
+        with pytest.raises(StoreNotOpened, match="version 3, this code knows 1") as refused:
+            await pool.migrate("things", STEPS[:1])
+        await pool.migrate("things", STEPS)
+    assert "127.0.0.1" not in str(refused.value)
+    assert await names(dsn) == [("one", None), ("three", 3)]
+
+
+async def test_newer_conversations_are_refused(dsn: str) -> None:
+    """As a file of a newer version is."""
+    async with PostgresConversations.open(dsn, connections=1):
+        pass
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute("UPDATE schema_versions SET version = 99")
+    with pytest.raises(StoreNotOpened, match="'conversations' is version 99"):
+        async with PostgresConversations.open(dsn, connections=1):
+            pytest.fail("opened")
+
+
+async def test_a_step_that_fails_leaves_nothing_half_done(dsn: str) -> None:
+    """All steps or none, and the version stays."""
+    broken: Steps = (*STEPS, ("INSERT INTO things VALUES ('four', 4)", "SELECT nonsense"))
+    async with PostgresPool.open(dsn, CODES, connections=1) as pool:
+        await pool.migrate("things", STEPS)
+        with pytest.raises(EffectFailed) as failed:
+            await pool.migrate("things", broken)
+        assert failed.value.fault.data == {"sqlstate": "42703"}
+        await pool.migrate("things", STEPS)
+    assert await names(dsn) == [("one", None), ("three", 3)]
+
+
+async def test_many_may_open_at_once(dsn: str) -> None:
+    """One of them makes the tables, the others wait."""
+    async with AsyncExitStack() as stack:
+        pools = [
+            await stack.enter_async_context(PostgresPool.open(dsn, CODES, connections=1))
+            for _ in range(5)
+        ]
+        await asyncio.gather(*(pool.migrate("things", STEPS) for pool in pools))
+    assert await names(dsn) == [("one", None), ("three", 3)]
+
+
+@pytest.mark.slow
+async def test_two_processes_may_open_at_once(dsn: str) -> None:
+    """Each succeeds, and every step was done once."""
+    started = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", PROCESS, dsn) for _ in range(2)
+    ]
+    assert [await process.wait() for process in started] == [0, 0]
+    assert await names(dsn) == [("one", None), ("three", 3)]
+
+
+async def test_what_changes_tables_may_take_its_time(dsn: str) -> None:
+    """The limit of a call is none of theirs; afterwards it is in force again."""
+    told = "CREATE TABLE told AS SELECT current_setting('statement_timeout') AS told"
+    async with PostgresPool.open(dsn, CODES, connections=1, limit=4.0) as pool:
+        await pool.migrate("seen", ((told,),))
+        async with pool.connection() as connection:
+            now = "SELECT told, current_setting('statement_timeout') FROM told"
+            row = await (await connection.execute(now)).fetchone()
+    assert row == ("0", "4s")
+
+
+def test_the_steps_that_are_due() -> None:
+    """From the version on; none for the newest."""
+    steps = (("a", "b"), ("c",))
+    assert due("here", "things", 0, steps) == ["a", "b", "c"]
+    assert due("here", "things", 1, steps) == ["c"]
+    assert due("here", "things", 2, steps) == []
