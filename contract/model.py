@@ -125,7 +125,8 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     """One decoded piece of a model's stream.
 
     `at` is its arrival in microseconds since the exchange began, set when it is recorded; every
-    timed decision uses it. `finish` is the provider's finish reason, `model` the model's own name.
+    timed decision uses it. `finish` is the provider's finish reason, `model` the model's own name,
+    `by` the id of the fallback from which on it answers, where that is not the model asked for.
     """
 
     at: int = 0
@@ -135,6 +136,7 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     finish: str = ""
     usage: Usage | None = None
     model: str = ""
+    by: str = ""
 
 
 class RawChunk(Chunk, frozen=True, omit_defaults=True):

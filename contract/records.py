@@ -74,11 +74,15 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 
 class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One model call's account: the model's own name, its finish reason, its tokens."""
+    """One model call's account: the model's own name, its finish reason, its tokens.
+
+    `by` is the id of the fallback that answered, where that is not the model asked for.
+    """
 
     model: str
     finish: str = ""
     usage: Usage | None = None
+    by: str = ""
 
 
 class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,6 +7,7 @@ import logging
 import math
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,8 @@ async def application(
         faults = _faults(house, watched, watchdog)
         page = None
         if house.meters is not None:
-            sources = Sources(house.router, house.captures, faults, lambda: _refused(watched))
+            edits = partial(_refused, watched)
+            sources = Sources(house.router, house.captures, faults, edits, house.model)
             page = await stack.enter_async_context(house.meters.running(sources))
         app = create_app(house.router, faults, page)
         if watched is not None and tokens is not None:

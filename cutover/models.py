@@ -73,8 +73,8 @@ def rescue_policy(section: Rescue) -> RescuePolicy:
 def prices(registry: ModelRegistry) -> Price:
     """Build the function that prices a call by the model that answered, as registered now."""
 
-    def price(model_id: str, answered: str, usage: Usage | None) -> float | None:
-        entry = _answering(registry.entries, model_id, answered)
+    def price(answered: str, usage: Usage | None) -> float | None:
+        entry = registry.entries.get(answered)
         known = entry.prices if entry else None
         if known is None or usage is None:
             return None
@@ -82,21 +82,6 @@ def prices(registry: ModelRegistry) -> Price:
         return spent / _MILLION
 
     return price
-
-
-def _answering(
-    entries: Mapping[str, ModelEntry], model_id: str, answered: str
-) -> ModelEntry | None:
-    """Give the entry that answered: the one asked, or the fallback whose name the answer bears.
-
-    Providers answer with the name of a version, `gpt-4.1-2025-04-14` for `gpt-4.1`.
-    """
-    asked = entries.get(model_id)
-    if asked is None:
-        return None
-    found = [entries[fallback] for fallback in asked.fallbacks if fallback in entries]
-    named = [entry for entry in (asked, *found) if answered.startswith(entry.model)]
-    return max(named, key=lambda entry: len(entry.model), default=asked)
 
 
 def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -> Provider:

@@ -44,4 +44,5 @@ def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> T
 def add_operations(app: FastAPI, house: House, watched: Watched, tokens: Tokens) -> None:
     """Add the operations API of a house to its application."""
     audit = AuditLog(Path(watched.current.admin.audit_path))
-    add_admin(app, Operations(house.router, house.models, house.recent, watched, audit), tokens)
+    operations = Operations(house.router, house.models, house.model, house.recent, watched, audit)
+    add_admin(app, operations, tokens)

@@ -61,7 +61,7 @@ class Parts:
     settings: Callable[[], Settings]
     qa_key: bytes = b""
     observers: Sequence[Observer] = ()
-    price: Price = lambda _asked, _answered, _usage: None
+    price: Price = lambda _answered, _usage: None
     monotonic: Callable[[], float] = time.perf_counter
     wall: Callable[[], float] = time.time
     pins: Pins = field(default_factory=_own_pins)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from router.driving import Drive
     from router.serving import Serving
 
-    Price = Callable[[str, str, Usage], float | None]
-    """Cost of a call: the id asked, the name that answered, usage; None without a price."""
+    Price = Callable[[str, Usage], float | None]
+    """Cost of a call: the id of the model that answered, usage; None without a price."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -37,6 +37,11 @@ _asked = msgspec.json.Decoder(_Asked)
 def asked_of(entry: Entry) -> tuple[str, ModelUse]:
     """Give the model id a call on the tape named, and its account."""
     return _asked.decode(entry.args).model_id, _use(entry)
+
+
+def answered_by(asked: str, use: ModelUse) -> str:
+    """Give the id of the model that answered a call: the one it asked, or a fallback."""
+    return use.by or asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,11 @@ class Charge:
     asked: str
     how: How
     cost: float | None
+
+    @property
+    def answered(self) -> str:
+        """The id of the model whose tokens these are."""
+        return answered_by(self.asked, self.use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +146,17 @@ def _tape(tape: Tape) -> tuple[EntryRecord, ...] | None:
 def _charge(entry: Entry, asked: str, how: How, price: Price) -> Charge:
     use = _use(entry)
     paid = how == "live" and use.usage is not None
-    cost = price(asked, use.model, use.usage) if paid and use.usage else None
+    cost = price(answered_by(asked, use), use.usage) if paid and use.usage else None
     return Charge(use, asked, how, cost)
 
 
 def _use(entry: Entry) -> ModelUse:
-    model = finish = ""
+    model = finish = by = ""
     usage: Usage | None = None
     for chunk in entry.items:
         if chunk is not None:
             model = chunk.model or model
             finish = chunk.finish or finish
             usage = chunk.usage or usage
-    return ModelUse(model, finish, usage)
+            by = chunk.by or by
+    return ModelUse(model, finish, usage, by)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from contract import operations as ops
 from router.gateway.correlating import SITE
-from router.recording import asked_of
+from router.recording import answered_by, asked_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class ShadowBudget:
             asked, use = asked_of(entry)
             if (usage := use.usage) is not None:
                 self.tokens += usage.prompt_tokens + usage.completion_tokens
-                self.cost += self._price(asked, use.model, usage) or 0.0
+                self.cost += self._price(answered_by(asked, use), usage) or 0.0
 
     def _turn(self) -> None:
         day = int(self._wall() // _DAY)

@@ -18,7 +18,7 @@ from router.toml_table import ConfigRefused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from effects.model import ModelRegistry
+    from effects.model import ModelRegistry, RescuingModel
     from router.admin.audit import Audit
     from router.admin.file_edit import Edited, Value
     from router.admin.pages import FlowPage, FlowsPage, ModelsPage, Share
@@ -36,6 +36,7 @@ class Operations:
 
     router: Router
     models: ModelRegistry
+    model: RescuingModel
     recent: Recent
     watched: Watched
     audit: Audit
@@ -52,7 +53,7 @@ class Operations:
 
     def show_models(self) -> ModelsPage:
         """Show the registry of models."""
-        return models_page(self.models.entries)
+        return models_page(self.models.entries, self.model.breaker_states())
 
     def show_exchanges(self, count: int) -> ExchangesPage:
         """Show the last exchanges."""
@@ -81,6 +82,19 @@ class Operations:
         change = _change(who, "breaker reset", flow, {known: before}, {known: "closed"})
         await asyncio.to_thread(self.audit, change)
         return flow_page(self.router, flow)
+
+    async def reset_provider(self, who: str, provider: str) -> ModelsPage:
+        """Close the breakers of a provider, in this process."""
+        if provider not in {entry.provider.name for entry in self.models.entries.values()}:
+            raise Problem(404, "unknown_provider", "no provider of that name is registered")
+        known = [one for one in self.model.breaker_states() if one.provider == provider]
+        self.model.breakers.reset(provider)
+        before: dict[str, object] = {f"{provider}/{one.model}": one.state for one in known}
+        after: dict[str, object] = dict.fromkeys(before, "closed")
+        await asyncio.to_thread(
+            self.audit, _change(who, "provider breakers reset", "", before, after)
+        )
+        return self.show_models()
 
     async def _edit(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> FlowPage:
         async with self._editing:

@@ -83,13 +83,28 @@ class FlowsPage(_Page, frozen=True):
     shadow: dict[str, float]
 
 
+class ProviderBreakerPage(_Page, frozen=True):
+    """A provider's breaker for one of its models, by its own name; `seconds` until it is probed.
+
+    `calls` and `failures` are those of its window, `spared` are all calls it kept away.
+    """
+
+    model: str
+    state: Literal["closed", "open", "probing"]
+    seconds: float
+    calls: int
+    failures: int
+    spared: int
+
+
 class ProviderPage(_Page, frozen=True):
-    """A provider: where it is, its limits in seconds; never its key."""
+    """A provider: where it is, its limits in seconds, its breakers in this process; no key."""
 
     name: str
     address: str
     has_key: bool
     limits: dict[str, Any]
+    breakers: list[ProviderBreakerPage]
 
 
 class ModelPage(_Page, frozen=True):

@@ -141,6 +141,16 @@ async def reset_breaker(who: Who, operations: Ops, flow: str, stack: str) -> Res
     return _page(await operations.reset(who, flow, stack))
 
 
+@admin.post(
+    "/providers/{provider}/reset",
+    response_class=Response,
+    responses=_answers(ModelsPage, 404, 422),
+)
+async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
+    """Close a provider's breakers, in this process, and let them count from nothing."""
+    return _page(await operations.reset_provider(who, provider))
+
+
 async def _asked(request: Request) -> Share:
     body = await read_body(request.scope, request.receive, _BODY_BYTES)
     share: Share = decode(_share, body)

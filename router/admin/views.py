@@ -14,13 +14,15 @@ from router.admin.pages import (
     LedgerLine,
     ModelPage,
     ModelsPage,
+    ProviderBreakerPage,
     ProviderPage,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from effects.model import ModelEntry, Provider
+    from effects.model.rescue import BreakerState
     from router.dispatch import Router
     from router.flow_settings import FlowSettings
 
@@ -62,11 +64,11 @@ def flow_page(router: Router, name: str) -> FlowPage:
     )
 
 
-def models_page(entries: Mapping[str, ModelEntry]) -> ModelsPage:
+def models_page(entries: Mapping[str, ModelEntry], breakers: Sequence[BreakerState]) -> ModelsPage:
     """Show what is registered, without anything that opens it."""
     providers = {entry.provider.name: entry.provider for entry in entries.values()}
     return ModelsPage(
-        providers=[_provider(provider) for _, provider in sorted(providers.items())],
+        providers=[_provider(provider, breakers) for _, provider in sorted(providers.items())],
         models=[_model(entry) for _, entry in sorted(entries.items())],
     )
 
@@ -93,12 +95,24 @@ def _breakers(router: Router, flow: str) -> list[BreakerPage]:
     ]
 
 
-def _provider(provider: Provider) -> ProviderPage:
+def _provider(provider: Provider, breakers: Sequence[BreakerState]) -> ProviderPage:
     return ProviderPage(
         name=provider.name,
         address=bare(provider.base_url),
         has_key=bool(provider.key.reveal()),
         limits=asdict(provider.limits),
+        breakers=[_provider_breaker(one) for one in breakers if one.provider == provider.name],
+    )
+
+
+def _provider_breaker(known: BreakerState) -> ProviderBreakerPage:
+    return ProviderBreakerPage(
+        model=known.model,
+        state="probing" if known.state == "half_open" else known.state,
+        seconds=known.rests,
+        calls=known.calls,
+        failures=known.failures,
+        spared=known.refused,
     )
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from router.metrics import instruments as i
 
 if TYPE_CHECKING:
+    from effects.model import RescuingModel
+    from effects.model.rescue.breaker import State as ProviderState
     from router.breaker import State
     from router.capture import CaptureCounts
     from router.dispatch import Router
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _STATES: Mapping[State, int] = {"closed": 0, "probing": 1, "open": 2}
+_PROVIDERS: Mapping[ProviderState, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Counted(Protocol):
@@ -30,12 +33,16 @@ class Counted(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the books are: `faults` by part, `refused` is how many edits have been."""
+    """Where the books are: `faults` by part, `refused` is how many edits have been.
+
+    `model` is the port all models are asked through, where this router has one.
+    """
 
     router: Router
     captures: Counted
     faults: Callable[[], Mapping[str, str]]
     refused: Callable[[], int] = lambda: 0
+    model: RescuingModel | None = None
 
 
 class Books:
@@ -68,7 +75,20 @@ class Books:
         put(i.BYTES_LEFT, router.bytes_left)
         for flow, stack, state in router.admission.breakers.states():
             put(i.BREAKER, _STATES[state], flow, stack)
+        if sources.model is not None:
+            self._providers(sources.model)
         self._tell_faults(set(sources.faults()))
+
+    def _providers(self, model: RescuingModel) -> None:
+        """Tell what came of asking providers, and whom their breakers spare."""
+        for asked, count in model.counts.attempts.items():
+            self._grow(i.ATTEMPTS, count, asked.model_id, asked.provider, asked.outcome)
+        for line, count in model.counts.followed.items():
+            self._grow(i.RESCUES, count, *line)
+        for breaker in model.breaker_states():
+            who = (breaker.provider, breaker.model)
+            self._panel.put(i.PROVIDER_BREAKER, _PROVIDERS[breaker.state], *who)
+            self._grow(i.PROVIDER_SPARED, breaker.refused, *who)
 
     def _grow(self, instrument: Instrument, total: int, *labels: str) -> None:
         key = (instrument.name, *labels)

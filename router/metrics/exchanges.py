@@ -80,8 +80,11 @@ class Exchanges:
             usage = charge.use.usage
             if charge.how != "live" or usage is None:
                 continue  # from the tape: another run's, who counts it
-            model = charge.asked if charge.asked in self._models() else OTHER
-            what = (run.flow, run.stack, run.role, model)
+            known = self._models()
+            asked, answered = (
+                model if model in known else OTHER for model in (charge.asked, charge.answered)
+            )
+            what = (run.flow, run.stack, run.role, answered, asked)
             self._panel.add(i.TOKENS, usage.prompt_tokens, *what, "input")
             self._panel.add(i.TOKENS, usage.completion_tokens, *what, "output")
             if charge.cost is not None:

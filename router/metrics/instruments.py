@@ -33,7 +33,7 @@ class Instrument:
 
 
 _WHO = ("flow", "assigned", "served")
-_MODEL = ("flow", "stack", "role", "model")
+_MODEL = ("flow", "stack", "role", "model", "asked")
 
 FIRST_FRAME = Instrument(
     "histogram",
@@ -126,6 +126,31 @@ BREAKER = Instrument(
     ("flow", "stack"),
     across="livemax",
 )
+ATTEMPTS = Instrument(
+    "counter",
+    "cutover_model_attempts_total",
+    "Requests to providers by what came of them: completed, left, unlike or the code of a fault",
+    ("model", "provider", "outcome"),
+)
+RESCUES = Instrument(
+    "counter",
+    "cutover_model_rescues_total",
+    "What followed requests to providers that did not complete, and which model was asked then",
+    ("model", "how", "reason", "then"),
+)
+PROVIDER_BREAKER = Instrument(
+    "gauge",
+    "cutover_provider_breaker_state",
+    "0 closed, 1 probing, 2 open; by provider and its own name of the model",
+    ("provider", "model"),
+    across="livemax",
+)
+PROVIDER_SPARED = Instrument(
+    "counter",
+    "cutover_provider_breaker_spared_total",
+    "Requests that an open breaker kept from a provider",
+    ("provider", "model"),
+)
 OPEN_STREAMS = Instrument(
     "gauge", "cutover_open_streams", "Exchanges that are being served", ("flow",)
 )
@@ -174,6 +199,10 @@ INSTRUMENTS = (
     EDITS_REFUSED,
     FAULTS,
     BREAKER,
+    ATTEMPTS,
+    RESCUES,
+    PROVIDER_BREAKER,
+    PROVIDER_SPARED,
     OPEN_STREAMS,
     UNSETTLED,
     SHADOWS_WAITING,

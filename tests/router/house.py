@@ -142,7 +142,7 @@ class House:
         *,
         legacy: Flow = LEGACY["chat"],
         graph: Flow = GRAPH["chat"],
-        price: Callable[[str, str, Any], float | None] = lambda _asked, _answered, _usage: None,
+        price: Callable[[str, Any], float | None] = lambda _answered, _usage: None,
     ) -> None:
         self.case = case
         self.world: World = case.world()

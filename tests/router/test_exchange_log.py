@@ -20,7 +20,7 @@ from tests.router.listening import listening
 pytestmark = pytest.mark.virtual
 
 
-def priced(_asked: str, _model: str, _usage: Usage) -> float:
+def priced(_model: str, _usage: Usage) -> float:
     """Let every call cost the same."""
     return 0.5
 

@@ -276,7 +276,7 @@ def described(run: RunRecord) -> None:
     assert 0 <= run.bucket < 100_000
 
 
-def priced(model: str, _answered: str, usage: Usage) -> float | None:
+def priced(model: str, usage: Usage) -> float | None:
     """Quarter of a coin a token, of the one model with a price."""
     return usage.total_tokens * 0.25 if model == "gpt-4.1" else None
 
@@ -293,7 +293,7 @@ async def test_a_takeover_is_paid_by_whoever_asked() -> None:
 async def test_faults_of_our_own_are_called_so() -> None:
     """A price list that raises, a place for captures that raises: the books still balance."""
 
-    def broken(_asked: str, _answered: str, _usage: object) -> float:
+    def broken(_answered: str, _usage: object) -> float:
         raise ZeroDivisionError
 
     for shadow, expected in ((100, "failed(harness)"), (0, "not_sampled")):

@@ -1,7 +1,7 @@
 """The model port that rescues provider faults, below the recorder: one call, one entry."""
 
 from effects.model.rescue.breaker import Breakers, BreakerState
-from effects.model.rescue.counts import Attempt, RescueCounts
+from effects.model.rescue.counts import Attempt, Followed, RescueCounts
 from effects.model.rescue.policy import BreakerPolicy, RescuePolicy
 from effects.model.rescue.port import RescuingModel
 
@@ -10,6 +10,7 @@ __all__ = [
     "BreakerPolicy",
     "BreakerState",
     "Breakers",
+    "Followed",
     "RescueCounts",
     "RescuePolicy",
     "RescuingModel",

@@ -21,11 +21,31 @@ class Attempt(NamedTuple):
     outcome: str
 
 
+class Followed(NamedTuple):
+    """What followed an attempt that did not complete.
+
+    `model_id` is the model that failed, `reason` how, `then` the one asked next: "" where none was.
+    """
+
+    model_id: str
+    rescued: Rescued
+    reason: str
+    then: str = ""
+
+
 class RescueCounts:
     """Counters anybody may read."""
 
-    __slots__ = ("attempts", "rescues")
+    __slots__ = ("attempts", "followed")
 
     def __init__(self) -> None:
         self.attempts: Counter[Attempt] = Counter()
-        self.rescues: Counter[Rescued] = Counter()
+        self.followed: Counter[Followed] = Counter()
+
+    @property
+    def rescues(self) -> Counter[Rescued]:
+        """What followed, by kind alone."""
+        kinds: Counter[Rescued] = Counter()
+        for line, count in self.followed.items():
+            kinds[line.rescued] += count
+        return kinds

@@ -10,6 +10,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, assert_never
 
+import msgspec
+
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from contract.model import Chunk, ModelCall, ModelInfo, PassedCall
@@ -18,8 +20,8 @@ from effects.model.limits import Deadline, total_of
 from effects.model.provider import OpenAIModel
 from effects.model.registry import ModelRegistry
 from effects.model.request import encode
-from effects.model.rescue.breaker import Breakers
-from effects.model.rescue.counts import Attempt, RescueCounts, Rescued
+from effects.model.rescue.breaker import Breakers, BreakerState
+from effects.model.rescue.counts import Attempt, Followed, RescueCounts, Rescued
 from effects.model.rescue.decisions import Ask, GiveUp, Means, Rescue, Step, Wait
 from effects.model.rescue.policy import RescuePolicy, blames_provider
 from effects.model.rescue.splicing import Said, Unlike
@@ -62,6 +64,10 @@ class RescuingModel:
         self._means = replace(self._means, policy=policy)
         self.breakers.policy = policy.breaker
 
+    def breaker_states(self) -> list[BreakerState]:
+        """Tell the state of all breakers now, ordered by provider and model."""
+        return self.breakers.states(_now())
+
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
         """Tell what is registered; raises `EffectFailed` (`unknown_model`)."""
         return self._registry.entry(model_id).info
@@ -77,11 +83,13 @@ class RescuingModel:
         ends = total_of(entry.provider.limits, _now())
         rescue = self._rescue(entry, ends)
         said = Said()
+        failed: _Attempt | None = None
         step: Step = rescue.next(_now())
         while True:
             ask = await self._granted(rescue, step)
             splice = said.splice()
             attempt = _Attempt(ask, self.counts)
+            by = "" if ask.entry.model_id == call.model_id else ask.entry.model_id
             with attempt:
                 body = encode(call, ask.entry.model)
                 async with self._provider.answer(
@@ -93,15 +101,18 @@ class RescuingModel:
                         if splice is not None:
                             chunks = splice.feed(chunks)
                         said.note(chunks)
+                        if by and chunks:
+                            chunks = [msgspec.structs.replace(chunks[0], by=by), *chunks[1:]]
+                            by = ""
                         for chunk in chunks:
                             yield chunk
                     if splice is not None:
                         splice.end()
             if attempt.completed:
-                if splice is not None:
-                    self.counts.rescues["spliced"] += 1
+                if splice is not None and failed is not None:
+                    self._count(failed, "spliced", ask.entry.model_id)
                 return
-            step = self._after(rescue, attempt, said)
+            failed, step = attempt, self._after(rescue, attempt, said)
 
     def _rescue(self, entry: ModelEntry, ends: Deadline) -> Rescue:
         return Rescue(entry, self._registry.entries, self._means, ends.when)
@@ -120,7 +131,7 @@ class RescuingModel:
         fault = attempt.fault
         step = rescue.unlike() if fault is None else rescue.failed(fault, _now(), said.extent)
         done = _done(step, attempt)
-        self.counts.rescues[done] += 1
+        self._count(attempt, done, _then(step, attempt))
         _LOG.warning(
             "model %r of provider %r: %s; %s",
             attempt.entry.model,
@@ -129,6 +140,10 @@ class RescuingModel:
             _told(step, done),
         )
         return step
+
+    def _count(self, attempt: _Attempt, done: Rescued, then: str) -> None:
+        line = Followed(attempt.entry.model_id, done, attempt.outcome, then)
+        self.counts.followed[line] += 1
 
 
 class _Attempt:
@@ -190,6 +205,18 @@ def _done(step: Step, attempt: _Attempt) -> Rescued:
             return "retried" if entry is attempt.entry else "failed_over"
         case GiveUp():
             return "given_up" if attempt.fault is not None else "not_spliced"
+        case _:
+            assert_never(step)
+
+
+def _then(step: Step, attempt: _Attempt) -> str:
+    match step:
+        case Wait():
+            return attempt.entry.model_id
+        case Ask(entry):
+            return entry.model_id
+        case GiveUp():
+            return ""
         case _:
             assert_never(step)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -60,6 +61,31 @@ async def test_models_are_shown_without_their_keys(alice: Operator) -> None:
     assert provider["limits"]["idle"] == 30.0
     assert [model["id"] for model in page["models"]] == ["gpt-4.1", "slow"]
     assert "sk-planted" not in json.dumps(page)
+
+
+async def test_the_breakers_of_providers_are_shown_and_reset(
+    place: Deployment, alice: Operator
+) -> None:
+    """As those of stacks: state and seconds; closed again at once, with a name on record."""
+    (entry,) = [one for one in place.house.models.entries.values() if one.model_id == "gpt-4.1"]
+    breaker = place.house.model.breakers.of(entry)
+    now = asyncio.get_running_loop().time()
+    for _ in range(breaker.policy.calls):
+        admission = breaker.admit(now)
+        assert admission is not None
+        admission.end(now, ok=False)
+    assert breaker.admit(now) is None
+    ((shown,),) = [one["breakers"] for one in (await alice.get("/models"))[1]["providers"]]
+    assert 0 < shown.pop("seconds") <= breaker.policy.rest
+    failed = {"calls": breaker.policy.calls, "failures": breaker.policy.calls, "spared": 1}
+    assert shown == {"model": "sim-chat", "state": "open", **failed}
+    status, page = await alice.post("/providers/simulated/reset")
+    assert status == 200
+    assert page["providers"][0]["breakers"][0]["state"] == "closed"
+    (change,) = alice.audited()
+    assert (change["who"], change["what"]) == ("alice", "provider breakers reset")
+    assert change["before"] == {"simulated/sim-chat": "open"}
+    assert change["after"] == {"simulated/sim-chat": "closed"}
 
 
 async def test_exchanges_are_shown(place: Deployment, alice: Operator) -> None:
@@ -139,6 +165,7 @@ async def test_each_change_is_on_record(alice: Operator, place: Deployment) -> N
         ("/flows/chta/percent", {"percent": 1}, (404, "unknown_flow")),
         ("/flows/chta/rollback", None, (404, "unknown_flow")),
         ("/breaker/chat/grahp/reset", None, (404, "unknown_stack")),
+        ("/providers/nobody/reset", None, (404, "unknown_provider")),
         ("/flows/chat/percent", None, (400, "empty_body")),
         ("/flows/chat/percent", b"{", (400, "not_json")),
         ("/flows/chat/percent", {}, (422, "invalid_request")),
@@ -191,6 +218,7 @@ async def test_the_document_describes_it(place: Deployment) -> None:
         "/admin/flows/{flow}/shadow": "post",
         "/admin/flows/{flow}/rollback": "post",
         "/admin/breaker/{flow}/{stack}/reset": "post",
+        "/admin/providers/{provider}/reset": "post",
     }
     for found in paths.values():
         (operation,) = found.values()

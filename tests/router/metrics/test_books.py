@@ -8,6 +8,16 @@ import msgspec
 import pytest
 
 from contract.chat import CHAT
+from effects.model import (
+    BreakerPolicy,
+    ModelEntry,
+    ModelRegistry,
+    Provider,
+    RescuePolicy,
+    RescuingModel,
+    Secret,
+)
+from effects.model.rescue import Attempt, Followed
 from router.metrics import instruments as i
 from router.metrics.books import Books, Sources
 from router.metrics.panel import Panel
@@ -85,6 +95,33 @@ async def test_the_state_of_a_breaker_is_a_number() -> None:
             await asyncio.sleep(seconds)
             books.copy()
             assert shown(panel, i.BREAKER)["chat", "legacy"] == state
+
+
+async def test_what_providers_did_and_whom_breakers_spare() -> None:
+    """By model and by what came of it: retries by reason, fallbacks and splices by model."""
+    panel, policy = Panel(), BreakerPolicy(calls=1, rest=60.0)
+    model = RescuingModel(ModelRegistry(), RescuePolicy(breaker=policy))
+    model.counts.attempts[Attempt("m", "here", "m-1", "model_unavailable")] = 2
+    model.counts.followed[Followed("m", "failed_over", "model_unavailable", "spare")] = 1
+    breaker = model.breakers.of(ModelEntry("m", Provider("here", "http://h", Secret("")), "m-1"))
+    async with House(CASE) as made:
+        books = Books(panel, Sources(made.router, Written(), dict, model=model))
+        books.copy()
+        assert shown(panel, i.ATTEMPTS) == {("m", "here", "model_unavailable"): 2}
+        followed = ("m", "failed_over", "model_unavailable", "spare")
+        assert shown(panel, i.RESCUES) == {followed: 1}
+        assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 0}
+        now = asyncio.get_running_loop().time()
+        admission = breaker.admit(now)
+        assert admission is not None
+        admission.end(now, ok=False)
+        breaker.admit(now)
+        books.copy()
+        assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 2}
+        assert shown(panel, i.PROVIDER_SPARED) == {("here", "m-1"): 1}
+        await asyncio.sleep(60.0)
+        books.copy()
+        assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 1}
 
 
 async def test_a_fault_is_one_while_it_lasts() -> None:

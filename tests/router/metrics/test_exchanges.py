@@ -29,7 +29,7 @@ def observed(panel: Panel, *models: str) -> Exchanges:
     return Exchanges(panel, lambda: frozenset(models or (MODEL,)))
 
 
-def priced(_asked: str, _answered: str, usage: Usage) -> float:
+def priced(_answered: str, usage: Usage) -> float:
     """Price a call by its tokens alone."""
     return usage.total_tokens / 1_000
 
@@ -63,7 +63,7 @@ async def test_what_the_model_used_is_counted_once(assigned: Stack) -> None:
     async with House(CASE, rules, price=priced) as made:
         await made.ask()
         assert made.states == {"compared(equal)": 1}
-    what = ("chat", assigned, "serving", MODEL)
+    what = ("chat", assigned, "serving", MODEL, MODEL)
     assert shown(panel, i.TOKENS) == {(*what, "input"): 1, (*what, "output"): 2}
     assert shown(panel, i.COST) == {what: pytest.approx(0.003)}
 
@@ -73,8 +73,23 @@ async def test_a_model_nobody_configured_has_no_label_of_its_own() -> None:
     panel = Panel()
     async with House(CASE, Rules(observers=[observed(panel, "another")])) as made:
         await made.ask()
-    assert {labels[3] for labels in shown(panel, i.TOKENS)} == {"other"}
+    assert {labels[3:5] for labels in shown(panel, i.TOKENS)} == {("other", "other")}
     assert shown(panel, i.COST) == {}
+
+
+async def test_tokens_are_those_of_the_model_that_answered() -> None:
+    """Not of the one that was asked and failed; and so is what they cost."""
+    panel = Panel()
+    answered = (Chunk(text="Hello", by="spare"), Chunk(finish="stop", usage=Usage(1, 2, 3)))
+    case = Case(CASE.body, CASE.options, (answered,))
+    costs = {"spare": 0.5, MODEL: 7.0}
+    rules = Rules(observers=[observed(panel, MODEL, "spare")])
+    async with House(case, rules, price=lambda by, _: costs[by]) as made:
+        await made.ask()
+        assert [use.by for use in made.runs[0].models] == ["spare"]
+    what = ("chat", "legacy", "serving", "spare", MODEL)
+    assert shown(panel, i.TOKENS) == {(*what, "input"): 1, (*what, "output"): 2}
+    assert shown(panel, i.COST) == {what: 0.5}
 
 
 @pytest.mark.parametrize(("events", "how"), [(0, "fallback"), (5, "takeover")])

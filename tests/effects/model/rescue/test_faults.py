@@ -206,7 +206,9 @@ async def test_cut_or_stalled_in_the_middle(calling: Calling, broken: Answer) ->
     async with between(calling, saying("Hel", "lo", then=broken), idle=SOON) as scene:
         assert from_spare(await scene.caller.ask())
     assert scene.asked == (1, 1)
-    assert scene.caller.model.counts.rescues == {"failed_over": 1, "spliced": 1}
+    [(over, _), (spliced, _)] = scene.caller.model.counts.followed.items()
+    assert (over.rescued, over.then) == ("failed_over", "spare")
+    assert spliced == over._replace(rescued="spliced")
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ async def test_after_a_splice_it_can_break_once_more() -> None:
         await registry.replace([replace(entry, fallbacks=("s0", "s1")), *spares])
         chunks = await whole(RescuingModel(registry).stream("reply", CALL))
     assert [chunk.text for chunk in chunks if chunk.text] == ["Hel", "lo", " you"]
+    assert [chunk.by for chunk in chunks if chunk.by] == ["s0", "s1"]
     assert [request.body["model"] for request in one.requests] == ["loop-1", "s0", "s1"]
 
 
