@@ -30,6 +30,7 @@ FaultCode = Literal[
     "tool_list_failed",
     "human_unavailable",
     "second_question",
+    "pause_outdated",
     # anything an adapter did not foresee; its text stays in the log
     "adapter_failed",
     "deadline",

@@ -20,6 +20,7 @@ from contract.human import Answer, AwaitAnswer, OpenQuestion, Question
 from contract.records import EntryRecord, RequestRecord
 from effects.human.pause import Pause
 from effects.keys import canonical
+from effects.paused_tape import outdated, read, write
 from effects.tape import Tape
 
 if TYPE_CHECKING:
@@ -32,29 +33,19 @@ _LEASE = 60.0
 """Seconds for which an answer that came at once is claimed; it is finished right after."""
 
 
-class Suspended(msgspec.Struct, frozen=True):
-    """What a pause stores as its tape: the request, and every entry so far.
-
-    The last entry is the unanswered `human.answer`, open, once the flow has come to wait for it.
-    """
-
-    request: RequestRecord
-    entries: tuple[EntryRecord, ...]
-
-
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Suspended)
-
-
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks: what a pause says of its exchange. `seconds` is how long it waits for an answer."""
+    """Who asks: what a pause says of its exchange. `seconds` is how long it waits for an answer.
+
+    `user_id` is whose exchange it is, to be found by when that user is forgotten.
+    """
 
     exchange: str
     flow: str
     stack: str
     request: RequestRecord
     seconds: float = 86_400.0
+    user_id: str | None = None
 
 
 class SuspendingHuman:
@@ -82,7 +73,7 @@ class SuspendingHuman:
 
     async def open(self, site: str, question: OpenQuestion) -> str:
         """Store question and tape; returns the id. Fault `second_question` while one is open."""
-        if self._open:
+        if self._open or _unanswered_on(self._tape):
             raise EffectFailed(Fault("second_question"))
         if self._tape.overflowed:
             raise EffectFailed(Fault("human_unavailable", data={"reason": "size"}))
@@ -110,13 +101,17 @@ class SuspendingHuman:
     async def keep_tape(self) -> None:
         """Store the tape as it is now.
 
-        Once more after the exchange has ended: a write that was under way when the flow paused
-        has its result on the tape only then.
+        Once more after the exchange has ended: a write that was under way when the flow paused,
+        or broke off before it came to wait, has its result on the tape only then.
         """
-        if self._waiting is not None and not self._tape.overflowed:
+        if self._tape.overflowed:
+            return
+        if self._waiting is not None:
             hitl_id, unanswered = self._waiting
             entries = (*self._tape.record(), unanswered)
             await self._store.keep_tape(hitl_id, self._encoded(entries))
+        elif self._open:
+            await self._store.keep_tape(self._open, self._encoded(self._tape.record()))
 
     async def _take(self, hitl_id: str) -> bool:
         """Make sure that nobody else continues with an answer that came while the flow runs."""
@@ -136,6 +131,7 @@ class SuspendingHuman:
             created_at=now,
             expires_at=now + asking.seconds,
             session_id=question.session_id,
+            user_id=asking.user_id,
             question=question,
             tape=self._encoded(_asked(self._tape, site, args, Question(hitl_id))),
             answer_site=site,
@@ -143,12 +139,12 @@ class SuspendingHuman:
         )
 
     def _encoded(self, entries: tuple[EntryRecord, ...]) -> bytes:
-        return _encoder.encode(Suspended(self._asking.request, entries))
+        return write(self._asking.request, entries)
 
 
 def request_of(pause: Pause) -> RequestRecord:
-    """Give what the paused flow was asked; raises `msgspec.DecodeError` on a foreign tape."""
-    return _decoder.decode(pause.tape).request
+    """Give what the paused flow was asked; fault `pause_outdated` where the tape is not ours."""
+    return read(pause.tape).request
 
 
 def resume(
@@ -157,18 +153,73 @@ def resume(
     """Give a pause's tape with the answer on it, and the answer's entry.
 
     The exchange goes on after the tape's last stamp; its run gets the policy `resume` and the
-    entry. Raises `msgspec.DecodeError` on a tape that is not ours.
+    entry. Where the tape was given back with the answer on it, what follows is played as well.
+    Fault `pause_outdated` where the tape is not ours, or of a version this code does not read.
     """
-    entries, site = _decoder.decode(pause.tape).entries, pause.answer_site
+    entries, site = read(pause.tape).entries, pause.answer_site
     if entries and _waits(entries[-1]):
         entries, site = entries[:-1], entries[-1].site
-    tape = Tape.load(entries, limit=limit, budget=budget)
+    try:
+        tape = Tape.load(entries, limit=limit, budget=budget)
+    except msgspec.DecodeError as failure:
+        raise outdated(reason="entries") from failure
     tape.recording = True
+    return tape, _answered(tape, pause.hitl_id) or _with(tape, site, pause.hitl_id, answer)
+
+
+def broken_off(request: RequestRecord, tape: Tape, answer: Entry) -> bytes:
+    """Encode the tape of a resumed exchange that did not come to its end, to be given back.
+
+    After the answer only what ended counts as done: the rest is asked anew. Before it everything
+    stays, for the flow has been there. Once the exchange is closed no write is missing. Fault
+    `human_unavailable` where the tape has outgrown its bounds: what was done is not known any
+    more, and the pause has to be finished.
+    """
+    if tape.overflowed:
+        raise EffectFailed(Fault("human_unavailable", data={"reason": "size"}))
+    done = [entry for entry in tape.entries if entry.seq <= answer.seq or _is_done(entry)]
+    entries = tuple(entry.record() for entry in done)
+    return write(request, entries)
+
+
+def _answered(tape: Tape, hitl_id: str) -> Entry | None:
+    """Find the answer on a tape that was given back."""
+    args = canonical(AwaitAnswer(hitl_id))
+    return next(
+        (
+            entry
+            for entry in tape.entries
+            if (entry.operation, entry.args, entry.end) == (ops.HUMAN_ANSWER, args, "complete")
+        ),
+        None,
+    )
+
+
+def _with(tape: Tape, site: str, hitl_id: str, answer: Answer) -> Entry:
+    """Put the answer at the end of a tape."""
     stamp = tape.last_stamp
-    entry = tape.add(ops.HUMAN_ANSWER, site, canonical(AwaitAnswer(pause.hitl_id)), stamp)
+    entry = tape.add(ops.HUMAN_ANSWER, site, canonical(AwaitAnswer(hitl_id)), stamp)
     entry.append(answer)
     entry.close("complete", stamp)
-    return tape, entry
+    return entry
+
+
+def _is_done(entry: Entry) -> bool:
+    """Whether a call is never made again; that an answer could not be read is not for ever."""
+    return entry.end == "complete" or (
+        entry.end == "error" and entry.operation is not ops.HUMAN_ANSWER
+    )
+
+
+def _unanswered_on(tape: Tape) -> bool:
+    """Whether a question on the tape has no answer there: one of a part that broke off."""
+    asked, answered = set(), set()
+    for entry in tape.entries:
+        if entry.operation is ops.HUMAN_OPEN and entry.end == "complete":
+            asked.add(entry.items[0].hitl_id)
+        elif entry.operation is ops.HUMAN_ANSWER and entry.end == "complete":
+            answered.add(msgspec.json.decode(entry.args, type=AwaitAnswer).hitl_id)
+    return bool(asked - answered)
 
 
 def _asked(tape: Tape, site: str, args: bytes, question: Question) -> tuple[EntryRecord, ...]:
@@ -180,7 +231,10 @@ def _asked(tape: Tape, site: str, args: bytes, question: Question) -> tuple[Entr
     )
     return tuple(
         msgspec.structs.replace(
-            record, end="complete", ended=record.at, items=(msgspec.Raw(_encoder.encode(question)),)
+            record,
+            end="complete",
+            ended=record.at,
+            items=(msgspec.Raw(msgspec.json.encode(question)),),
         )
         if record.seq == under_way
         else record

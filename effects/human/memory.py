@@ -30,11 +30,9 @@ class MemoryPauses:
         return pause.hitl_id not in self._pauses and self._keep(pause)
 
     async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
-        """Replace the tape; False when the pause is over."""
-        pause = await self.get(hitl_id)
-        if pause is None or pause.state in {"finished", "expired"}:
-            return False
-        return self._keep(msgspec.structs.replace(self._pauses[hitl_id], tape=tape))
+        """Replace the tape; False when the pause is over, or its tape has gone on since."""
+        pause = self._find(hitl_id)
+        return self._keep(pause and transitions.keep_tape(pause, tape, self._clock()))
 
     async def get(self, hitl_id: str) -> Pause | None:
         """Read a pause as it stands now."""
@@ -59,37 +57,47 @@ class MemoryPauses:
         self._keep(after)
         return reply
 
-    async def renew(self, hitl_id: str, owner: str, lease_s: float) -> bool:
-        """Extend a claim; False when it has been lost."""
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim; False when it has been lost. A tape holds what was done so far."""
         pause = self._find(hitl_id, owner)
-        return self._keep(pause and transitions.renew(pause, owner, lease_s, self._clock()))
+        return self._keep(pause and transitions.renew(pause, owner, lease_s, self._clock(), tape))
 
-    async def give_back(self, hitl_id: str, owner: str) -> bool:
-        """Let somebody else continue; False if not its owner."""
+    async def give_back(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
+        """Let somebody else continue, from the tape if there is one; False if not its owner."""
         pause = self._find(hitl_id, owner)
-        return self._keep(pause and transitions.give_back(pause, owner))
+        return self._keep(pause and transitions.give_back(pause, owner, tape))
 
     async def finish(self, hitl_id: str, owner: str) -> bool:
         """End a pause that was continued to its end; False when it is not its owner's."""
         pause = self._find(hitl_id, owner)
         return self._keep(pause and transitions.finish(pause, owner))
 
-    async def expire_session(self, session_id: str) -> int:
-        """Expire the pauses of a session that nobody is continuing; returns how many."""
-        require_storable("store_failed", session_id)
+    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
+        """Expire a flow's pauses of a session, but those of one exchange and those continued."""
+        require_storable("store_failed", flow, session_id, but)
         now = self._clock()
-        theirs = [pause for pause in self._pauses.values() if pause.session_id == session_id]
+        theirs = [
+            pause
+            for pause in self._pauses.values()
+            if (pause.flow, pause.session_id) == (flow, session_id) and pause.exchange != but
+        ]
         return sum(self._keep(transitions.expire(pause, now)) for pause in theirs)
 
-    async def pending(self, session_id: str | None = None) -> tuple[Pause, ...]:
+    async def pending(
+        self, session_id: str | None = None, *, flow: str | None = None
+    ) -> tuple[Pause, ...]:
         """List pauses that are not over, oldest first, without their tapes."""
-        require_storable("store_failed", session_id)
+        require_storable("store_failed", session_id, flow)
         now = self._clock()
         pauses = [transitions.seen(pause, now) for pause in self._pauses.values()]
         return tuple(
             msgspec.structs.replace(pause, tape=b"")
-            for pause in sorted(pauses, key=lambda pause: pause.created_at)
-            if pause.state not in {"finished", "expired"} and session_id in {None, pause.session_id}
+            for pause in sorted(pauses, key=lambda pause: (pause.created_at, pause.hitl_id))
+            if pause.state not in {"finished", "expired"}
+            and session_id in {None, pause.session_id}
+            and flow in {None, pause.flow}
         )
 
     async def sweep(self) -> Swept:

@@ -29,6 +29,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     `tape` is the encoded record of everything before the question; `answer_site` and `answer_key`
     say which call of the flow waits. Times in seconds since the Unix epoch. `digest` identifies
     the answer, also when the answer itself is gone; `owner` holds the claim until `leased_until`.
+    `continued` once the tape holds what was done after the answer; `user_id` is whose it is.
     """
 
     hitl_id: str
@@ -38,6 +39,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float
     session_id: str | None = None
+    user_id: str | None = None
     question: OpenQuestion | None = None
     tape: bytes = b""
     answer_site: str = ""
@@ -47,6 +49,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     owner: str = ""
     leased_until: float = 0.0
+    continued: bool = False
 
 
 class Swept(NamedTuple):
@@ -68,7 +71,7 @@ class PauseStore(Protocol):
         ...
 
     async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
-        """Replace the tape; False when the pause is over."""
+        """Replace the tape; False when the pause is over, or its tape has gone on since."""
         ...
 
     async def get(self, hitl_id: str) -> Pause | None:
@@ -83,23 +86,33 @@ class PauseStore(Protocol):
         """Take an answered pause to continue it; of several who try, one gets `claimed`."""
         ...
 
-    async def renew(self, hitl_id: str, owner: str, lease_s: float) -> bool:
-        """Extend a claim; False when it has been lost."""
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim; False when it has been lost. A tape holds what was done so far."""
         ...
 
-    async def give_back(self, hitl_id: str, owner: str) -> bool:
-        """Let somebody else continue, after a disconnect or a failure; False if not its owner."""
+    async def give_back(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
+        """Let somebody else continue, after a disconnect or a failure; False if not its owner.
+
+        The tape (`effects.suspending.broken_off`) holds what was done: it is not done again.
+        """
         ...
 
     async def finish(self, hitl_id: str, owner: str) -> bool:
         """End a pause that was continued to its end; False when it is not its owner's."""
         ...
 
-    async def expire_session(self, session_id: str) -> int:
-        """Expire the pauses of a session that nobody is continuing; returns how many."""
+    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
+        """Expire a flow's pauses of a session that nobody is continuing; returns how many.
+
+        Those the exchange `but` has opened stay: a turn does not expire its own question.
+        """
         ...
 
-    async def pending(self, session_id: str | None = None) -> tuple[Pause, ...]:
+    async def pending(
+        self, session_id: str | None = None, *, flow: str | None = None
+    ) -> tuple[Pause, ...]:
         """List pauses that are not over, oldest first, without their tapes."""
         ...
 

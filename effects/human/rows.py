@@ -35,6 +35,8 @@ _NAMES = (
     "digest",
     "owner",
     "leased_until",
+    "user_id",
+    "continued",
 )
 _COLUMNS = ", ".join(_NAMES)
 _LIGHT = _COLUMNS.replace("tape", "x'' AS tape")
@@ -52,6 +54,10 @@ MIGRATIONS: Migrations = (
         "CREATE INDEX pauses_of_a_session ON graph_checkpoints (session_id)",
         "CREATE INDEX pauses_by_expiry ON graph_checkpoints (expires_at)",
     ),
+    (
+        "ALTER TABLE graph_checkpoints ADD COLUMN user_id TEXT",
+        "ALTER TABLE graph_checkpoints ADD COLUMN continued INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 _INSERT = (
     f"INSERT INTO graph_checkpoints ({_COLUMNS}) "  # noqa: S608 (the columns are ours)
@@ -62,8 +68,8 @@ _FIND = f"SELECT {_COLUMNS} FROM graph_checkpoints WHERE hitl_id = ?"  # noqa: S
 _FIND_LIGHT = f"SELECT {_LIGHT} FROM graph_checkpoints WHERE hitl_id = ?"  # noqa: S608 (as above)
 _UNFINISHED = (
     f"SELECT {_LIGHT} FROM graph_checkpoints "  # noqa: S608 (as above)
-    "WHERE state IN ('open', 'answered', 'claimed') AND (?1 IS NULL OR session_id = ?1) "
-    "ORDER BY created_at, rowid"
+    "WHERE state IN ('open', 'answered', 'claimed') AND (?1 IS NULL OR flow = ?1) "
+    "AND (?2 IS NULL OR session_id = ?2) ORDER BY created_at, hitl_id"
 )
 _DUE = (
     f"SELECT {_LIGHT} FROM graph_checkpoints "  # noqa: S608 (as above)
@@ -74,7 +80,7 @@ _MOVE = (
     "leased_until = ?6 WHERE hitl_id = ?1"
 )
 _EMPTY = "UPDATE graph_checkpoints SET tape = x'', question = 'null' WHERE hitl_id = ?"
-_TAPE = "UPDATE graph_checkpoints SET tape = ?2 WHERE hitl_id = ?1"
+_TAPE = "UPDATE graph_checkpoints SET tape = ?2, continued = ?3 WHERE hitl_id = ?1"
 _FORGET = "DELETE FROM graph_checkpoints WHERE expires_at <= ? AND state IN ('finished', 'expired')"
 
 _question = msgspec.json.Decoder(OpenQuestion | None)
@@ -110,31 +116,26 @@ def change(
         return reply
 
 
-def keep_tape(connection: sqlite3.Connection, hitl_id: str, tape: bytes, now: float) -> bool:
-    """Replace the tape of a pause that is not over."""
-    with transaction(connection):
-        row = connection.execute(_FIND_LIGHT, (hitl_id,)).fetchone()
-        if row is None or transitions.standing(_pause(row), now) in {"finished", "expired"}:
-            return False
-        connection.execute(_TAPE, (hitl_id, tape))
-        return True
-
-
-def expire_session(connection: sqlite3.Connection, session_id: str, now: float) -> int:
-    """Expire the pauses of a session that wait."""
+def expire_session(
+    connection: sqlite3.Connection, flow: str, session_id: str, but: str, now: float
+) -> int:
+    """Expire a flow's pauses of a session that wait, but those of one exchange."""
     expired = 0
     with transaction(connection):
-        for pause in unfinished(connection, session_id):
-            after = transitions.expire(pause, now)
+        for pause in unfinished(connection, flow, session_id):
+            after = transitions.expire(pause, now) if pause.exchange != but else None
             if after is not None:
                 _move(connection, pause, after)
                 expired += 1
     return expired
 
 
-def unfinished(connection: sqlite3.Connection, session_id: str | None) -> list[Pause]:
+def unfinished(
+    connection: sqlite3.Connection, flow: str | None, session_id: str | None
+) -> list[Pause]:
     """Read what is not over as far as the table knows, oldest first, without tapes."""
-    return [_pause(row) for row in connection.execute(_UNFINISHED, (session_id,)).fetchall()]
+    found = connection.execute(_UNFINISHED, (flow, session_id)).fetchall()
+    return [_pause(row) for row in found]
 
 
 def sweep(connection: sqlite3.Connection, now: float, kept: float) -> Swept:
@@ -177,10 +178,13 @@ def _move(connection: sqlite3.Connection, before: Pause, after: Pause) -> None:
     )
     if after.state in {"finished", "expired"}:
         connection.execute(_EMPTY, (after.hitl_id,))
+    elif after.tape:
+        connection.execute(_TAPE, (after.hitl_id, after.tape, after.continued))
 
 
 def _pause(row: tuple[Any, ...]) -> Pause:
     fields = dict(zip(_NAMES, row, strict=True))
     fields["question"] = _question.decode(fields["question"])
     fields["answer"] = _answer.decode(fields["answer"])
+    fields["continued"] = bool(fields["continued"])
     return Pause(**fields)

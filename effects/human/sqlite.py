@@ -51,9 +51,11 @@ class SqlitePauses:
         return await self._file.run(rows.insert, pause)
 
     async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
-        """Replace the tape; False when the pause is over."""
-        require_storable("store_failed", hitl_id)
-        return await self._file.run(rows.keep_tape, hitl_id, tape, self._clock())
+        """Replace the tape; False when the pause is over, or its tape has gone on since."""
+        now = self._clock()
+        return await self._if_any(
+            hitl_id, "", lambda pause: transitions.keep_tape(pause, tape, now)
+        )
 
     async def get(self, hitl_id: str) -> Pause | None:
         """Read a pause as it stands now."""
@@ -79,33 +81,37 @@ class SqlitePauses:
         )
         return reply or "unknown"
 
-    async def renew(self, hitl_id: str, owner: str, lease_s: float) -> bool:
-        """Extend a claim; False when it has been lost."""
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim; False when it has been lost. A tape holds what was done so far."""
         now = self._clock()
-        return await self._if_owner(
-            hitl_id, owner, lambda pause: transitions.renew(pause, owner, lease_s, now)
+        return await self._if_any(
+            hitl_id, owner, lambda pause: transitions.renew(pause, owner, lease_s, now, tape)
         )
 
-    async def give_back(self, hitl_id: str, owner: str) -> bool:
-        """Let somebody else continue; False if not its owner."""
-        return await self._if_owner(
-            hitl_id, owner, lambda pause: transitions.give_back(pause, owner)
+    async def give_back(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
+        """Let somebody else continue, from the tape if there is one; False if not its owner."""
+        return await self._if_any(
+            hitl_id, owner, lambda pause: transitions.give_back(pause, owner, tape)
         )
 
     async def finish(self, hitl_id: str, owner: str) -> bool:
         """End a pause that was continued to its end; False when it is not its owner's."""
-        return await self._if_owner(hitl_id, owner, lambda pause: transitions.finish(pause, owner))
+        return await self._if_any(hitl_id, owner, lambda pause: transitions.finish(pause, owner))
 
-    async def expire_session(self, session_id: str) -> int:
-        """Expire the pauses of a session that nobody is continuing; returns how many."""
-        require_storable("store_failed", session_id)
-        return await self._file.run(rows.expire_session, session_id, self._clock())
+    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
+        """Expire a flow's pauses of a session, but those of one exchange and those continued."""
+        require_storable("store_failed", flow, session_id, but)
+        return await self._file.run(rows.expire_session, flow, session_id, but, self._clock())
 
-    async def pending(self, session_id: str | None = None) -> tuple[Pause, ...]:
+    async def pending(
+        self, session_id: str | None = None, *, flow: str | None = None
+    ) -> tuple[Pause, ...]:
         """List pauses that are not over, oldest first, without their tapes."""
-        require_storable("store_failed", session_id)
+        require_storable("store_failed", session_id, flow)
         now = self._clock()
-        pauses = await self._file.run(rows.unfinished, session_id)
+        pauses = await self._file.run(rows.unfinished, flow, session_id)
         standing = (transitions.seen(pause, now) for pause in pauses)
         return tuple(pause for pause in standing if pause.state != "expired")
 
@@ -122,7 +128,7 @@ class SqlitePauses:
         """Close the file; idempotent."""
         await self._file.aclose()
 
-    async def _if_owner(
+    async def _if_any(
         self, hitl_id: str, owner: str, step: Callable[[Pause], Pause | None]
     ) -> bool:
         require_storable("store_failed", hitl_id, owner)

@@ -26,6 +26,7 @@ def check_pause(pause: Pause) -> None:
         pause.flow,
         pause.stack,
         pause.session_id,
+        pause.user_id,
         pause.answer_site,
         pause.answer_key,
         pause.owner,
@@ -113,16 +114,25 @@ def claim(pause: Pause, owner: str, lease_s: float, now: float) -> tuple[ClaimRe
             assert_never(pause.state)
 
 
-def renew(pause: Pause, owner: str, lease_s: float, now: float) -> Pause | None:
+def keep_tape(pause: Pause, tape: bytes, now: float) -> Pause | None:
+    """Replace the tape of whoever asked; one that has gone on since knows more."""
+    if pause.continued or standing(pause, now) in {"finished", "expired"}:
+        return None
+    return msgspec.structs.replace(pause, tape=tape)
+
+
+def renew(
+    pause: Pause, owner: str, lease_s: float, now: float, tape: bytes | None = None
+) -> Pause | None:
     """Extend a claim, also one whose lease is over while nobody else has claimed since."""
     if not _holds(pause, owner) or standing(pause, now) == "expired":
         return None
-    return msgspec.structs.replace(pause, leased_until=now + lease_s)
+    return _gone_on(msgspec.structs.replace(pause, leased_until=now + lease_s), tape)
 
 
-def give_back(pause: Pause, owner: str) -> Pause | None:
+def give_back(pause: Pause, owner: str, tape: bytes | None = None) -> Pause | None:
     """End a claim, so that somebody else can continue."""
-    return _free(pause) if _holds(pause, owner) else None
+    return _gone_on(_free(pause), tape) if _holds(pause, owner) else None
 
 
 def finish(pause: Pause, owner: str) -> Pause | None:
@@ -148,6 +158,10 @@ def is_forgotten(pause: Pause, now: float) -> bool:
 
 def _holds(pause: Pause, owner: str) -> bool:
     return pause.state == "claimed" and pause.owner == owner
+
+
+def _gone_on(pause: Pause, tape: bytes | None) -> Pause:
+    return pause if tape is None else msgspec.structs.replace(pause, tape=tape, continued=True)
 
 
 def _free(pause: Pause) -> Pause:

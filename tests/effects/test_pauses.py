@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from contract.errors import EffectFailed
 from contract.human import Answer, Field, Form, OpenQuestion
 from effects.clock import ManualClock
 from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
+from effects.human.rows import MIGRATIONS
 
 HOUR = 3_600.0
 DAY = 86_400.0
@@ -49,6 +51,7 @@ def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1
         flow="companion",
         stack="legacy",
         session_id=session_id,
+        user_id="ann",
         question=OpenQuestion(form, "confirm", session_id),
         tape=b"\x00tape\xff",
         answer_site="confirm",
@@ -68,6 +71,13 @@ async def state(pauses: PauseStore, hitl_id: str = "h1") -> str | None:
     """Tell how a pause stands."""
     pause = await pauses.get(hitl_id)
     return None if pause is None else pause.state
+
+
+async def tape(pauses: PauseStore) -> bytes:
+    """Give the tape of the pause."""
+    pause = await pauses.get("h1")
+    assert pause is not None
+    return pause.tape
 
 
 async def test_a_pause_comes_back_whole(pauses: PauseStore, clock: ManualClock) -> None:
@@ -154,6 +164,24 @@ async def test_a_claim_given_back_can_be_claimed(pauses: PauseStore, clock: Manu
     assert not await pauses.finish("h1", "x1")
 
 
+async def test_a_claim_is_given_back_with_what_was_done(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Whoever continues next has it, and whoever asked does not put it back."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert not await pauses.give_back("h1", "x2", b"foreign")
+    assert await pauses.renew("h1", "x1", 60.0, b"further")
+    assert await tape(pauses) == b"further"
+    assert await pauses.give_back("h1", "x1", b"done")
+    assert not await pauses.keep_tape("h1", b"from before the answer")
+    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
+    assert await pauses.give_back("h1", "x2")
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.tape, found.continued, found.answer) == (b"done", True, YES)
+
+
 async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
     """Not a moment before; then another may continue, and the late owner has lost."""
     await answered(pauses, clock)
@@ -228,7 +256,7 @@ async def test_what_is_being_continued_does_not_expire(
     clock.advance(HOUR - 1.0)
     await pauses.claim("h1", "x1", 60.0)
     clock.advance(30.0)
-    assert await pauses.expire_session("s1") == 0
+    assert await pauses.expire_session("companion", "s1") == 0
     assert await pauses.sweep() == (0, 0)
     assert await state(pauses) == "claimed"
     assert await pauses.finish("h1", "x1")
@@ -239,8 +267,8 @@ async def test_a_new_turn_expires_what_waits(pauses: PauseStore, clock: ManualCl
     for hitl_id, session in (("h1", "s1"), ("h2", "s1"), ("h3", "s2"), ("h4", None)):
         await pauses.open(paused(clock, hitl_id, session))
     await pauses.respond("h2", YES)
-    assert await pauses.expire_session("s1") == 2
-    assert await pauses.expire_session("s1") == 0
+    assert await pauses.expire_session("companion", "s1") == 2
+    assert await pauses.expire_session("companion", "s1") == 0
     assert [await state(pauses, f"h{n}") for n in range(1, 5)] == [
         "expired",
         "expired",
@@ -248,6 +276,19 @@ async def test_a_new_turn_expires_what_waits(pauses: PauseStore, clock: ManualCl
         "open",
     ]
     assert await pauses.respond("h1", YES) == "expired"
+
+
+async def test_a_new_turn_leaves_other_flows_and_its_own_question(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Flows may share the id of a session; a turn may have asked before it clears up."""
+    await pauses.open(paused(clock))
+    await pauses.open(msgspec.structs.replace(paused(clock, "h2"), flow="ops"))
+    await pauses.open(paused(clock, "h3"))
+    assert await pauses.expire_session("ops", "s2") == 0
+    assert await pauses.expire_session("companion", "s1", "exchange of h3") == 1
+    assert [await state(pauses, f"h{n}") for n in range(1, 4)] == ["expired", "open", "open"]
+    assert await pauses.expire_session("ops", "s1", "exchange of h3") == 1
 
 
 async def test_what_is_pending_is_listed(pauses: PauseStore, clock: ManualClock) -> None:
@@ -259,6 +300,8 @@ async def test_what_is_pending_is_listed(pauses: PauseStore, clock: ManualClock)
     assert [pause.hitl_id for pause in listed] == ["h1", "h2", "h3"]
     assert all(not pause.tape and pause.question for pause in listed)
     assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h1", "h3"]
+    assert [pause.hitl_id for pause in await pauses.pending(flow="companion")] == ["h1", "h2", "h3"]
+    assert await pauses.pending("s1", flow="ops") == ()
     await pauses.respond("h1", YES)
     await pauses.claim("h1", "x1", 60.0)
     assert [pause.state for pause in await pauses.pending("s1")] == ["claimed", "open"]
@@ -314,3 +357,28 @@ async def test_of_two_processes_one_continues(tmp_path: Path, clock: ManualClock
         await answered(left, clock)
         replies = await asyncio.gather(left.claim("h1", "x1", 60.0), right.claim("h1", "x2", 60.0))
     assert sorted(replies) == ["claimed", "taken"]
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """A pause that waited while the code was changed is answered, continued and given back."""
+    path = tmp_path / "pauses.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in MIGRATIONS[0]:
+            connection.execute(statement)
+        connection.execute("CREATE TABLE schema_versions (store TEXT PRIMARY KEY, version INTEGER)")
+        connection.execute("INSERT INTO schema_versions VALUES ('pauses', 1)")
+        connection.execute(
+            "INSERT INTO graph_checkpoints VALUES ('h1', 'e1', 'companion', 'legacy', 0.0, ?, 's1',"
+            " 'null', ?, 'confirm', 'key', 'open', 'null', '', '', 0.0)",
+            (clock.time() + HOUR, b"old tape"),
+        )
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        found = await pauses.get("h1")
+        assert found is not None
+        assert (found.tape, found.user_id, found.continued) == (b"old tape", None, False)
+        assert await pauses.respond("h1", YES) == "accepted"
+        assert await pauses.claim("h1", "x1", 60.0) == "claimed"
+        assert await pauses.give_back("h1", "x1", b"done")
+        assert await tape(pauses) == b"done"

@@ -25,6 +25,10 @@ KEPT = 86_400.0
 ids = st.sampled_from(["h1", "h2", "h3"])
 owners = st.sampled_from(["x1", "x2"])
 answers = st.sampled_from([Answer("approve"), Answer("reject")])
+sessions = st.sampled_from(["s1", "s2"])
+flows = st.sampled_from(["f", "g"])
+exchanges = st.sampled_from(["x", "y"])
+tapes = st.sampled_from([b"longer", b"longer still"])
 leases = st.sampled_from([5.0, 30.0, 150.0])
 
 
@@ -38,10 +42,19 @@ class Known:
     holder: str = ""
     lease_ends: float = 0.0
     over: str = ""
+    tape: bytes = b"tape"
+    continued: bool = False
+    flow: str = "f"
+    exchange: str = "x"
 
     def running(self, now: float) -> bool:
         """Whether somebody continues it."""
         return bool(self.holder) and now < self.lease_ends
+
+    def go_on(self, tape: bytes | None) -> None:
+        """Remember what was done after the answer."""
+        if tape is not None:
+            self.tape, self.continued = tape, True
 
     def settle(self, now: float) -> None:
         """Let time do what time does."""
@@ -94,14 +107,14 @@ class Pauses(RuleBasedStateMachine):
         """Read a pause from both stores."""
         return self.ask(lambda store: store.get(hitl_id))
 
-    @rule(hitl_id=ids, session=st.sampled_from(["s1", "s2"]))
-    def open(self, hitl_id: str, session: str) -> None:
+    @rule(hitl_id=ids, session=sessions, flow=flows, exchange=exchanges)
+    def open(self, hitl_id: str, session: str, flow: str, exchange: str) -> None:
         """Open a pause."""
         now = self.clock.time()
         pause = Pause(
             hitl_id=hitl_id,
-            exchange="x",
-            flow="f",
+            exchange=exchange,
+            flow=flow,
             stack="legacy",
             session_id=session,
             tape=b"tape",
@@ -109,7 +122,7 @@ class Pauses(RuleBasedStateMachine):
             expires_at=now + LIFE,
         )
         assert self.ask(lambda store: store.open(pause)) == (hitl_id not in self.known)
-        self.known.setdefault(hitl_id, Known(session, now + LIFE))
+        self.known.setdefault(hitl_id, Known(session, now + LIFE, flow=flow, exchange=exchange))
 
     @rule(hitl_id=ids, answer=answers)
     def respond(self, hitl_id: str, answer: Answer) -> None:
@@ -141,23 +154,34 @@ class Pauses(RuleBasedStateMachine):
         if reply == "claimed":
             known.holder, known.lease_ends = owner, self.clock.time() + lease
 
-    @rule(hitl_id=ids, owner=owners, lease=leases)
-    def renew(self, hitl_id: str, owner: str, lease: float) -> None:
+    @rule(hitl_id=ids, tape=tapes)
+    def keep_tape(self, hitl_id: str, tape: bytes) -> None:
+        """Keep the tape of whoever asked."""
+        kept = self.ask(lambda store: store.keep_tape(hitl_id, tape))
+        known = self.find(hitl_id)
+        assert kept == (known is not None and not known.over and not known.continued)
+        if kept and known is not None:
+            known.tape = tape
+
+    @rule(hitl_id=ids, owner=owners, lease=leases, tape=tapes | st.none())
+    def renew(self, hitl_id: str, owner: str, lease: float, tape: bytes | None) -> None:
         """Extend a claim."""
-        renewed = self.ask(lambda store: store.renew(hitl_id, owner, lease))
+        renewed = self.ask(lambda store: store.renew(hitl_id, owner, lease, tape))
         known = self.find(hitl_id)
         assert renewed == (known is not None and not known.over and known.holder == owner)
         if renewed and known is not None:
             known.lease_ends = self.clock.time() + lease
+            known.go_on(tape)
 
-    @rule(hitl_id=ids, owner=owners)
-    def give_back(self, hitl_id: str, owner: str) -> None:
+    @rule(hitl_id=ids, owner=owners, tape=tapes | st.none())
+    def give_back(self, hitl_id: str, owner: str, tape: bytes | None) -> None:
         """Give a claim back."""
         known = self.known.get(hitl_id)
-        given = self.ask(lambda store: store.give_back(hitl_id, owner))
+        given = self.ask(lambda store: store.give_back(hitl_id, owner, tape))
         assert given == (known is not None and known.holder == owner)
         if given and known is not None:
             known.holder = ""
+            known.go_on(tape)
 
     @rule(hitl_id=ids, owner=owners)
     def finish(self, hitl_id: str, owner: str) -> None:
@@ -168,19 +192,20 @@ class Pauses(RuleBasedStateMachine):
         if done and known is not None:
             known.over, known.holder = "finished", ""
 
-    @rule(session=st.sampled_from(["s1", "s2"]))
-    def new_turn(self, session: str) -> None:
-        """Expire a session's pauses."""
+    @rule(flow=flows, session=sessions, but=exchanges)
+    def new_turn(self, flow: str, session: str, but: str) -> None:
+        """Expire a flow's pauses of a session, but those of the exchange itself."""
         now = self.clock.time()
         waiting = [
             known
             for known in self.known.values()
-            if known.session == session
+            if (known.flow, known.session) == (flow, session)
+            and known.exchange != but
             and not known.over
             and not known.running(now)
             and now < known.expires
         ]
-        assert self.ask(lambda store: store.expire_session(session)) == len(waiting)
+        assert self.ask(lambda store: store.expire_session(flow, session, but)) == len(waiting)
         for known in waiting:
             known.over, known.holder = "expired", ""
 
@@ -207,7 +232,8 @@ class Pauses(RuleBasedStateMachine):
             pause = self.read(hitl_id)
             assert pause is not None
             look = "expired" if _due(known, now) else known.look(now)
-            assert (pause.state, bool(pause.tape)) == (look, look not in {"finished", "expired"})
+            tape = b"" if look in {"finished", "expired"} else known.tape
+            assert (pause.state, pause.tape) == (look, tape)
 
 
 def _due(known: Known, now: float) -> bool:

@@ -241,7 +241,7 @@ async def test_of_two_who_continue_one_wins(desk: Desk) -> None:
 async def test_a_new_turn_expires_the_open_pause(desk: Desk) -> None:
     """The question is over: no answer is taken, nothing can be continued."""
     await desk.begin("looping")
-    assert await desk.store.expire_session("s-1") == 1
+    assert await desk.store.expire_session("book", "s-1") == 1
     assert await desk.store.respond("hitl-1", YES) == "expired"
     assert await desk.store.claim("hitl-1", "a", 30.0) == "expired"
 
@@ -300,14 +300,52 @@ async def test_a_question_that_could_not_be_stored_was_not_asked() -> None:
     await exchange.close()
 
 
-async def test_a_foreign_tape_is_refused(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("foreign", "data"),
+    [
+        (b"", {"reason": "tape"}),
+        (b"[]", {"reason": "tape"}),
+        (b'{"v":2}', {"reason": "tape"}),
+        (b'{"v":"2"}', {"reason": "tape"}),
+        (b'{"v":3,"request":{"body":1,"options":2},"entries":[]}', {"version": 3, "known": 2}),
+        (b'{"v":0}', {"version": 0, "known": 2}),
+    ],
+)
+async def test_a_foreign_tape_is_refused(
+    desk: Desk, foreign: bytes, data: dict[str, object]
+) -> None:
     """What another version stored is not guessed at."""
     await desk.begin("looping")
     pause = await desk.store.get("hitl-1")
     assert pause is not None
-    for foreign in (b"", b"[]", b'{"v":2}'):
-        with pytest.raises(msgspec.DecodeError):
-            resume(msgspec.structs.replace(pause, tape=foreign), YES)
+    for call in (lambda one: resume(one, YES), request_of):
+        with pytest.raises(EffectFailed) as failed:
+            call(msgspec.structs.replace(pause, tape=foreign))
+        assert (failed.value.fault.code, failed.value.fault.data) == ("pause_outdated", data)
+
+
+async def test_a_tape_with_a_call_nobody_knows_is_refused(desk: Desk) -> None:
+    """An operation of another version is none to pass over."""
+    await desk.begin("looping")
+    pause = await desk.store.get("hitl-1")
+    assert pause is not None
+    foreign = pause.tape.replace(b'"op":"run"', b'"op":"jog"')
+    with pytest.raises(EffectFailed) as failed:
+        resume(msgspec.structs.replace(pause, tape=foreign), YES)
+    assert failed.value.fault == Fault("pause_outdated", data={"reason": "entries"})
+
+
+async def test_a_tape_from_before_there_were_numbers_is_resumed(desk: Desk) -> None:
+    """Pauses that waited while the code was changed go on."""
+    await desk.begin("looping")
+    await desk.store.respond("hitl-1", YES)
+    pause = await desk.store.get("hitl-1")
+    assert pause is not None
+    old = msgspec.json.decode(pause.tape)
+    assert old.pop("v") == 2
+    assert await desk.store.keep_tape("hitl-1", msgspec.json.encode(old))
+    assert (await desk.go_on("recursive", "hitl-1")).paused == "hitl-2"
+    assert desk.tools.called == ["book", "book"]
 
 
 @asynccontextmanager
