@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
 import httpx2
 from openai import AsyncOpenAI, DefaultAioHttpClient
@@ -14,6 +14,8 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 from effects.model.entry import Provider
 
 NO_KEY = "no-key"
+
+Operation = Literal["chat/completions", "embeddings"]
 
 # Compressed streams wait in the compressor until a block is full.
 _OWN_HEADERS: Final = {"Accept-Encoding": "identity"}
@@ -50,18 +52,22 @@ class ProviderClient:
         # Taken from the environment, where they belong to somebody else's account.
         self._sdk.organization = self._sdk.project = None
         base = self._sdk.base_url
-        self._url = base.copy_with(raw_path=base.raw_path + b"chat/completions")
+        self._urls = {
+            operation: base.copy_with(raw_path=base.raw_path + operation.encode())
+            for operation in get_args(Operation)
+        }
         said = {**self._sdk.default_headers, **self._sdk.auth_headers, **_OWN_HEADERS}
         # What the SDK would leave out is no text.
         self._headers = [(name, text) for name, text in said.items() if isinstance(text, str)]
 
-    async def ask(self, body: bytes) -> httpx2.Response:
+    async def ask(self, body: bytes, operation: Operation = "chat/completions") -> httpx2.Response:
         """Send one request: no retries, no limit but on connecting.
 
         Returns the response when its headers have come, its body unread; one that is not a success
         is read and closed, so that no time limit or cancellation can leave its connection open.
         """
-        request = httpx2.Request("POST", self._url, headers=self._headers, content=body)
+        url = self._urls[operation]
+        request = httpx2.Request("POST", url, headers=self._headers, content=body)
         response = await self._connections.send(request, stream=True)
         if not response.is_success:
             try:
