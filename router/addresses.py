@@ -56,9 +56,17 @@ def endpoint_fault(value: str) -> str | None:
 def service_fault(value: str) -> str | None:
     """Say why `value` is no address of a stack."""
     why = endpoint_fault(value)
-    if why is not None or (_URL.fullmatch(value) and urlsplit(value).hostname):
+    if why is not None or (_URL.fullmatch(value) and _names_a_host(value)):
         return why
     return "a URL is due: http://host:port/path"
+
+
+def _names_a_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False  # a port nobody can listen on
 
 
 def on_loopback(host: str) -> bool:

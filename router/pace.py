@@ -72,13 +72,18 @@ class Pace:
         self._taken.wake()
 
     @property
+    def overfull(self) -> bool:
+        """Whether more waits to be taken than may."""
+        return self.ahead > self._unsent
+
+    @property
     def due(self) -> bool:
         """Whether `keep` has something to do."""
-        return self._since >= AT_A_TIME or self.ahead > self._unsent
+        return self._since >= AT_A_TIME or self.overfull
 
     async def keep(self) -> None:
         """Let others have their turn, and wait while too much has not been taken."""
-        if self.ahead > self._unsent:
+        if self.overfull:
             await self._wait()
         else:
             await self._run.give_way()
@@ -88,7 +93,7 @@ class Pace:
         self.waiting = True
         self._run.waiting += 1  # whoever reads slowly: the stack owes nothing meanwhile
         try:
-            while self.ahead > self._unsent:
+            while self.overfull:
                 await self._taken.wait()
         finally:
             self.waiting = False

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import msgspec
 
 from contract.records import ErrorRecord
+from effects.tape import Signal
 from router.driving import Drive, Ending, Frame, Incoming
+from router.remote.answer import AnswerLost
+from router.remote.client import ConnectTimedOut, Unreachable
 from router.remote.headers import returned
 from router.remote.reading import FrameReader
 from router.remote.refusal import refusal
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from contract.records import Outcome
     from effects.run import Run
     from router.driving import Order
+    from router.remote.answer import Answer
     from router.remote.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
@@ -51,6 +54,8 @@ class RemoteDrive(Drive):
         super().__init__(order, run, stamp)
         self._endpoint = endpoint
         self._reader = reader
+        self._split = splitter(self.spec.dialect)
+        self._turned = Signal()
         self._held: list[bytes] = []
         self._over = False
         self._began = self._heard = 0.0
@@ -82,11 +87,11 @@ class RemoteDrive(Drive):
             await self._ask()
         except FrameTooLarge as error:
             self._fail("frame_too_large", error)
-        except aiohttp.ServerTimeoutError as error:
+        except ConnectTimedOut as error:
             self._fail("connect_timeout", error, "timeout")
-        except aiohttp.ClientConnectorError as error:
+        except Unreachable as error:
             self._fail("unreachable", error)
-        except (aiohttp.ClientError, OSError) as error:
+        except AnswerLost as error:
             self._fail("connection_lost", error, "truncated" if self.frames else "failed")
         finally:
             if self._watch is not None:
@@ -95,46 +100,61 @@ class RemoteDrive(Drive):
     async def _ask(self) -> None:
         order = self.order
         incoming = order.incoming or Incoming(msgspec.json.encode(order.request.body))
-        response = await self._endpoint.ask(incoming, order.exchange, order.role)
-        ended = False
+        answer = await self._endpoint.ask(incoming, order.exchange, order.role)
         try:
-            headers = returned(response.raw_headers)
-            if _REFUSAL <= response.status < _FAILURE:
-                raise await refusal(response, headers)
-            if response.status >= _REDIRECTION:
-                self._fail("bad_status", response.status)
+            headers = returned(answer.headers)
+            if _REFUSAL <= answer.status < _FAILURE:
+                raise await refusal(answer, headers)
+            if answer.status >= _REDIRECTION:
+                self._fail("bad_status", answer.status)
                 return
-            if encoding := response.headers.get("content-encoding"):
-                self._fail("content_encoding", encoding)  # nobody can split what is compressed
+            if encoding := answer.header(b"content-encoding"):
+                # Nobody can split what is compressed.
+                self._fail("content_encoding", encoding.decode("latin-1"))
                 return
             self.headers = headers
-            await self._read(response.content)
-            ended = self._over
+            await self._read(answer)
         finally:
-            if ended:
-                self._endpoint.draining.take(response)
+            if self._over:
+                answer.drain()
             else:
                 # One that was read to its end has given its connection back; others are dropped.
-                response.close()
+                answer.close()
 
-    async def _read(self, content: aiohttp.StreamReader) -> None:
-        frames = splitter(self.spec.dialect)
-        loop = asyncio.get_running_loop()
-        while piece := await content.readany():
-            self._heard = loop.time()
-            self._take(frames.feed(piece))
-            if self._over:
-                return
-            if self.pace.due:
-                await self._keep_pace(loop)
-        rest = frames.flush()
+    async def _read(self, answer: Answer) -> None:
+        """Wait while frames are taken as they come; let a client that reads slowly catch up."""
+        self._turned = answer.changed
+        answer.listen(self._hear)
+        while not self.complete and not answer.over:
+            if self.pace.overfull:
+                await self._keep_pace(answer)
+            else:
+                await answer.changed.wait()
+        if self.complete:
+            return
+        answer.check()
+        rest = self._split.flush()
         if rest and self._reader.notable(rest) in self._reader.terminal:
             self._take([rest])  # only its blank line is missing
 
-    async def _keep_pace(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let a client that reads slowly catch up: that time is not the stack's."""
+    def _hear(self, piece: bytes) -> None:
+        """Take bytes of the stream, in the turn of the loop in which they came."""
+        if self._over or self.run.fenced:
+            return
+        self._heard = asyncio.get_running_loop().time()
+        frames = self._split.feed(piece)
+        if frames:
+            self._take(frames)
+        if self.pace.overfull:
+            self._turned.wake()
+
+    async def _keep_pace(self, answer: Answer) -> None:
+        """Read nothing until the client has caught up: that time is not the stack's."""
+        loop = asyncio.get_running_loop()
         before = loop.time()
+        answer.pause()
         await self.pace.keep()
+        answer.resume()
         self._heard = loop.time()
         self._began += self._heard - before
 
@@ -145,18 +165,19 @@ class RemoteDrive(Drive):
             self._held += pieces
             return
         at = self._stamp()
-        frames = [Frame(at, data, _PASSED) for data in (*self._held, *pieces)]
-        first = len(self._held)
-        self._held.clear()
+        frames = [Frame(at, data, _PASSED) for data in pieces]
         for suspect in self._reader.suspect(pieces):
             name = self._reader.notable(pieces[suspect])
             self.reported = self.reported or name in self._reader.failures
             if name in self._reader.terminal:
                 self._over = True
-                frames[first + suspect :] = [Frame(at, pieces[suspect], _LAST)]
+                self._turned.wake()
+                frames[suspect:] = [Frame(at, pieces[suspect], _LAST)]
                 break
-        if frames:
-            self._accept_all(frames)
+        if self._held:
+            frames[:0] = [Frame(at, data, _PASSED) for data in self._held]
+            self._held.clear()
+        self._accept_all(frames)
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)

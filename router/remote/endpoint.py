@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from base64 import b64encode
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-import aiohttp
-from multidict import CIMultiDict
 from yarl import URL
 
 from router.remote.headers import forwarded
@@ -16,42 +15,47 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import Role
     from router.driving import Incoming
-    from router.remote.draining import Draining
+    from router.remote.answer import Answer
+    from router.remote.client import Client
     from router.sections import Address
-
-KEPT_ALIVE = 3.0
-"""Seconds an idle connection is kept: below the five after which common servers hang up. A
-connection they close at the moment it is used again would fail a request nobody is to blame for."""
-
-_NOTHING_OF_OURS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One flow of a stack behind an address."""
 
-    session: aiohttp.ClientSession
-    draining: Draining
+    client: Client
     url: URL
     limits: Address
+    _line: bytes = field(init=False)
+    _named: bytes = field(init=False)
 
-    async def ask(self, incoming: Incoming, exchange: str, role: Role) -> aiohttp.ClientResponse:
-        """Send a request on; returns when the response's head has come, its body unread.
+    def __post_init__(self) -> None:
+        # Written once: they are the same for every request.
+        object.__setattr__(self, "_line", b"POST " + self.url.raw_path_qs.encode("latin-1"))
+        object.__setattr__(self, "_named", _named(self.url))
 
-        Raises what aiohttp does; whoever reads the body closes the response.
+    async def ask(self, incoming: Incoming, exchange: str, role: Role) -> Answer:
+        """Send a request on; returns when the answer's head has come.
+
+        Raises what `Client.ask` does; whoever reads the body closes or drains the answer.
         """
-        return await self.session.post(
-            self._url_with(incoming.query),
-            data=incoming.body,
-            headers=CIMultiDict(forwarded(incoming, exchange, role)),
-            allow_redirects=False,
-        )
+        return await self.client.ask(self._request(incoming, exchange, role))
 
-    def _url_with(self, query: bytes) -> URL:
-        if not query:
-            return self.url
-        joint = "&" if self.url.raw_query_string else "?"
-        return URL(f"{self.url}{joint}{query.decode('latin-1')}", encoded=True)
+    def _request(self, incoming: Incoming, exchange: str, role: Role) -> bytes:
+        joint = b"&" if self.url.raw_query_string else b"?"
+        query = joint + incoming.query if incoming.query else b""
+        headers = [b"%b: %b\r\n" % header for header in forwarded(incoming, exchange, role)]
+        length = b"content-length: %d\r\n\r\n" % len(incoming.body)
+        return b"".join([self._line, query, self._named, *headers, length, incoming.body])
+
+
+def _named(url: URL) -> bytes:
+    """Give what follows a request's target and is the same for all of them."""
+    name = (url.host_port_subcomponent or "").encode("latin-1")
+    user = f"{url.user}:{url.password or ''}".encode() if url.user else b""
+    credentials = b"authorization: Basic %b\r\n" % b64encode(user) if user else b""
+    return b" HTTP/1.1\r\nhost: %b\r\n%b" % (name, credentials)
 
 
 def endpoint_url(address: Address, spec: FlowSpec) -> URL:
@@ -66,15 +70,3 @@ def endpoint_url(address: Address, spec: FlowSpec) -> URL:
         return URL(address.url, encoded=True)
     path = parts.path.rstrip("/") + (own or spec.path)
     return URL(urlunsplit(parts._replace(path=path)), encoded=True)
-
-
-def connections(limits: Address) -> aiohttp.ClientSession:
-    """Open the connections to a stack; cookies pass through, none is kept."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_ALIVE),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        # What else may take how long is watched by the drive.
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
-        auto_decompress=False,
-        skip_auto_headers=_NOTHING_OF_OURS,
-    )

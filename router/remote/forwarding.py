@@ -13,7 +13,7 @@ FOR, PROTO, HOST = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
 NAMES: Final = frozenset({FOR, PROTO, HOST})
 
 
-def forwarding(incoming: Incoming) -> list[tuple[str, str]]:
+def forwarding(incoming: Incoming) -> list[tuple[bytes, bytes]]:
     """Give the three headers: the list grows by the peer, whoever sent it; the rest is as believed.
 
     A request that did not come over HTTP has no peer, and gets none of them.
@@ -25,7 +25,7 @@ def forwarding(incoming: Incoming) -> list[tuple[str, str]]:
     proto = [*_said(PROTO, believed), incoming.scheme][0]
     host = [*_said(HOST, believed), *_said(b"host", incoming.headers)][:1]
     found = [(FOR, ", ".join(way)), (PROTO, proto), *((HOST, one) for one in host)]
-    return [(name.decode(), value) for name, value in found]
+    return [(name, value.encode("latin-1")) for name, value in found]
 
 
 @lru_cache(maxsize=1_024)

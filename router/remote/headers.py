@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXCHANGE = "x-cutover-exchange"
 ROLE = "x-cutover-role"
 
+_EXCHANGE, _ROLE = EXCHANGE.encode(), ROLE.encode()
 _OURS = b"x-cutover-"
 _HOP_BY_HOP = frozenset(
     {
@@ -37,20 +38,20 @@ _REQUEST = _HOP_BY_HOP | NAMES | {b"host", b"content-length", b"accept-encoding"
 _RESPONSE = _HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-accel-buffering", b"alt-svc"}
 
 
-def forwarded(incoming: Incoming, exchange: str, role: Role) -> list[tuple[str, str]]:
+def forwarded(incoming: Incoming, exchange: str, role: Role) -> list[tuple[bytes, bytes]]:
     """Give the headers a stack is asked with."""
-    passed = [
-        (name.decode("latin-1"), value.decode("utf-8", "replace"))
-        for name, value in _end_to_end(incoming.headers, _REQUEST)
+    return [
+        *_end_to_end(incoming.headers, _REQUEST),
+        *forwarding(incoming),
+        (b"accept-encoding", b"identity"),
+        (_EXCHANGE, exchange.encode()),
+        (_ROLE, role.encode()),
     ]
-    ours = [("accept-encoding", "identity"), (EXCHANGE, exchange), (ROLE, role)]
-    return [*passed, *forwarding(incoming), *ours]
 
 
 def returned(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
-    """Give the headers of a stack's answer that go to the client, names in lower case."""
-    lower = [(name.lower(), value) for name, value in headers]
-    return tuple(_end_to_end(lower, _RESPONSE))
+    """Give the headers of a stack's answer that go to the client."""
+    return tuple(_end_to_end(headers, _RESPONSE))
 
 
 def _end_to_end(headers: Headers, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,11 +53,14 @@ class FrameReader:
 
     def suspect(self, frames: Sequence[bytes]) -> Sequence[int]:
         """Say which of some frames may be notable: the others need not be read."""
-        together = b"".join(frames)
+        together = frames[0] if len(frames) == 1 else b"".join(frames)
         found = [mark for mark in self._marks if mark in together]
         if not found:
             return ()
-        return [at for at, frame in enumerate(frames) if any(mark in frame for mark in found)]
+        # Where a mark stands says in which frame: most frames of a long piece are not looked at.
+        ends = list(accumulate(map(len, frames)))
+        places = {at for mark in found for at in _places(together, mark)}
+        return sorted({bisect_right(ends, at) for at in places})
 
     def speaks(self, frame: bytes) -> bool:
         """Whether a frame is an event: comments and blank lines keep a connection alive."""
@@ -93,6 +98,13 @@ class FrameReader:
         # The last frame of a stream may lack its blank line.
         events = decoder.feed(frame) or decoder.feed(b"\n\n")
         return (events[0].event, events[0].data) if events else ("", None)
+
+
+def _places(text: bytes, mark: bytes) -> Iterator[int]:
+    at = text.find(mark)
+    while at >= 0:
+        yield at
+        at = text.find(mark, at + 1)
 
 
 def _at(payload: bytes, path: tuple[str, ...]) -> str | None:

@@ -10,12 +10,11 @@ from contract.errors import Refused
 from router.problems import word
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
-
     from router.driving import Headers
+    from router.remote.answer import Answer
 
 _MOST_BYTES = 65_536
-_JSON = ("application/json", "application/problem+json")
+_JSON = (b"application/json", b"application/problem+json")
 
 
 class RemoteRefused(Refused):
@@ -36,15 +35,14 @@ class _Said(msgspec.Struct):
 _said = msgspec.json.Decoder(_Said)
 
 
-async def refusal(response: ClientResponse, headers: Headers) -> RemoteRefused:
+async def refusal(answer: Answer, headers: Headers) -> RemoteRefused:
     """Read a refusal: a JSON body is passed on, any other is not for clients of an API."""
-    body = b""
-    while len(body) <= _MOST_BYTES and (piece := await response.content.readany()):
-        body += piece
-    if response.content_type not in _JSON or len(body) > _MOST_BYTES:
+    body = await answer.read(_MOST_BYTES)
+    kind = answer.header(b"content-type").partition(b";")[0].strip().lower()
+    if kind not in _JSON or len(body) > _MOST_BYTES:
         kept = tuple((name, value) for name, value in headers if name == b"retry-after")
-        return RemoteRefused(response.status, word(response.status), kept, None)
-    return RemoteRefused(response.status, _code(response.status, body), headers, body)
+        return RemoteRefused(answer.status, word(answer.status), kept, None)
+    return RemoteRefused(answer.status, _code(answer.status, body), headers, body)
 
 
 def _code(status: int, body: bytes) -> str:

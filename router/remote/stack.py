@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from yarl import URL
+
 from router.abilities import powers_at
-from router.remote.draining import Draining
+from router.remote.client import Client
 from router.remote.drive import RemoteDrive
-from router.remote.endpoint import Endpoint, connections, endpoint_url
+from router.remote.endpoint import Endpoint, endpoint_url
 from router.remote.reading import FrameReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-
-    import aiohttp
 
     from contract.flow import FlowSpec
     from effects.run import Run
@@ -30,25 +30,21 @@ _FINGERPRINT_BYTES = 6
 class RemoteStack:
     """A service that serves flows at an address; made by `RemoteStack.open`."""
 
-    def __init__(self, name: StackName, address: Address, session: aiohttp.ClientSession) -> None:
+    def __init__(self, name: StackName, address: Address, client: Client) -> None:
         self.name: StackName = name
         self.address = address
         # What stands behind an address tells nobody its version: another address is another code.
         self.fingerprint = blake2b(address.url.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()
-        self._session = session
-        self._draining = Draining()
+        self._client = client
         self._flows: dict[str, tuple[Endpoint, FrameReader]] = {}
 
     @classmethod
     @asynccontextmanager
     async def open(cls, name: StackName, address: Address) -> AsyncIterator[RemoteStack]:
         """Keep connections to the stack for as long as the block lasts."""
-        async with connections(address) as session:
-            stack = cls(name, address, session)
-            try:
-                yield stack
-            finally:
-                await stack._draining.aclose()
+        url = URL(address.url, encoded=True)
+        async with Client.open(url, address.connect_seconds) as client:
+            yield cls(name, address, client)
 
     @property
     def powers(self) -> Powers:
@@ -70,6 +66,6 @@ class RemoteStack:
         found = self._flows.get(spec.name)
         if found is None:
             url = endpoint_url(self.address, spec)
-            endpoint = Endpoint(self._session, self._draining, url, self.address)
+            endpoint = Endpoint(self._client, url, self.address)
             found = self._flows[spec.name] = endpoint, FrameReader(spec)
         return found

@@ -37,6 +37,7 @@ def test_a_shadow_that_can_never_run_is_refused(stacks: str, why: str) -> None:
         ('[stacks.graph]\nurl = "http://h"\nidle_seconds = 0', "stacks.graph.idle_seconds = 0"),
         ('[stacks.graph]\nurl = "h"', "stacks.graph.url = 'h': allowed: http://"),
         ('[stacks]\ngraph = "http://"', "stacks.graph.url = 'http://': a URL is due"),
+        ('[stacks]\ngraph = "http://h:65536"', "stacks.graph.url = 'http://h:65536': a URL is due"),
         ('[stacks]\ngraph = "http://u:secret@h/"', "a password may not stand in the file"),
         ('[stacks.graph]\nurl = "http://h"\npaths = { chatt = "/a" }', "did you mean 'chat'?"),
         ('[stacks.graph]\nurl = "http://h"\npaths = { chat = "a" }', "a path is due"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from yarl import URL
 
 from contract.chat import CHAT, ChatOptions, ChatRequest
 from contract.flow import Request
@@ -14,14 +15,14 @@ from cutover.selftest.world import World
 from effects.run import Run
 from router.driving import Ending, Order
 from router.remote import RemoteStack
-from router.remote.draining import PATIENCE, Draining
+from router.remote.answer import PATIENCE, Answer
+from router.remote.client import Client
 from router.remote.drive import RemoteDrive
 from router.remote.reading import FrameReader
 from router.sections import Address
+from tests.router.remote.service import HEAD
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from router.remote.endpoint import Endpoint
 
 pytestmark = pytest.mark.virtual
@@ -35,56 +36,51 @@ Timed = list[tuple[float, bytes]]
 
 
 @dataclass
-class Body:
-    """Bytes that come after so many seconds each; b"" is the end."""
-
-    script: list[tuple[float, bytes]]
-
-    def is_eof(self) -> bool:
-        """Whether the end has come."""
-        return self.script == [(0, b"")]
-
-    async def readany(self) -> bytes:
-        """Give the next bytes in their time, or nothing, ever."""
-        seconds, piece = self.script.pop(0) if self.script else (3_600.0, b"")
-        await asyncio.sleep(seconds)
-        return piece
-
-
-@dataclass
-class Response:
-    """What aiohttp gives."""
-
-    content: Body
-    status: int = 200
-    raw_headers: tuple[tuple[bytes, bytes], ...] = ()
-    headers: dict[str, str] = field(default_factory=dict)
-    closed: bool = False
-
-    def close(self) -> None:
-        """Drop the connection."""
-        self.closed = True
-
-
-@dataclass
 class Scripted:
-    """An endpoint that answers after so many seconds."""
+    """An endpoint whose answer comes after so many seconds, and each of its pieces; b"" ends it."""
 
-    response: Response
+    script: Timed
     head_after: float = 0.0
     limits: Address = LIMITS
-    draining: Draining = field(default_factory=Draining)
+    dropped: bool = False
+    reads: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def ask(self, *_: object) -> Response:
+    async def ask(self, *_: object) -> Answer:
         """Give the head in its time."""
+        self.reads.set()
         await asyncio.sleep(self.head_after)
-        return self.response
+        answer = Answer(self)
+        answer.feed(HEAD + b"\r\n")
+        self.tasks.append(asyncio.create_task(self._feed(answer)))
+        return answer
+
+    async def _feed(self, answer: Answer) -> None:
+        while self.script and not self.dropped:
+            seconds, piece = self.script[0]
+            await self.reads.wait()
+            await asyncio.sleep(seconds)
+            await self.reads.wait()
+            self.script.pop(0)
+            answer.feed(b"%x\r\n%b\r\n" % (len(piece), piece) + b"\r\n" * (not piece))
+
+    def pause(self) -> None:
+        """Read nothing."""
+        self.reads.clear()
+
+    def resume(self) -> None:
+        """Read on."""
+        self.reads.set()
+
+    def drop(self) -> None:
+        """End the connection."""
+        self.dropped = True
 
 
 def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
     """Make a drive of what an endpoint answers."""
     exchange = World().exchange()
-    stack = RemoteStack("legacy", LIMITS, cast("aiohttp.ClientSession", None))
+    stack = RemoteStack("legacy", LIMITS, Client(URL(LIMITS.url), 1.0))
     return RemoteDrive(
         Order(CHAT, stack, REQUEST, "serving", unsent=unsent),
         Run(exchange, "run"),
@@ -94,17 +90,19 @@ def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
     )
 
 
-async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteDrive, Response, float]:
-    """Drive a stack to its end; give the drive, the response and how long it took."""
+async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteDrive, Scripted, float]:
+    """Drive a stack to its end; give the drive, its endpoint and how long it took."""
     loop = asyncio.get_running_loop()
-    endpoint = Scripted(Response(Body(list(script))), head_after)
+    endpoint = Scripted(list(script), head_after)
     drive = made(endpoint)
     began = loop.time()
     drive.start()
     assert await drive.gone(3_600)
     took = loop.time() - began
     await asyncio.sleep(PATIENCE)
-    return drive, endpoint.response, took
+    for task in endpoint.tasks:
+        task.cancel()
+    return drive, endpoint, took
 
 
 ENDINGS: dict[str, tuple[list[tuple[float, bytes]], float, str, str, float]] = {
@@ -135,13 +133,14 @@ ENDINGS: dict[str, tuple[list[tuple[float, bytes]], float, str, str, float]] = {
 async def test_a_stack_is_given_so_much_time(case: str) -> None:
     """Each limit has its word, is the stack's fault, and drops the connection."""
     script, head_after, outcome, code, seconds = ENDINGS[case]
-    drive, response, took = await driven(script, head_after)
+    drive, endpoint, took = await driven(script, head_after)
     ending = drive.ending
     assert ending is not None
     assert (ending.outcome, ending.error.code if ending.error else "") == (outcome, code)
     assert took == pytest.approx(seconds)
     assert ending.blame == ("stack" if code else "nobody")
-    assert response.closed is (head_after < 3_600)
+    ends_well = (0, b"") in script
+    assert endpoint.dropped is not (ends_well or head_after == 3_600)
 
 
 async def test_a_stack_that_waits_is_not_stalled() -> None:
@@ -170,12 +169,11 @@ async def test_comments_before_the_first_event_go_with_it() -> None:
 async def test_waiting_for_the_client_is_none_of_the_stacks_time() -> None:
     """It is not read meanwhile, however long that takes; then all its limits go on."""
     script = [(1.0, ACCEPT), *[(1.0, SEND)] * 9, (1.0, END), (0.0, b"")]
-    body = Body(script)
-    drive = made(Scripted(Response(body)), unsent=2 * len(ACCEPT))
+    drive = made(Scripted(script), unsent=2 * len(ACCEPT))
     drive.start()
     await asyncio.sleep(100.0)
     assert len(drive.frames) == 3
-    assert len(body.script) == 9
+    assert len(script) == 9
     for _ in range(4):
         drive.pace.took(drive.pace.ahead)
         await asyncio.sleep(100.0)
@@ -185,7 +183,7 @@ async def test_waiting_for_the_client_is_none_of_the_stacks_time() -> None:
 
 async def test_a_stack_that_falls_silent_after_the_client_was_waited_for_is_given_up() -> None:
     """Its time begins again where it stopped."""
-    drive = made(Scripted(Response(Body([(1.0, ACCEPT), (0.5, SEND)]))), unsent=1)
+    drive = made(Scripted([(1.0, ACCEPT), (0.5, SEND)]), unsent=1)
     drive.start()
     await asyncio.sleep(100.0)
     began = asyncio.get_running_loop().time()

@@ -281,8 +281,9 @@ async def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
 
 async def test_a_remote_stack_stands_in_and_is_told_so(tmp_path: Path) -> None:
     """Before the first frame anybody can."""
-    async with serving(streams(WHOLE)) as service:
-        stacks = f'[stacks]\ngraph = "{service.url}/v1/"\nlegacy = "{service.url}1"'
+    async with serving(streams(WHOLE)) as service, serving(streams(WHOLE)) as down:
+        down.close()
+        stacks = f'[stacks]\ngraph = "{service.url}/v1/"\nlegacy = "{down.url}"'
         async with deployed(tmp_path, Setup(more=stacks)) as place:
             stand_in(place)
             assert (await place.ask(HELLO)).body == WHOLE

@@ -1,0 +1,108 @@
+"""Parsing an answer over HTTP/1.1, sans I/O: bytes cut anywhere go in, its body comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_HEAD = 65_536
+"""Bytes of an answer's head, and of the informational ones before it."""
+
+_FINAL = 200
+
+
+class AnswerParser:
+    """Reads one answer; the informational ones before it (RFC 9110, 15.2) are passed over.
+
+    `headed` says that `status` and `headers` are there, `complete` that the body has ended as it
+    should, `fault` what is wrong with it. `reusable`: the connection may be used again.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.headed = self.complete = self.reusable = False
+        self.fault = ""
+        self._size = 0
+        self._delimited = False
+        self._pieces: list[bytes] = []
+        # What the parser calls for each chunk: nothing of ours is run.
+        self.on_body: Callable[[bytes], None] = self._pieces.append
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return what they hold of the body."""
+        if self._parser is None:
+            self.reusable = False  # nobody has asked for that
+            return b""
+        if not self.headed:
+            self._size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self._break(type(error).__name__)
+        if not self.headed and self._size > MOST_HEAD:
+            self._break("head too large")
+        if self.complete:
+            self._parser = None  # they know each other
+        return self._body()
+
+    def end(self) -> None:
+        """Note that the connection has ended: some bodies end by that, others are cut off."""
+        if self.headed and not self._delimited and not self.fault:
+            self.complete = True
+        elif not self.complete:
+            self._break("the connection ended")
+        self.reusable = False
+        self._parser = None
+
+    def _break(self, why: str) -> None:
+        if not self.complete:
+            self.fault = self.fault or why
+        self.reusable = False
+        self._parser = None
+
+    def _body(self) -> bytes:
+        pieces = self._pieces
+        if not pieces:
+            return b""
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return body
+
+    def on_message_begin(self) -> None:
+        """Begin an answer; one nobody has asked for spoils the connection."""
+        if self.complete:
+            self.reusable = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; what follows the body (trailers) is nothing to anybody."""
+        if not self.headed:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Take the end of a head."""
+        if self._parser is None or self.headed:
+            return
+        self.status = self._parser.get_status_code()
+        if self.status < _FINAL:
+            self.headers.clear()
+            return
+        self.headed = True
+        self.reusable = self._parser.should_keep_alive()
+        self._delimited = any(map(_delimits, self.headers))
+
+    def on_message_complete(self) -> None:
+        """Take the end of an answer."""
+        self.complete = self.headed
+
+
+def _delimits(header: tuple[bytes, bytes]) -> bool:
+    name, value = header
+    if name == b"transfer-encoding":
+        return value.strip().lower().endswith(b"chunked")
+    return name == b"content-length"
