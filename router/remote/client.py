@@ -61,6 +61,11 @@ class Client:
         finally:
             await client.aclose()
 
+    @property
+    def connections(self) -> int:
+        """How many are open, in use or not."""
+        return len(self._open)
+
     async def ask(self, request: bytes) -> Answer:
         """Send a request; returns when the head of its answer has come.
 

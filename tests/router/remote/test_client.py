@@ -1,0 +1,154 @@
+"""The client of a stack, on real sockets: connections are kept, dropped, and never shared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from yarl import URL
+
+from router.remote.answer import Answer, AnswerLost
+from router.remote.client import Client, ConnectTimedOut, Unreachable
+from tests.e2e.deployment import until
+from tests.router.remote.service import Asked, Service, Stream, says, serving
+
+pytestmark = pytest.mark.sockets
+
+REQUEST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+GREETING = says(200, b"hello")
+
+
+@asynccontextmanager
+async def house() -> AsyncIterator[tuple[Service, Client]]:
+    """Open a client of a service that greets."""
+    async with serving(GREETING) as service, Client.open(URL(service.url), 2.0) as client:
+        yield service, client
+
+
+async def said(answer: Answer) -> bytes:
+    """Read an answer of a few bytes."""
+    return await answer.read(100)
+
+
+async def test_a_connection_is_asked_again_once_it_is_free() -> None:
+    """One after the other on one, side by side on two."""
+    async with house() as (service, client):
+        for _ in range(3):
+            assert await said(await client.ask(REQUEST)) == b"hello"
+        assert service.connections == 1
+        both = await asyncio.gather(client.ask(REQUEST), client.ask(REQUEST))
+        assert [await said(one) for one in both] == [b"hello"] * 2
+        assert service.connections == 2
+
+
+async def test_a_connection_the_service_closes_is_not_asked_again() -> None:
+    """Whether it said so or not."""
+
+    async def closing(_: Asked, stream: Stream) -> None:
+        await says(200, b"bye")(_, stream)
+        stream.writer.close()
+
+    async with house() as (service, client):
+        for answer in (closing, says(200, b"bye", b"connection: close"), GREETING):
+            service.answer = answer
+            assert await said(await client.ask(REQUEST)) in (b"bye", b"hello")
+            if answer is not GREETING:
+                await until(lambda: not client.connections)
+        assert service.connections == 3
+
+
+async def test_what_a_listener_raises_reaches_whoever_waits() -> None:
+    """The loop hears nothing of it; the connection is dropped."""
+
+    def refuse(_: bytes) -> None:
+        raise ValueError
+
+    async def goes_on(_: Asked, stream: Stream) -> None:
+        await stream.head()
+        await stream.send(b"a")
+        await stream.hang()
+
+    async with house() as (service, client):
+        service.answer = goes_on
+        answer = await client.ask(REQUEST)
+        answer.listen(refuse)
+        while not answer.over:
+            await answer.changed.wait()
+        with pytest.raises(ValueError):  # noqa: PT011 - the very one
+            answer.check()
+        await service.gone.wait()
+
+
+async def test_a_service_that_says_nothing_or_nonsense_is_lost() -> None:
+    """Before the head, and within the body."""
+
+    async def silent(_: Asked, stream: Stream) -> None:
+        stream.reset()
+
+    async def nonsense(_: Asked, stream: Stream) -> None:
+        await stream.raw(b"nonsense\r\n\r\n")
+
+    async with house() as (service, client):
+        for service.answer in (silent, nonsense):
+            with pytest.raises(AnswerLost):
+                await client.ask(REQUEST)
+
+        async def short(_: Asked, stream: Stream) -> None:
+            await stream.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc")
+            stream.writer.close()
+
+        service.answer = short
+        with pytest.raises(AnswerLost):
+            await said(await client.ask(REQUEST))
+
+
+async def test_an_answer_that_is_drained_frees_its_connection() -> None:
+    """What is left of it goes to nobody."""
+    goes_on = asyncio.Event()
+
+    async def slow(_: Asked, stream: Stream) -> None:
+        await stream.head()
+        await stream.send(b"a")
+        await goes_on.wait()
+        await stream.send(b"b")
+        await stream.end()
+
+    async with house() as (service, client):
+        service.answer = slow
+        answer = await client.ask(REQUEST)
+        answer.drain()
+        goes_on.set()
+        while not answer.over:
+            await answer.changed.wait()
+        service.answer = GREETING
+        assert await said(await client.ask(REQUEST)) == b"hello"
+        assert service.connections == 1
+
+
+async def test_nothing_that_goes_on_outlives_the_client() -> None:
+    """Connections in use are dropped, too."""
+
+    async def hang(_: Asked, stream: Stream) -> None:
+        await stream.head()
+        await stream.hang()
+
+    async with house() as (service, client):
+        service.answer = hang
+        answer = await client.ask(REQUEST)
+        await client.aclose()
+        await service.gone.wait()
+        with pytest.raises(AnswerLost):
+            answer.check()
+
+
+async def test_nobody_listens() -> None:
+    """And nobody takes the connection in time."""
+    async with house() as (service, client):
+        service.close()
+        with pytest.raises(Unreachable, match=r"nobody answers at '127"):
+            await client.ask(REQUEST)
+        async with Client.open(URL(service.url), 0.0) as hasty:
+            with pytest.raises(ConnectTimedOut, match="within 0 s"):
+                await hasty.ask(REQUEST)
