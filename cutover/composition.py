@@ -123,10 +123,11 @@ def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> lis
 
 def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:
     """Say what is wrong with the models, as `/readyz` tells it; stacks elsewhere ask their own."""
-    if not any(powers.taped for powers in powers_of(settings.stacks).values()):
-        return {}
-    if not entries:
+    here = any(powers.taped for powers in powers_of(settings.stacks).values())
+    if not entries and (here or settings.gateway.enabled):
         return {"models": f"none is configured, and {KEY} is not set"}
+    if not here:
+        return {}
     known = {entry.model_id for entry in entries}
     asked = {name: getattr(flow.options, "model_id", None) for name, flow in settings.flows.items()}
     missing = [

@@ -94,7 +94,8 @@ async def _provider(name: str, base_url: str) -> Finding:
 
 
 def _models(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
-    if not any(powers.taped for powers in powers_of(settings.stacks).values()):
+    here = any(powers.taped for powers in powers_of(settings.stacks).values())
+    if not (here or settings.gateway.enabled):
         return []
     try:
         entries = model_entries(settings, environ)
@@ -108,6 +109,7 @@ def _models(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
 def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     named = {
         "server.qa_key_env": settings.server.qa_key_env,
+        "gateway.key_env": settings.gateway.key_env,
         "admin.token_env": settings.admin.token_env,
         "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
         "tracing.endpoint_env": settings.tracing.endpoint_env,

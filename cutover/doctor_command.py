@@ -59,7 +59,8 @@ def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> 
         said = f"{mark} {escape(finding.part)}: {escape(finding.said)}"
         console.print(said, highlight=False, soft_wrap=True)
     for name, flow in settings.flows.items():
-        for able in abilities(flow, powers_of(settings.stacks)):
+        powers, gateway = powers_of(settings.stacks), settings.gateway.enabled
+        for able in abilities(flow, powers, gateway=gateway):
             title = f"\n{SPECS[name].path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))

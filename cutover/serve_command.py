@@ -22,7 +22,7 @@ from cutover.flows import SPECS
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
 from cutover.serve import LAST_WORDS, address, listen, server, settle
-from cutover.sharing import shared
+from cutover.sharing import found_again, shared
 from cutover.workers import Line, Supervisor, places
 from router.metrics.instruments import FOLDER
 from router.watching import Watched
@@ -90,7 +90,9 @@ def _alone(post: _Post) -> int:
 
 
 def _several(post: _Post) -> int:
-    shared(post.first.stores, os.environ, post.workers)  # refused before anything is made
+    # Refused before anything is made.
+    shared(post.first.stores, os.environ, post.workers)
+    found_again(post.first.stacks, post.first.gateway, post.workers)
     settle()
     stands = places(post.host, post.port, post.workers)
     watched = post.watched

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
 from contract.errors import CutoverError
+from router.abilities import resumable_fault
 from router.addresses import AUTO, PROCESS, address
+from router.rollout import Stack as StackName
+from router.sections import Address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from router.sections import Stores
+    from router.sections import Gateway, Stacks, Stores
 
 _KEPT = ("conversations", "memory", "pauses")
 _COORDINATING = ("locks", "pins")
@@ -26,6 +29,21 @@ class NotShared(CutoverError):
         super().__init__(
             f"{workers} workers cannot share [stores] {name} = {value!r}; use {instead}"
         )
+
+
+class NotFoundAgain(CutoverError):
+    """Several workers were asked for, and what a stack stands on is known to one of them alone."""
+
+    def __init__(self, workers: int, name: str, why: str) -> None:
+        super().__init__(f"{workers} workers cannot have [stacks.{name}] resumable = true: {why}")
+
+
+def found_again(stacks: Stacks, gateway: Gateway, workers: int) -> None:
+    """Look whether so many workers can find again what is asked; raises `NotFoundAgain`."""
+    for name in get_args(StackName):
+        place = stacks.place(name)
+        if isinstance(place, Address) and (why := resumable_fault(place, gateway, workers)):
+            raise NotFoundAgain(workers, name, why)
 
 
 def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:

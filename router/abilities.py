@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from router.flow_settings import FlowSettings
     from router.rollout import Stack as StackName
-    from router.sections import Stacks
+    from router.sections import Gateway, Stacks
 
 Answer = Literal["yes", "no", "off"]
 
@@ -43,7 +43,7 @@ def powers_at(place: str | Address) -> Powers:
     """Give what can be done with a stack by where it is."""
     if not isinstance(place, Address):
         return IN_PROCESS
-    return Powers(taped=False, shadows=place.shadow_safe, takes_over=False)
+    return Powers(taped=False, shadows=place.shadow_safe, takes_over=place.resumable)
 
 
 def powers_of(stacks: Stacks) -> dict[StackName, Powers]:
@@ -51,9 +51,11 @@ def powers_of(stacks: Stacks) -> dict[StackName, Powers]:
     return {"legacy": powers_at(stacks.place("legacy")), "graph": powers_at(stacks.place("graph"))}
 
 
-def abilities(flow: FlowSettings, powers: Mapping[StackName, Powers]) -> tuple[Abilities, ...]:
-    """Say what works for a flow, for each stack that serves some of it."""
-    return tuple(_abilities(served, flow, powers) for served in _serving(flow))
+def abilities(
+    flow: FlowSettings, powers: Mapping[StackName, Powers], *, gateway: bool = False
+) -> tuple[Abilities, ...]:
+    """Say what works for a flow, for each stack that serves some of it, with a gateway or not."""
+    return tuple(_abilities(served, flow, powers, gateway=gateway) for served in _serving(flow))
 
 
 def shadow_fault(flow: FlowSettings, powers: Mapping[StackName, Powers]) -> str | None:
@@ -64,6 +66,17 @@ def shadow_fault(flow: FlowSettings, powers: Mapping[StackName, Powers]) -> str 
     return "; ".join(shadow.why for shadow in shadows)
 
 
+def resumable_fault(place: Address, gateway: Gateway, workers: int) -> str | None:
+    """Say why a stack declared resumable cannot be so here."""
+    if not place.resumable:
+        return None
+    if not gateway.enabled:
+        return "its model must be asked through the gateway ([gateway] enabled = true)"
+    if workers > 1:
+        return "the gateway knows the exchanges of its own process alone ([server] workers = 1)"
+    return None
+
+
 def _serving(flow: FlowSettings) -> tuple[StackName, ...]:
     if not flow.enable_langgraph or flow.graph_thousandths == 0:
         return ("legacy",)
@@ -71,7 +84,7 @@ def _serving(flow: FlowSettings) -> tuple[StackName, ...]:
 
 
 def _abilities(
-    served: StackName, flow: FlowSettings, powers: Mapping[StackName, Powers]
+    served: StackName, flow: FlowSettings, powers: Mapping[StackName, Powers], *, gateway: bool
 ) -> Abilities:
     other: StackName = "legacy" if served == "graph" else "graph"
     fallback = _fallback(other, flow)
@@ -79,7 +92,7 @@ def _abilities(
         served,
         fallback,
         fallback if fallback.answer == "off" else _takeover(served, other, powers),
-        _shadow(served, other, flow, powers),
+        _shadow(served, other, flow, powers, gateway=gateway),
         Ability("yes", "from the tape")
         if powers[served].taped
         else Ability("no", f"{served} is behind an address: its effects are on no tape"),
@@ -99,10 +112,22 @@ def _fallback(other: StackName, flow: FlowSettings) -> Ability:
 
 
 def _takeover(served: StackName, other: StackName, powers: Mapping[StackName, Powers]) -> Ability:
-    if powers[other].finishes(powers[served]):
-        return Ability("yes", f"{other} goes on from the tape")
-    remote = other if powers[served].taped else served
-    return Ability("no", f"{remote} is behind an address: a broken stream ends in failure frames")
+    match powers[other].repeats(powers[served]):
+        case "frames":
+            return Ability("yes", f"{other} goes on from the tape")
+        case "text":
+            how = f"{other} goes on in the text, with what the model told {served} by the gateway"
+            return Ability("yes", how)
+        case None:
+            why = _no_takeover(served, other, powers)
+            return Ability("no", f"{why}: a broken stream ends in failure frames")
+
+
+def _no_takeover(served: StackName, other: StackName, powers: Mapping[StackName, Powers]) -> str:
+    if powers[served].taped == powers[other].taped:
+        return f"{other} is behind an address and not declared resumable"
+    remote, near = (other, served) if powers[served].taped else (served, other)
+    return f"{remote} is behind an address: its calls are not those of {near}, in this process"
 
 
 def _shadow(
@@ -110,6 +135,8 @@ def _shadow(
     other: StackName,
     flow: FlowSettings,
     powers: Mapping[StackName, Powers],
+    *,
+    gateway: bool,
 ) -> Ability:
     if not flow.enable_langgraph:
         return Ability("off", "enable_langgraph = false")
@@ -123,9 +150,21 @@ def _shadow(
             "it does nothing lasting)",
         )
     if powers[other].shadows_beside(powers[served]):
-        how = "plays the tape" if powers[other].taped else "is asked as well, with its own model"
+        how = (
+            "plays the tape"
+            if powers[other].taped
+            else _asked_as_well(served, powers, gateway=gateway)
+        )
         return Ability("yes", f"{other} {how}")
     return Ability(
         "no",
         f"{served} is behind an address, so there is no tape for {other}, in this process, to play",
     )
+
+
+def _asked_as_well(served: StackName, powers: Mapping[StackName, Powers], *, gateway: bool) -> str:
+    if not gateway:
+        return "is asked as well, with its own model"
+    if powers[served].taped:
+        return f"is asked as well, with its own model: {served}, in this process, asks no gateway"
+    return "is asked as well; what both ask the model through the gateway is asked once"

@@ -19,9 +19,10 @@ from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
 from router.observers import Observers
+from router.plan import Plan
 from router.recording import Header, account, run_record
 from router.rollout import shadowed
-from router.serving import LETS_GO, Plan, Serving
+from router.serving import LETS_GO, Serving
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
 from router.ticket import Counts, Ticket

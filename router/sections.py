@@ -209,12 +209,14 @@ class Address(Section, frozen=True):
 
     `first_event_seconds` counts from the request, `idle_seconds` is the longest silence from then
     on (a comment is none), `total_seconds` is the whole stream. `paths` has those of flows that are
-    not asked at their own.
+    not asked at their own. `resumable`: asked again with the answers its model gave through the
+    gateway, it gives the same text.
     """
 
     url: str
     paths: dict[str, str] = {}
     shadow_safe: bool = False
+    resumable: bool = False
     connect_seconds: Seconds = 2.0
     first_event_seconds: Seconds = 30.0
     idle_seconds: Seconds = 30.0

@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
 from contract.records import ErrorRecord
 from contract.sse import comment
 from effects.run import Run
 from router.driving import Ending, Frame, Order
+from router.resuming import PrefixDiffers, resumption
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     import msgspec
 
-    from contract.flow import Event, FlowSpec, Request
+    from contract.flow import Event, FlowSpec
     from contract.records import Role
     from effects.exchange import Exchange
-    from router.driving import Drive, Incoming
-    from router.rollout import Assignment
+    from router.driving import Drive
+    from router.plan import Plan
+    from router.resuming import Prefix
     from router.stacks import Stack
 
 log = logging.getLogger(__name__)
@@ -47,31 +48,6 @@ LETS_GO = 1.0
 """Seconds a stack has to end once it has been cancelled."""
 GRACE = 0.1
 """Seconds the last bytes of an answer are held for its exchange to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Who serves an exchange, who may stand in, how long a stack may owe a sign of life.
-
-    `unsent_bytes` of frames may wait for the client before the stack waits for it, too. `instead`
-    serves from the start in place of the assigned stack, which its breaker spares.
-    """
-
-    spec: FlowSpec
-    request: Request[Any, Any]
-    assignment: Assignment
-    assigned: Stack
-    fallback: Stack | None
-    stall_seconds: float
-    unsent_bytes: int
-    incoming: Incoming | None = None
-    exchange: str = ""
-    instead: Stack | None = None
-
-    @property
-    def first(self) -> Stack:
-        """The stack that is tried first."""
-        return self.instead or self.assigned
 
 
 def _nobody() -> None:
@@ -103,10 +79,10 @@ class Serving:
         self._over = False
         self._sent = 0
         # Whoever may take over has to say again what was sent.
-        stand_in = plan.fallback
-        self._kept = stand_in is not None and stand_in.powers.finishes(plan.first.powers)
+        self._kept = plan.repeating == "frames"
+        self._prefix: Prefix | None = None
         self._digests: list[bytes] = []
-        self._last: Frame | None = None
+        self._last: tuple[Drive, Frame] | None = None
         self._failed_at: int | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -231,6 +207,7 @@ class Serving:
         run = Run(self.exchange, f"{role} {stack.name}")
         drive = stack.drive(order, run, self.exchange.stamp)
         drive.sent = self._sent
+        drive.skipped = self._sent if self._prefix is None else 0
         self.drives.append(drive)
         drive.start()
         if self._watch is None:
@@ -244,8 +221,8 @@ class Serving:
             return False
         if self.exchange.tape.overflowed or self.left:
             return False
-        if self.committed and not stand_in.powers.finishes(self.plan.first.powers):
-            return False  # what was sent cannot be said again
+        if self.committed and not self._repeatable(failed):
+            return False
         self.reason = ending.error.code if ending.error else ending.outcome
         self._failed_at = failed.run.touched
         self.replacing()
@@ -253,8 +230,17 @@ class Serving:
         self._start(stand_in, "fallback")
         return True
 
+    def _repeatable(self, failed: Drive) -> bool:
+        """Whether what was sent can be said again, and be known again."""
+        if self.plan.repeating == "text":
+            had = [frame.data for frame in failed.frames[: self._sent]]
+            self._prefix = resumption(self.plan.spec.dialect, had, self.exchange.tape)
+        return self._kept or self._prefix is not None
+
     def _unsent(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
         """Commit what the client has not got yet, once what it has got is the same."""
+        if self._prefix is not None:
+            return self._resumed(self._prefix, position, frames)
         drive, piece = self.drive, list[bytes]()
         for at, frame in enumerate(frames, position):
             if at < self._sent:
@@ -264,12 +250,36 @@ class Serving:
                     return []
                 continue
             if drive.role == "fallback" and at == drive.sent > 0:
-                piece.append(self._served_by())
+                piece += self._served_by()
             self._sent += 1
             if self._kept:
                 self._digests.append(_digest(frame.data))
-            self._last = frame
             piece.append(frame.data)
+            if drive.ends(frame):
+                self._over = True
+                break
+        if piece:
+            self._last = drive, frame
+            self._committed()
+        return piece
+
+    def _resumed(self, prefix: Prefix, position: int, frames: Sequence[Frame]) -> list[bytes]:
+        """Commit what goes on behind the text the client has; `_sent` counts what was looked at."""
+        drive, piece = self.drive, list[bytes]()
+        for at, frame in enumerate(frames, position):
+            try:
+                data = prefix.feed(frame.data)
+            except PrefixDiffers:
+                drive.ending = _MISMATCH
+                break
+            self._sent = at + 1
+            if data is None:
+                continue
+            if self._last is None or self._last[0] is not drive:
+                drive.skipped = at
+                piece += self._served_by()
+            piece.append(data)
+            self._last = drive, frame
             if drive.ends(frame):
                 self._over = True
                 break
@@ -285,13 +295,19 @@ class Serving:
             self.lost_us = self.exchange.stamp() - self._failed_at
             self._failed_at = None
 
-    def _served_by(self) -> bytes:
-        return comment(f"served-by {self.served.name} {self.served.fingerprint}")
+    def _served_by(self) -> list[bytes]:
+        """Say who goes on, where the wire has comments."""
+        if self.plan.spec.dialect.framing != "sse":
+            return []
+        return [comment(f"served-by {self.served.name} {self.served.fingerprint}")]
 
     def _closing(self, ending: Ending) -> list[Frame]:
         """Build the frames that end the stream without a successor, and keep them on record."""
         spec, stamp = self.plan.spec, self.exchange.stamp()
-        last = None if self._last is None else self.drive.last_event(self._last)
+        last = None
+        if self._last is not None:
+            drive, frame = self._last
+            last = drive.last_event(frame)
         events = closing_events(spec, self.plan.request.options, ending, last)
         frames = [Frame(stamp, spec.encode(event), event) for event in events]
         if ending is not _MISMATCH:

@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 
 from contract.flow import FlowSpec
-from router.abilities import powers_of, shadow_fault
+from router.abilities import powers_of, resumable_fault, shadow_fault
 from router.addresses import (
     attribute_fault,
     coordination_fault,
@@ -315,6 +315,8 @@ def _check_stacks(settings: Settings, where: str) -> None:
                 if named not in settings.flows:
                     raise unknown(where, key, settings.flows, "flow")
                 checked(path_fault, path, where, key)
+            if why := resumable_fault(place, settings.gateway, settings.server.workers):
+                raise ConfigRefused(where, f"stacks.{name}.resumable", why, "true")
     powers = powers_of(settings.stacks)
     for name, flow in settings.flows.items():
         if why := shadow_fault(flow, powers):

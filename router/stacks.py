@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from router.rollout import Stack as StackName
 
 
+Repeating = Literal["frames", "text"]
+"""How a stack says again what another has said: in the same frames, or in the same text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Powers:
     """What can be done with a stack beyond serving.
 
     `taped`: its effects are on the exchange's tape, where others can play them; in the shadow it
     plays those of others. `shadows`: it may run beside the one that serves without doing anything.
-    `takes_over`: it can finish a stream that another one began.
+    `takes_over`: it can finish a stream that another one began; one behind an address is given the
+    answers of the model which the other was given through the gateway.
     """
 
     taped: bool
@@ -30,9 +35,14 @@ class Powers:
         """Whether it can run in the shadow of another: one that plays a tape needs that tape."""
         return self.shadows and (served.taped or not self.taped)
 
-    def finishes(self, failed: Powers) -> bool:
-        """Whether it can finish what another has begun: that must be on the tape."""
-        return self.takes_over and failed.taped
+    def repeats(self, failed: Powers) -> Repeating | None:
+        """How it says again what another has begun; None where it cannot.
+
+        Both play one tape or both ask through the gateway: calls of one kind are none of the other.
+        """
+        if not self.takes_over or self.taped != failed.taped:
+            return None
+        return "frames" if self.taped else "text"
 
 
 IN_PROCESS = Powers(taped=True, shadows=True, takes_over=True)

@@ -32,7 +32,7 @@ def _sent(serving: Serving) -> Iterator[tuple[Drive, Frame]]:
     if not serving.committed:
         return
     for drive, successor in zip(serving.drives, [*serving.drives[1:], None], strict=True):
-        for frame in drive.frames[drive.sent : None if successor is None else successor.sent]:
+        for frame in drive.frames[drive.skipped : None if successor is None else successor.sent]:
             if not frame.data:
                 return
             yield drive, frame

@@ -118,3 +118,19 @@ def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> No
     ]
     assert graph[1][2].strip().endswith("a broken stream ends in failure frames")
     assert "legacy is behind an address and not declared shadow_safe" in graph[2][2]
+
+
+def test_what_the_gateway_makes_possible_is_said(tmp_path: Path) -> None:
+    """With it a broken stream can be gone on with, and a shadow asks no model twice."""
+    resumable = BOTH.replace("shadow_safe", "resumable = true\nshadow_safe")
+    status, said = doctor(tmp_path, resumable)
+    assert status == 1
+    assert "its model must be asked through the gateway ([gateway] enabled = true)" in said
+    more = resumable.replace("[flows.chat]", "[gateway]\nenabled = true\n[flows.chat]")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        more = more.replace("shadow_percent", "fallback_to_graph = true\nshadow_percent")
+        status, said = doctor(tmp_path, more, port=server.getsockname()[1])
+    assert status == 0, said
+    by_legacy = said.split("served by legacy")[1]
+    assert "graph goes on in the text, with what the model told legacy by the gateway" in by_legacy
+    assert "what both ask the model through the gateway is asked once" in by_legacy

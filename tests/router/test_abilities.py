@@ -6,14 +6,18 @@ from decimal import Decimal
 
 import pytest
 
-from router.abilities import Abilities, abilities, powers_of, shadow_fault
+from router.abilities import Abilities, abilities, powers_of, resumable_fault, shadow_fault
 from router.flow_settings import FlowSettings
-from router.sections import Address, Stacks
+from router.sections import Address, Gateway, Stacks
 
 HERE = ""
 FAR = Address(url="http://far")
 SAFE = Address(url="http://far", shadow_safe=True)
+AGAIN = Address(url="http://far", resumable=True)
 KINDS = ("fallback", "takeover", "shadow", "replay")
+
+
+ALL = FlowSettings(enable_langgraph=True, fallback_to_graph=True, shadow_percent=Decimal(1))
 
 
 def able(legacy: str | Address, graph: str | Address, percent: int) -> dict[str, str]:
@@ -44,6 +48,10 @@ def said(found: Abilities) -> dict[str, str]:
         (FAR, FAR, "yes no no no"),
         (SAFE, FAR, "yes no no no"),
         (FAR, SAFE, "yes no yes no"),
+        (FAR, AGAIN, "yes yes no no"),
+        (AGAIN, FAR, "yes no no no"),
+        (HERE, AGAIN, "yes no no yes"),
+        (AGAIN, HERE, "yes no no no"),
     ],
 )
 def test_each_pair_has_its_row(served: str | Address, other: str | Address, answers: str) -> None:
@@ -51,6 +59,48 @@ def test_each_pair_has_its_row(served: str | Address, other: str | Address, answ
     expected = dict(zip(KINDS, answers.split(), strict=True))
     assert able(served, other, 0) == expected
     assert able(other, served, 100) == expected
+
+
+def test_why_nobody_takes_over() -> None:
+    """In one sentence each, with the key that would change it where there is one."""
+
+    def why(legacy: str | Address, graph: str | Address) -> str:
+        (found,) = abilities(ALL, powers_of(Stacks(legacy=legacy, graph=graph)))
+        said, _, end = found.takeover.why.rpartition(": ")
+        assert end == "a broken stream ends in failure frames"
+        return said
+
+    assert why(FAR, FAR) == "graph is behind an address and not declared resumable"
+    near = "is behind an address: its calls are not those of"
+    assert why(HERE, AGAIN) == f"graph {near} legacy, in this process"
+    assert why(AGAIN, HERE) == f"legacy {near} graph, in this process"
+
+
+@pytest.mark.parametrize(
+    ("legacy", "gateway", "how"),
+    [
+        (FAR, False, "is asked as well, with its own model"),
+        (FAR, True, "is asked as well; what both ask the model through the gateway is asked once"),
+        (
+            HERE,
+            True,
+            "is asked as well, with its own model: legacy, in this process, asks no gateway",
+        ),
+    ],
+)
+def test_whose_model_a_shadow_asks(legacy: str | Address, gateway: bool, how: str) -> None:  # noqa: FBT001 (a parameter)
+    """As it is configured: its own, or the one the serving stack has asked."""
+    (found,) = abilities(ALL, powers_of(Stacks(legacy=legacy, graph=SAFE)), gateway=gateway)
+    assert found.shadow.why == f"graph {how}"
+
+
+def test_resumable_needs_the_gateway_and_one_process() -> None:
+    """Elsewhere the model's answers are on no tape that could be found again."""
+    here = Gateway(enabled=True)
+    assert resumable_fault(FAR, Gateway(), 2) is None
+    assert resumable_fault(AGAIN, here, 1) is None
+    assert "[gateway] enabled = true" in str(resumable_fault(AGAIN, Gateway(), 1))
+    assert "[server] workers = 1" in str(resumable_fault(AGAIN, here, 2))
 
 
 def test_what_nobody_asked_for_is_off() -> None:

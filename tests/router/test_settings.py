@@ -8,6 +8,7 @@ import pytest
 
 from contract.chat import CHAT, ChatOptions
 from router.addresses import address, secret
+from router.sections import Address
 from router.settings import Settings, load, parse
 from router.toml_table import ConfigRefused
 
@@ -273,6 +274,19 @@ def test_a_gateway_others_can_reach_needs_a_key() -> None:
     ):
         read(good)
     assert "gateway.key_env" in refusal('[gateway]\nkey_env = "not a name"')
+
+
+def test_a_stack_is_resumable_only_through_the_gateway() -> None:
+    """And where one process knows all exchanges: the refusal says what is due."""
+    stack = '[stacks.graph]\nurl = "http://far"\nresumable = true\n'
+    gateway = "[gateway]\nenabled = true\n"
+    told = refusal(stack)
+    assert "stacks.graph.resumable = true" in told
+    assert "[gateway] enabled = true" in told
+    assert "[server] workers = 1" in refusal(f"{stack}{gateway}[server]\nworkers = 2")
+    place = read(stack + gateway).stacks.place("graph")
+    assert isinstance(place, Address)
+    assert place.resumable
 
 
 @pytest.mark.parametrize("path", ["s3://user:pass-word@bucket/x", "ftp://:pass-word@host/x"])

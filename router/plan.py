@@ -1,0 +1,42 @@
+"""The plan of an exchange: who serves it, and who may stand in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contract.flow import FlowSpec, Request
+    from router.driving import Incoming
+    from router.rollout import Assignment
+    from router.stacks import Repeating, Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who serves an exchange, who may stand in, how long a stack may owe a sign of life.
+
+    `unsent_bytes` of frames may wait for the client before the stack waits for it, too. `instead`
+    serves from the start in place of the assigned stack, which its breaker spares.
+    """
+
+    spec: FlowSpec
+    request: Request[Any, Any]
+    assignment: Assignment
+    assigned: Stack
+    fallback: Stack | None
+    stall_seconds: float
+    unsent_bytes: int
+    incoming: Incoming | None = None
+    exchange: str = ""
+    instead: Stack | None = None
+
+    @property
+    def first(self) -> Stack:
+        """The stack that is tried first."""
+        return self.instead or self.assigned
+
+    @property
+    def repeating(self) -> Repeating | None:
+        """How whoever stands in says again what was sent; None where nobody can."""
+        return self.fallback.powers.repeats(self.first.powers) if self.fallback else None

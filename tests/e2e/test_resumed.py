@@ -1,0 +1,210 @@
+"""Two services on one model tape: the one breaks off in the middle, the other goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI, DefaultAioHttpClient
+
+from tests.e2e.deployment import Answer, Deployment, Setup, deployed
+from tests.router.remote.service import HELLO, Asked, Service, Stream
+from tests.router.remote.service import serving as service_at
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+
+@dataclass
+class Chatter:
+    """A chat service that asks its model with OpenAI's client, through the gateway if it has one.
+
+    It sends what it has after every `every`-th piece, in its own way of writing JSON, and drops
+    the connection instead of the `breaks`-th time. `says` is put before what the model says.
+    """
+
+    every: int = 1
+    breaks: int = -1
+    says: str = ""
+    gateway: str = ""
+    spaced: bool = False
+    roles: list[str] = field(default_factory=list)
+    text: str = ""
+
+    async def __call__(self, asked: Asked, stream: Stream) -> None:
+        """Answer one request of the router."""
+        self.roles += asked.header("x-cutover-role")
+        await stream.head()
+        await stream.send(self.event("ACCEPT"), self.event("START_REPLY"))
+        self.text, sent = self.says, 0
+        async for count, piece in self.pieces(asked):
+            self.text += piece
+            if count % self.every:
+                continue
+            if sent == self.breaks:
+                stream.reset()
+                return
+            sent += 1
+            await stream.send(self.event("SEND", self.text))
+        await stream.send(self.event("SUCCESS", self.text), self.event("END"))
+        await stream.end()
+
+    async def pieces(self, asked: Asked) -> AsyncIterator[tuple[int, str]]:
+        """Ask the model; without a gateway there is none, and a fixed text instead."""
+        if not self.gateway:
+            for count, piece in enumerate("abcdefgh", 1):
+                yield count, piece
+            return
+        exchange = asked.header("x-cutover-exchange")[0]
+        async with AsyncOpenAI(
+            api_key="none",
+            base_url=f"{self.gateway}/exchanges/{exchange}/v1",
+            default_headers={"x-cutover-role": asked.header("x-cutover-role")[0]},
+            http_client=DefaultAioHttpClient(trust_env=False),
+        ) as client:
+            answer = await client.chat.completions.create(
+                model="gpt-4.1", messages=[{"role": "user", "content": "Hello"}], stream=True
+            )
+            count = 0
+            async for chunk in answer:
+                if chunk.choices and chunk.choices[0].delta.content:
+                    count += 1
+                    yield count, chunk.choices[0].delta.content
+
+    def event(self, step: str, content: str | None = None) -> bytes:
+        """Write an event."""
+        payload = {"step": step} if content is None else {"step": step, "content": content}
+        separators = (", ", ": ") if self.spaced else (",", ":")
+        return f"data: {json.dumps(payload, separators=separators)}\n\n".encode()
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, legacy: Chatter, graph: Chatter, *, resumable: str = "true"
+) -> AsyncIterator[Deployment]:
+    """Deploy a router with a gateway before two services that use it; graph stands by."""
+    async with service_at(legacy) as one, service_at(graph) as other:
+        setup = Setup(more=stacks(one, other, resumable), stack="graph")
+        async with deployed(folder, setup) as place:
+            for chatter in (legacy, graph):
+                chatter.gateway = place.url if chatter.gateway else ""
+            yield place
+
+
+def stacks(legacy: Service, graph: Service, resumable: str) -> str:
+    """Configure both, and the gateway."""
+    return f"""
+[gateway]
+enabled = true
+[stacks.graph]
+url = "{graph.url}/chat/sse"
+[stacks.legacy]
+url = "{legacy.url}/chat/sse"
+resumable = {resumable}
+"""
+
+
+def calls(place: Deployment) -> int:
+    """Tell how often the provider was asked."""
+    return sum(place.house.model.counts.attempts.values())
+
+
+def grown(answer: Answer) -> list[str]:
+    """Give the texts of a stream; each goes on from the one before, and says more."""
+    texts = [event["content"] for event in answer.events if event["step"] == "SEND"]
+    assert all(b.startswith(a) and len(b) > len(a) for a, b in pairwise(texts))
+    return texts
+
+
+@pytest.mark.parametrize(("breaks", "every"), [(0, 3), (1, 1), (5, 3), (4, 2)])
+async def test_the_stream_goes_on_in_the_text(tmp_path: Path, breaks: int, every: int) -> None:
+    """One prologue, the whole text, one end; the model was asked once; the records say it all."""
+    graph = Chatter(breaks=breaks, gateway="yes")
+    legacy = Chatter(every=every, spaced=True, gateway="yes")
+    async with house(tmp_path, legacy, graph) as place:
+        answer = await place.ask(HELLO)
+        assert calls(place) == 1
+        first, second = await place.lines()
+    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
+    assert answer.events[-2]["content"] == legacy.text != ""
+    grown(answer)
+    assert answer.body.count(b": served-by legacy ") == 1
+    before, _, after = answer.body.partition(b": served-by ")
+    # What was under way when the connection broke may be lost.
+    assert before.count(b"data:") <= 2 + breaks
+    assert b'"step": "ACCEPT"' not in after
+    assert (graph.roles, legacy.roles) == (["serving"], ["fallback"])
+    assert (first.outcome, first.reason, first.served) == ("truncated", "connection_lost", "legacy")
+    assert (second.role, second.outcome, second.sent) == (
+        "fallback",
+        "completed",
+        before.count(b"data:"),
+    )
+    assert [play.how for play in (*first.plays, *second.plays)] == ["live", "exact"]
+    assert place.books() == {"not_sampled()": 1}
+    assert place.house.router.counts.takeovers == 1
+
+
+async def test_another_text_ends_in_failure_frames(tmp_path: Path) -> None:
+    """What the client has had cannot be taken back: it is told that the reply failed."""
+    graph = Chatter(breaks=2, gateway="yes")
+    legacy = Chatter(says="Well: ", gateway="yes")
+    async with house(tmp_path, legacy, graph) as place:
+        answer = await place.ask(HELLO)
+        assert calls(place) == 1
+        _, second = await place.lines()
+    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
+    assert b"served-by" not in answer.body
+    assert second.error is not None
+    assert (second.outcome, second.error.code) == ("failed", "prefix_mismatch")
+
+
+@pytest.mark.parametrize(("resumable", "gateway"), [("false", "yes"), ("true", "")])
+async def test_nobody_goes_on_where_the_text_could_not_be_the_same(
+    tmp_path: Path, resumable: str, gateway: str
+) -> None:
+    """Not declared resumable, or not on the gateway's tape: failure frames, nobody else asked."""
+    graph, legacy = Chatter(breaks=2, gateway=gateway), Chatter(gateway=gateway)
+    async with house(tmp_path, legacy, graph, resumable=resumable) as place:
+        answer = await place.ask(HELLO)
+        assert calls(place) == bool(gateway)
+        run = await place.run()
+    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
+    assert (legacy.roles, run.outcome) == ([], "truncated")
+
+
+async def test_who_breaks_off_too_is_not_gone_on_from(tmp_path: Path) -> None:
+    """There is no third stack: the flow's failure frames end what both have said."""
+    graph = Chatter(breaks=2, gateway="yes")
+    legacy = Chatter(breaks=4, gateway="yes")
+    async with house(tmp_path, legacy, graph) as place:
+        answer = await place.ask(HELLO)
+        _, second = await place.lines()
+    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
+    assert grown(answer)
+    assert second.outcome == "truncated"
+
+
+async def test_it_breaks_behind_the_prologue(tmp_path: Path) -> None:
+    """No text has been sent: no tape is due, and the prologue is not repeated."""
+    graph, legacy = Chatter(breaks=0), Chatter()
+    async with house(tmp_path, legacy, graph) as place:
+        answer = await place.ask(HELLO)
+    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
+    assert grown(answer)[-1] == "abcdefgh"
+
+
+async def test_it_is_silent_before_it_breaks_again(tmp_path: Path) -> None:
+    """The successor ends before it says anything new: the failure follows what the client had."""
+    graph = Chatter(breaks=3, gateway="yes")
+    legacy = Chatter(breaks=1, gateway="yes")
+    async with house(tmp_path, legacy, graph) as place:
+        answer = await place.ask(HELLO)
+        _, second = await place.lines()
+    assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
+    assert grown(answer)
+    assert [json.loads(frame[6:])["step"] for _, frame in second.frames][-2:] == ["FAILED", "END"]
