@@ -86,7 +86,7 @@ class FlowEndpoint:
             tuple(scope["headers"]),
             scope["query_string"],
             peer=scope["client"][0] if scope.get("client") else "",
-            scheme=scope["scheme"],
+            scheme=scope.get("scheme", "http"),
             proxies=server.trusted_proxies,
         )
         return await self._router.begin(
