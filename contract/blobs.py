@@ -54,7 +54,7 @@ def _changed(record: RunRecord, change: Change) -> RunRecord:
 
 def _request(request: RequestRecord, change: Change) -> RequestRecord:
     body = change(request.body)
-    return request if body is request.body else RequestRecord(body, request.options)
+    return request if body is request.body else msgspec.structs.replace(request, body=body)
 
 
 def _entry(entry: EntryRecord, change: Change) -> EntryRecord:

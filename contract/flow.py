@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -13,8 +13,10 @@ from contract.ports import Effects
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from contract.beside import Call, Continuing, Responding
     from contract.dialect import Dialect
     from contract.grammar import Grammar
+    from contract.records import RequestRecord
 
 Event = msgspec.Struct
 """An event of a stream: a frozen struct; its flow's union says which."""
@@ -28,10 +30,14 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[B, P]):
-    """What a flow is asked: the client's body, and what this deployment configured."""
+    """What a flow is asked: the client's body, and what this deployment configured.
+
+    `path` is the one of the flow's further paths it was asked at, "" for its own.
+    """
 
     body: B
     options: P
+    path: str = ""
 
 
 Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
@@ -49,6 +55,10 @@ class FlowSpec:
     `failure(options, code, last)` gives the frames that end a stream whose last event was `last`
     with an honest failure. `route_keys` says where in the body each route key stands; the first
     is the default and always present.
+
+    `also` are further paths at which a stream is asked for, each with its request. `responding` and
+    `continuing` say how a pause is answered and gone on from, for flows that pause; `calls` are
+    what is asked of the stores, by no stack.
     """
 
     name: str
@@ -62,6 +72,27 @@ class FlowSpec:
     encode: Callable[[Event], bytes]
     route_keys: Mapping[str, str]
     suspended: Callable[[Any, Event | None], Sequence[Event]] = _never_suspends
+    also: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
+    responding: Responding | None = None
+    continuing: Continuing | None = None
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def requests(self) -> Mapping[str, type[msgspec.Struct]]:
+        """What is asked where: paths and requests, the flow's own first."""
+        return {self.path: self.request, **self.also}
+
+    def asked(self, record: RequestRecord) -> Request[Any, Any]:
+        """Read a request that was written down; raises `msgspec.MsgspecError` on a foreign one."""
+        wanted = self.requests.get(record.path or self.path)
+        if wanted is None:
+            message = f"{self.name} is not asked at {record.path!r}"
+            raise msgspec.ValidationError(message)
+        return Request(
+            msgspec.json.decode(record.body, type=wanted),
+            msgspec.json.decode(record.options, type=self.options),
+            record.path,
+        )
 
     def name_of(self, event: Event) -> str:
         """Name of an event: its struct's tag."""
@@ -79,12 +110,12 @@ class FlowSpec:
 
     def conversation(self, body: msgspec.Struct) -> str | None:
         """Value that names the request's conversation; None where it belongs to none."""
-        field = self.route_keys.get(SESSION)
-        value = getattr(body, field) if field else None
+        name = self.route_keys.get(SESSION)
+        value = getattr(body, name, None) if name else None
         return str(value) if value else None
 
     def route_key(self, body: msgspec.Struct, wanted: str) -> str:
         """Value the request is routed by; the default key's where the wanted one is absent."""
         default = next(iter(self.route_keys.values()))
-        value = getattr(body, self.route_keys.get(wanted, default)) or getattr(body, default)
+        value = getattr(body, self.route_keys.get(wanted, default), None) or getattr(body, default)
         return str(value)

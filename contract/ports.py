@@ -127,7 +127,11 @@ class Trace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The ports of one run."""
+    """The ports of one run.
+
+    A `rehearsal` serves nobody: what a stack keeps of its own, beside the ports, must not touch
+    what it keeps for those who are served.
+    """
 
     model: Model
     tools: Tools
@@ -138,3 +142,4 @@ class Effects:
     ids: Ids
     human: Human
     trace: Trace
+    rehearsal: bool = False

@@ -66,11 +66,12 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
 
 
-class RequestRecord(msgspec.Struct, frozen=True):
-    """What the flow was asked."""
+class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the flow was asked, and where if not at its own path."""
 
     body: msgspec.Raw
     options: msgspec.Raw
+    path: str = ""
 
 
 class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +91,8 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `began` is wall-clock microseconds since the Unix epoch; every other time is microseconds
     since the exchange began. `plays` are on every run's line. `lost_us` is what a fallback cost.
-    `sent` counts the frames the client already had when this run took over.
+    `sent` counts the frames the client already had when this run took over, or went on after a
+    pause of the exchange `resumes`.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -112,6 +114,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost: float | None = None
     lost_us: int = 0
     sent: int = 0
+    resumes: str = ""
     redacted: bool = False
 
 

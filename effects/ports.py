@@ -190,7 +190,7 @@ class NodeTimes:
             self.spent[name] = self.spent.get(name, 0) + took
 
 
-def taped(call: Call, stream: Stream, trace: NodeTimes) -> Effects:
+def taped(call: Call, stream: Stream, trace: NodeTimes, *, rehearsal: bool = False) -> Effects:
     """Bundle the ports of one run."""
     return Effects(
         model=TapedModel(call, stream),
@@ -202,4 +202,5 @@ def taped(call: Call, stream: Stream, trace: NodeTimes) -> Effects:
         ids=TapedIds(call),
         human=TapedHuman(call),
         trace=trace,
+        rehearsal=rehearsal,
     )

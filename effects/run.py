@@ -64,7 +64,7 @@ class Run:
 
     def effects(self) -> Effects:
         """Bundle the ports through which this run's stack reaches the world."""
-        return taped(self.call, self.stream, self.trace)
+        return taped(self.call, self.stream, self.trace, rehearsal=not self._records)
 
     def context(self) -> Context:
         """Make a context for the task that drives the run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,7 @@ from contract.records import VERSION, ModelUse, RequestRecord, RunRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from contract.flow import Request
     from contract.records import EntryRecord, How
     from effects.tape import Entry, Tape
     from router.driving import Drive
@@ -52,6 +53,7 @@ class Header:
     config: str
     began: int
     fingerprints: dict[str, str]
+    resumes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def run_record(header: Header, serving: Serving, drive: Drive, account: Account)
         config=header.config,
         code=header.fingerprints[drive.stack],
         began=header.began,
-        request=_request(serving) if first else None,
+        request=request_record(plan.request) if first else None,
         frames=_frames(drive),
         outcome=ending.outcome if ending else "truncated",
         error=ending.error if ending else None,
@@ -119,7 +121,8 @@ def run_record(header: Header, serving: Serving, drive: Drive, account: Account)
         models=tuple(charge.use for charge in account.charges),
         cost=sum(costs) if costs else None,
         lost_us=serving.lost_us if drive.role != "shadow" else 0,
-        sent=drive.sent,
+        sent=max(drive.sent, drive.old),
+        resumes=header.resumes,
     )
 
 
@@ -131,10 +134,12 @@ def _frames(drive: Drive) -> tuple[tuple[int, str], ...]:
     return tuple((frame.at, frame.data.decode("utf-8", "replace")) for frame in drive.frames)
 
 
-def _request(serving: Serving) -> RequestRecord:
-    request = serving.plan.request
+def request_record(request: Request[Any, Any]) -> RequestRecord:
+    """Write down what a flow was asked."""
     return RequestRecord(
-        msgspec.Raw(_encoder.encode(request.body)), msgspec.Raw(_encoder.encode(request.options))
+        msgspec.Raw(_encoder.encode(request.body)),
+        msgspec.Raw(_encoder.encode(request.options)),
+        request.path,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from compare.reading import Exchange
     from contract.blobs import Fetch
     from contract.flow import FlowSpec
-    from contract.records import RequestRecord, RunRecord
+    from contract.records import RunRecord
 
 _BY_ROUTER = frozenset({"serving", "fallback"})
 
@@ -73,7 +73,7 @@ def _loaded(spec: FlowSpec, runs: Exchange, serving: RunRecord) -> Recording | S
     if serving.tape is None or serving.request is None:
         return Skipped("no tape")
     try:
-        request = _request(spec, serving.request)
+        request = spec.asked(serving.request)
     except msgspec.DecodeError:
         return Skipped("its request is none of today's")
     try:
@@ -82,10 +82,3 @@ def _loaded(spec: FlowSpec, runs: Exchange, serving: RunRecord) -> Recording | S
         return Skipped("its tape is none of today's")
     last = next(run for run in reversed(runs) if run.role in _BY_ROUTER)
     return Recording(spec, request, tape, runs, serving, last)
-
-
-def _request(spec: FlowSpec, asked: RequestRecord) -> Request[Any, Any]:
-    return Request(
-        msgspec.json.decode(asked.body, type=spec.request),
-        msgspec.json.decode(asked.options, type=spec.options),
-    )

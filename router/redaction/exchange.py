@@ -119,7 +119,8 @@ class _Run:
         request = self._record.request
         if request is None:
             return None
-        return RequestRecord(
-            raw_after(request.body, self._body, treatment, typed=True),
-            raw_after(request.options, self._options, treatment),
+        return msgspec.structs.replace(
+            request,
+            body=raw_after(request.body, self._body, treatment, typed=True),
+            options=raw_after(request.options, self._options, treatment),
         )
