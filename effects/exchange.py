@@ -21,10 +21,11 @@ from effects.containment import ANYTHING, contain
 from effects.tape import Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     import msgspec
 
+    from contract.locks import Acquire
     from contract.operations import Operation
     from contract.ports import Effects, Tools
     from effects.tape import Entry
@@ -136,6 +137,18 @@ class Exchange:
             entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
             self._complete(entry, answer)
         return entry
+
+    async def hold(self, locks: Iterable[Acquire]) -> bool:
+        """Take locks that the tape says are held; False where somebody else has one by now.
+
+        Raises `EffectFailed`. What was taken is let go of when the exchange ends.
+        """
+        for lock in locks:
+            taking = self._live.locks.acquire("exchange", lock.key, lock.ttl)
+            if not await self._within_deadline(taking):
+                return False
+            self._locks.append(lock.key)
+        return True
 
     async def abandon(self) -> None:
         """Nobody reads any more: model and read-only calls die now, writes go on."""

@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from router.http import FlowEndpoint, decode, read_body
+from router.beside import documents, routes
+from router.http import ContinuingEndpoint, FlowEndpoint, decode, read_body
 from router.openapi import answer, body_of, operation
 from router.problems import CONTENT_TYPE, Problem, word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -67,8 +68,9 @@ def create_app(
     metrics: Page | None = None,
 ) -> FastAPI:
     """Build the application; `faults` says what is wrong right now, by part."""
-    endpoints = {spec.path: FlowEndpoint(router, spec) for spec in router.parts.specs.values()}
-    app = _Application(endpoints)
+    app = _Application(dict(_flows(router)))
+    for spec in router.parts.specs.values():
+        app.router.routes.extend(routes(router, spec))
 
     async def feedback(request: Request) -> Response:
         """Keep what a user thought of an answer."""
@@ -109,6 +111,15 @@ def create_app(
         app.add_exception_handler(kind, _problem)
     document(app, router.parts.specs)
     return app
+
+
+def _flows(router: Router) -> Iterator[tuple[str, FlowEndpoint]]:
+    """Give every path at which a flow is asked for a stream."""
+    for spec in router.parts.specs.values():
+        for path in spec.requests:
+            yield path, FlowEndpoint(router, spec, path)
+        if spec.continuing is not None:
+            yield spec.continuing.path, ContinuingEndpoint(router, spec, spec.continuing)
 
 
 async def _healthz() -> dict[str, str]:
@@ -168,9 +179,21 @@ def document(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
         if app.openapi_schema is None:
             schema = build()
             for spec in specs.values():
-                schema["paths"][spec.path] = {"post": operation(spec)}
+                _document(schema["paths"], spec)
             schema["paths"]["/feedback"]["post"]["requestBody"] = body_of(Feedback)
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to extend it
+
+
+def _document(paths: dict[str, Any], spec: FlowSpec) -> None:
+    for path, request in spec.requests.items():
+        paths[path] = {"post": operation(spec, path, request)}
+    going_on = spec.continuing
+    if going_on is not None:
+        described = operation(spec, going_on.path, going_on.request)
+        described["responses"]["410"] = answer(410)
+        paths[going_on.path] = {"post": described}
+    for path, method, described in documents(spec):
+        paths.setdefault(path, {})[method] = described

@@ -9,20 +9,22 @@ from collections import Counter, OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from contract.errors import EffectFailed
 from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
-from effects.exchange import Deadlines, Exchange
-from effects.tape import Budget, Tape
+from effects.tape import Budget
 from router.admission import Admission
 from router.assigning import Assigner
+from router.continuing import Resumed
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
 from router.observers import Observers
-from router.plan import Plan
+from router.opening import Arrival, Opener
+from router.problems import Problem
 from router.recording import Header, account, run_record
 from router.rollout import shadowed
-from router.serving import LETS_GO, Serving
+from router.serving import LETS_GO
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
 from router.ticket import Counts, Ticket
@@ -34,12 +36,12 @@ if TYPE_CHECKING:
     import msgspec
 
     from contract.flow import FlowSpec
-    from router.admission import Admitted
+    from contract.human import Answer
+    from router.assigning import Decision
     from router.driving import Incoming
     from router.flow_settings import FlowSettings
     from router.ledger import Line
     from router.parts import Parts
-    from router.rollout import Assignment
     from router.settings import Settings
     from router.stacks import Stack
 
@@ -74,6 +76,7 @@ class Router:
             self.shadow_budget,
             at_once=_shadows_at_once(parts.stacks.values(), settings),
         )
+        self._opener = Opener(parts, self.admission, self._budget, self._courtesy)
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._open: dict[str, Ticket] = {}
         self._unsettled: dict[str, Ticket] = {}
@@ -105,54 +108,85 @@ class Router:
         body: msgspec.Struct,
         qa_header: str | None,
         incoming: Incoming | None = None,
+        *,
+        path: str = "",
     ) -> Ticket:
         """Take a request: assign it, open its exchange and its ledger account.
 
-        `incoming` is the request as it came, for stacks that are asked over the wire. Raises
-        `Problem` 429 or 503 where it is not taken.
+        `incoming` is the request as it came, for stacks that are asked over the wire; `path` which
+        of the flow's further paths it came to. Raises `Problem` 429 or 503 where it is not taken.
         """
         self.admission.knock(spec, body)
         decided = await self._assigner.decide(spec, body, qa_header, incoming)
-        settings, flow, assignment = decided.settings, decided.flow, decided.assignment
-        admitted = self._admit(spec, flow, assignment)
-        exchange_id = uuid.uuid4().hex
+        asked = Request(body, decided.flow.options, path)
+        return self._take(Arrival(spec, asked, uuid.uuid4().hex, incoming), decided)
+
+    async def resume(
+        self,
+        spec: FlowSpec,
+        hitl_id: str,
+        qa_header: str | None,
+        incoming: Incoming | None = None,
+    ) -> Ticket:
+        """Go on from an answered pause, as a request of its own; raises `Problem`.
+
+        Whoever is assigned now goes on, wherever it was paused.
+        """
+        pausing, exchange = self.parts.pausing, uuid.uuid4().hex
+        if pausing is None:
+            raise Problem(404, "unknown_pause", "nothing is paused here")
+        claim = await pausing.claim(spec, hitl_id, exchange)
         try:
-            exchange = self._exchange(exchange_id, body, settings)
+            limit = self.parts.settings().limits.exchange_bytes
+            resumed = Resumed.load(spec, claim, limit, self._budget)
+            self.admission.knock(spec, resumed.request.body)
+            decided = await self._assigner.decide(spec, resumed.request.body, qa_header, incoming)
+            arrival = Arrival(spec, resumed.request, exchange, incoming, resumed)
+            ticket = self._take(arrival, decided)
         except BaseException:
-            admitted.over(None)
+            await asyncio.shield(claim.give_back())
             raise
-        plan = Plan(
-            spec=spec,
-            request=Request(body, flow.options),
-            assignment=assignment,
-            assigned=self.parts.stacks[assignment.stack],
-            fallback=admitted.choice.fallback,
-            stall_seconds=settings.limits.stall_seconds,
-            unsent_bytes=settings.limits.unsent_bytes,
-            incoming=incoming,
-            instead=admitted.choice.instead,
-            exchange=exchange_id,
-        )
-        ticket = Ticket(
-            exchange=exchange_id,
-            spec=spec,
-            serving=Serving(plan, exchange),
-            admitted=admitted,
-            config=decided.version,
-            began=int(self.parts.wall() * 1_000_000),
-        )
+        try:
+            await resumed.hold(ticket.serving.exchange)
+        except BaseException:
+            self.conclude(ticket)
+            raise
+        return ticket
+
+    def _take(self, arrival: Arrival, decided: Decision) -> Ticket:
+        """Open an exchange and its ledger account; raises `Problem` 503."""
+        ticket = self._opener.open(arrival, decided)
+        ticket.job = self._job(ticket, decided.flow, decided.settings)
+        self._open_account(ticket)
+        return ticket
+
+    def _open_account(self, ticket: Ticket) -> None:
+        plan = ticket.serving.plan
         self.counts.requests += 1
         self.counts.spared += plan.instead is not None
-        self.ledger.begin(exchange_id, spec.name)
-        ticket.job = self._job(ticket, flow, settings)
+        self.ledger.begin(ticket.exchange, ticket.spec.name)
         ticket.serving.replacing = partial(_replaced, ticket)
-        self._open[exchange_id] = self._unsettled[exchange_id] = ticket
-        self.traces.note(exchange_id, incoming.headers if incoming else ())
-        return ticket
+        self._open[ticket.exchange] = self._unsettled[ticket.exchange] = ticket
+        self.traces.note(ticket.exchange, plan.incoming.headers if plan.incoming else ())
 
     def ticket(self, exchange: str) -> Ticket | None:
         """Give an exchange that is not over yet: being served, or waiting for its shadow."""
         return self._unsettled.get(exchange)
+
+    async def respond(self, spec: FlowSpec, hitl_id: str, answer: Answer) -> None:
+        """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
+        if self.parts.pausing is None:
+            raise Problem(404, "unknown_pause", "nothing is paused here")
+        await self.parts.pausing.respond(spec, hitl_id, answer)
+
+    async def answered(self, ticket: Ticket) -> None:
+        """A first frame is there: whatever waited in this session has been passed by."""
+        pausing, spec = self.parts.pausing, ticket.spec
+        if pausing is None or spec.continuing is None or ticket.resumed is not None:
+            return
+        session = spec.conversation(ticket.serving.plan.request.body)
+        if session is not None:
+            await pausing.expire(spec, session, ticket.exchange)
 
     def opened(self, ticket: Ticket) -> None:
         """The stream is about to go out: a shadow that tails may begin."""
@@ -211,27 +245,6 @@ class Router:
             await asyncio.wait(set(self._closing), timeout=deadline - loop.time())
         await self._shadows.aclose(max(deadline - loop.time(), 0))
 
-    def _admit(self, spec: FlowSpec, flow: FlowSettings, assignment: Assignment) -> Admitted:
-        stand_in = self._fallback(flow, assignment)
-        return self.admission.admit(spec.name, self.parts.stacks[assignment.stack], stand_in)
-
-    def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
-        if assignment.stack == "graph":
-            return self.parts.stacks.get("legacy") if flow.langgraph_fallback else None
-        # The switch goes before everything: with it off, nothing reaches the graph stack.
-        to_graph = flow.enable_langgraph and flow.fallback_to_graph
-        return self.parts.stacks.get("graph") if to_graph else None
-
-    def _exchange(self, name: str, body: msgspec.Struct, settings: Settings) -> Exchange:
-        exchange = Exchange(
-            self.parts.live(body),
-            Tape(limit=settings.limits.exchange_bytes, budget=self._budget),
-            deadlines=Deadlines(settings.limits.write_seconds),
-            monotonic=self._courtesy.clock,
-        )
-        exchange.belong_to(name)
-        return exchange
-
     def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:
         if not shadowed(flow, settings.rollout.salt, ticket.exchange):
             return None
@@ -249,6 +262,7 @@ class Router:
     async def _conclude(self, ticket: Ticket) -> None:
         try:
             await ticket.serving.finish()
+            await _settle_pauses(ticket)
         finally:
             ticket.admitted.over(_first_ending(ticket))
             _tell(ticket)
@@ -333,12 +347,24 @@ class Router:
             config=ticket.config,
             began=ticket.began,
             fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
+            resumes=ticket.resumed.claim.pause.exchange if ticket.resumed else "",
         )
 
 
 def _shadows_at_once(stacks: Iterable[Stack], settings: Settings) -> int:
     """Say how many shadows may run side by side: one that computes here, or many that wait."""
     return 1 if all(stack.powers.taped for stack in stacks) else settings.shadow.streams
+
+
+async def _settle_pauses(ticket: Ticket) -> None:
+    """Keep the tape a question waits with, now that it is whole; end or give back a claim."""
+    try:
+        if ticket.human is not None:
+            await ticket.human.keep_tape()
+    except EffectFailed as failure:
+        log.warning("a pause of %s keeps an older tape: %s", ticket.exchange, failure.fault.code)
+    if ticket.resumed is not None:
+        await ticket.resumed.over(ticket.serving)
 
 
 def _replaced(ticket: Ticket) -> None:

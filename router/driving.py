@@ -102,8 +102,7 @@ class Drive(ABC):
 
     What produces the frames is the subclass's: a flow in this process, or a stream from another.
     `headers` are what the stack wants said in the head of the response, known with its first frame.
-    `began` and `ended` are stamps; `sent` is how many frames the client had when it took over, and
-    `skipped` how many of its own the client did not get because of them.
+        self.sent = self.skipped = self.old = 0
     """
 
     def __init__(self, order: Order, run: Run, stamp: Callable[[], int]) -> None:
@@ -113,7 +112,7 @@ class Drive(ABC):
         self.changed = Signal()
         self.pace = Pace(run, order.unsent, order.most)
         self.ending: Ending | None = None
-        self.sent = self.skipped = 0
+        self.sent = self.skipped = self.old = 0
         self.dropped = 0
         self.reported = False
         self.headers: Headers = ()

@@ -20,6 +20,7 @@ from router.serving import GRACE, Unserved
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
+    from contract.beside import Continuing
     from contract.flow import FlowSpec
     from router.dispatch import Router
     from router.ticket import Ticket
@@ -42,12 +43,13 @@ ABORT = "cutover.abort"
 
 
 class FlowEndpoint:
-    """Serves one flow over HTTP."""
+    """Serves one flow over HTTP, at its own path or a further one."""
 
-    def __init__(self, router: Router, spec: FlowSpec) -> None:
+    def __init__(self, router: Router, spec: FlowSpec, path: str = "") -> None:
         self._router = router
         self._spec = spec
-        self._decoder = msgspec.json.Decoder(spec.request)
+        self._path = "" if path == spec.path else path
+        self._decoder = msgspec.json.Decoder(spec.requests[path or spec.path])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -89,9 +91,11 @@ class FlowEndpoint:
             scheme=scope.get("scheme", "http"),
             proxies=server.trusted_proxies,
         )
-        return await self._router.begin(
-            self._spec, decode(self._decoder, body), _qa_header(scope), incoming
-        )
+        return await self._begin(body, _qa_header(scope), incoming)
+
+    async def _begin(self, body: bytes, qa_header: str | None, incoming: Incoming) -> Ticket:
+        asked = decode(self._decoder, body)
+        return await self._router.begin(self._spec, asked, qa_header, incoming, path=self._path)
 
     async def _serve(self, ticket: Ticket, send: Send) -> None:
         serving = ticket.serving
@@ -108,6 +112,7 @@ class FlowEndpoint:
                 await serving.settle()
                 await send_problem(send, problem, _proof(ticket))
             return
+        await self._router.answered(ticket)
         await send(_start(ticket))
         last = b""
         async for piece in serving.pieces():
@@ -120,6 +125,22 @@ class FlowEndpoint:
                 return
         await serving.settle()
         await send({"type": "http.response.body", "body": last})
+
+
+class ContinuingEndpoint(FlowEndpoint):
+    """Goes on from a paused exchange, over HTTP."""
+
+    def __init__(self, router: Router, spec: FlowSpec, continuing: Continuing) -> None:
+        super().__init__(router, spec)
+        self._continuing = continuing
+        self._decoder = msgspec.json.Decoder(continuing.request)
+
+    async def _begin(self, body: bytes, qa_header: str | None, incoming: Incoming) -> Ticket:
+        asked = decode(self._decoder, body)
+        hitl_id, answer = self._continuing.hitl_id(asked), self._continuing.answer(asked)
+        if answer is not None:
+            await self._router.respond(self._spec, hitl_id, answer)
+        return await self._router.resume(self._spec, hitl_id, qa_header, incoming)
 
 
 async def _abort(scope: Scope, watcher: asyncio.Task[None]) -> None:

@@ -77,6 +77,8 @@ class FlowDrive(Drive):
             self._check.event(name, spec.text_of(event))
         if name in spec.dialect.failures:
             self.reported = True
+        if not self.run.answered:
+            self.old += 1
         self._accept(event, spec.encode(event))
         if self.run.unprompted > MOST_UNPROMPTED:
             raise RanAway(self.run.unprompted, "in a row were prompted by nothing")

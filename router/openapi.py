@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _PYTHON_END = re.compile(r"\\Z$")
 """The end of a text in Python's regular expressions; in JSON Schema's, ECMA 262's, it is `$`."""
 
+_NO_WORD = re.compile(r"\W+")
+
 _OF_FLOWS = (400, 404, 409, 413, 422, 429, 500, 503)
 _MEANINGS = {
     400: "The body is not JSON, or not whole.",
@@ -24,6 +26,7 @@ _MEANINGS = {
     403: "The token is nobody's.",
     404: "What the request names is unknown.",
     409: "Somebody else is at it, or the id belongs to something else.",
+    410: "The question is not open any more.",
     413: "The body is too large.",
     422: "The body is JSON, but not what is due.",
     429: "Whoever asks, asks too often.",
@@ -32,18 +35,24 @@ _MEANINGS = {
 }
 
 
-def operation(spec: FlowSpec) -> dict[str, Any]:
-    """Describe a flow's endpoint."""
+def operation(spec: FlowSpec, path: str, request: type[msgspec.Struct]) -> dict[str, Any]:
+    """Describe a flow's endpoint at one of its paths."""
     stream = {"text/event-stream": {"schema": {"type": "string"}}}
     return {
         "summary": f"Flow {spec.name}",
-        "operationId": f"{spec.name}_post",
-        "requestBody": body_of(spec.request),
+        "operationId": identifier(spec, path, "post"),
+        "requestBody": body_of(request),
         "responses": {
             "200": {"description": "A stream of events.", "content": stream},
             **{str(status): answer(status) for status in _OF_FLOWS},
         },
     }
+
+
+def identifier(spec: FlowSpec, path: str, method: str) -> str:
+    """Name what is asked of a flow at a path."""
+    words = "" if path == spec.path else _NO_WORD.sub("_", path).rstrip("_")
+    return f"{spec.name}{words}_{method}"
 
 
 def answer(status: int) -> dict[str, Any]:

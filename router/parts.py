@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     import msgspec
     from _typeshed import DataclassInstance
 
+    from contract.beside import Sessions
     from contract.flow import FlowSpec
     from contract.ports import Effects
     from contract.records import FeedbackRecord, RunRecord
     from router.flags import Flagged
     from router.observers import Observer
+    from router.pausing import Pausing
     from router.recording import Price
     from router.rollout import Stack as StackName
     from router.settings import Settings
@@ -66,3 +68,5 @@ class Parts:
     wall: Callable[[], float] = time.time
     pins: Pins = field(default_factory=_own_pins)
     flags: Flagged | None = None
+    pausing: Pausing | None = None
+    sessions: Sessions | None = None

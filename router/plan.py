@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
+    from effects.tape import Entry
     from router.driving import Incoming
     from router.rollout import Assignment
     from router.stacks import Repeating, Stack
@@ -17,7 +18,8 @@ class Plan:
     """Who serves an exchange, who may stand in, how long a stack may owe a sign of life.
 
     `unsent_bytes` of frames may wait for the client before the stack waits for it, too. `instead`
-    serves from the start in place of the assigned stack, which its breaker spares.
+    serves from the start in place of the assigned stack, which its breaker spares. `answer` is the
+    human's, on the tape of an exchange that goes on after a pause.
     """
 
     spec: FlowSpec
@@ -30,6 +32,7 @@ class Plan:
     incoming: Incoming | None = None
     exchange: str = ""
     instead: Stack | None = None
+    answer: Entry | None = None
 
     @property
     def first(self) -> Stack:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from contract.errors import CutoverError
 from contract.records import ErrorRecord
 from contract.sse import comment
-from effects.run import Run
+from effects.run import Policy, Run
 from router.driving import Ending, Frame, Order
 from router.resuming import PrefixDiffers, resumption
 
@@ -114,7 +114,7 @@ class Serving:
         Raises `Refused` when the flow turns the request down, `Unserved` when nobody can serve.
         """
         self._start(self.plan.first, "serving")
-        while not self.drive.frames:
+        while len(self.drive.frames) <= self.drive.old:
             ending = self.drive.ending
             if ending is None:
                 await self.drive.changed.wait()
@@ -204,7 +204,8 @@ class Serving:
             plan.exchange,
             unsent=plan.unsent_bytes,
         )
-        run = Run(self.exchange, f"{role} {stack.name}")
+        policy: Policy = "resume" if plan.answer else "live"
+        run = Run(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
         drive = stack.drive(order, run, self.exchange.stamp)
         drive.sent = self._sent
         drive.skipped = self._sent if self._prefix is None else 0
@@ -254,6 +255,9 @@ class Serving:
             self._sent += 1
             if self._kept:
                 self._digests.append(_digest(frame.data))
+            if at < drive.old:
+                self._last = drive, frame
+                continue  # the client got it before the pause
             piece.append(frame.data)
             if drive.ends(frame):
                 self._over = True
@@ -368,6 +372,8 @@ def _digest(frame: bytes) -> bytes:
 
 
 def _unserved(ending: Ending) -> Unserved:
+    if ending.error is not None and ending.error.code == "resume_mismatch":
+        return Unserved(409, ending.error.code)
     if ending.blame == "world" and ending.error is not None:
         return Unserved(503, ending.error.code)
     return Unserved(500, "internal")

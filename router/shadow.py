@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from contract.records import ErrorRecord
 from contract.sse import is_comment
 from router.courtesy import CourteousRun
-from router.driving import Ending, Order
+from router.driving import Ending, Frame, Order
+from router.serving import closing_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,6 +175,7 @@ class Shadows:
         if not await drive.gone(job.seconds):
             drive.dismiss(_HUNG)
             await drive.gone(1.0)
+        _suspend(drive)
         self._settle(job, "compared", "equal" if _equal(job) else "different")
 
     def _start(self, job: Job) -> Drive:
@@ -207,6 +209,16 @@ class Shadows:
             log.exception("the records of %s failed", job.exchange)
             state, reason = "failed", "harness"
         self._ledger.settle(job.exchange, state, reason)
+
+
+def _suspend(drive: Drive) -> None:
+    """End the stream of a candidate that waits for a human as that of the served stack ended."""
+    if drive.ending is None or drive.ending.outcome != "paused":
+        return
+    spec, last = drive.spec, drive.last_event(drive.frames[-1]) if drive.frames else None
+    stamp = drive.frames[-1].at if drive.frames else drive.began
+    for event in closing_events(spec, drive.order.request.options, drive.ending, last):
+        drive.frames.append(Frame(stamp, spec.encode(event), event))
 
 
 def _allowed(serving: Serving) -> int:

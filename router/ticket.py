@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
+    from effects.suspending import SuspendingHuman
     from router.admission import Admitted
+    from router.continuing import Resumed
     from router.recording import Account
     from router.serving import Serving
     from router.shadow import Job
@@ -19,7 +21,8 @@ class Ticket:
     """One request in the router's hands, from its arrival until its records are written.
 
     `ended` is when nothing more was sent, in microseconds since the exchange began. `accounts` are
-    those of the `runs`. `unshadowed` says why there is no job though there should be one.
+    those of the `runs`. `human` may be asked by flows that pause; `resumed` is the pause it goes on
+    from. `unshadowed` says why there is no job though there should be one.
     """
 
     exchange: str
@@ -31,6 +34,8 @@ class Ticket:
     job: Job | None = None
     ended: int = 0
     unshadowed: str = ""
+    human: SuspendingHuman | None = None
+    resumed: Resumed | None = None
     runs: list[RunRecord] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
 

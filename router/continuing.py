@@ -1,0 +1,74 @@
+"""Going on from a pause: the request and the tape it holds, and what its end makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from contract.errors import EffectFailed
+from effects.held import held
+from effects.suspending import broken_off, request_of, resume
+from router.pausing import outdated, unavailable
+from router.problems import Problem
+
+if TYPE_CHECKING:
+    from contract.flow import FlowSpec, Request
+    from contract.human import Answer
+    from effects.exchange import Exchange
+    from effects.human import Pause
+    from effects.tape import Budget, Entry, Tape
+    from router.pausing import Claim
+    from router.serving import Serving
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A paused exchange that goes on: who claims it, its tape, and its answer on that tape."""
+
+    claim: Claim
+    request: Request[Any, Any]
+    tape: Tape
+    answer: Entry
+
+    @classmethod
+    def load(cls, spec: FlowSpec, claim: Claim, limit: int, budget: Budget) -> Resumed:
+        """Read what a pause holds; raises `Problem` 409 where it is none of today's."""
+        pause = claim.pause
+        try:
+            request = spec.asked(request_of(pause))
+            tape, answer = resume(pause, _answer(pause), limit=limit, budget=budget)
+        except EffectFailed as failure:
+            raise unavailable(failure) from failure
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise outdated() from error
+        return cls(claim, request, tape, answer)
+
+    async def hold(self, exchange: Exchange) -> None:
+        """Hold the locks again that were held; raises `Problem` 409 or 503."""
+        try:
+            free = await exchange.hold(held(self.tape))
+        except EffectFailed as failure:
+            raise Problem(503, failure.fault.code, retry_after=1) from failure
+        if not free:
+            raise Problem(409, "session_busy", "another turn is under way")
+
+    async def over(self, serving: Serving) -> None:
+        """The exchange has ended: the pause is over, or whoever goes on next gets what was done."""
+        ending = serving.drive.ending if serving.drives else None
+        reached = ending is not None and ending.outcome in {"completed", "paused"}
+        if reached and not serving.left:
+            await self.claim.finish()
+        else:
+            tape = serving.exchange.tape
+            asked = request_of(self.claim.pause)
+            kept = None if tape.overflowed else broken_off(asked, tape, self.answer)
+            await self.claim.give_back(kept)
+
+
+def _answer(pause: Pause) -> Answer:
+    if pause.answer is None:
+        message = "its answer is gone"
+        raise msgspec.ValidationError(message)
+    return pause.answer

@@ -1,0 +1,120 @@
+"""Opening an exchange: its place, its tape, its live ports, and the plan of who serves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from effects.exchange import Deadlines, Exchange
+from effects.tape import Tape
+from router.plan import Plan
+from router.recording import request_record
+from router.serving import Serving
+from router.ticket import Ticket
+
+if TYPE_CHECKING:
+    from contract.flow import FlowSpec, Request
+    from effects.suspending import SuspendingHuman
+    from effects.tape import Budget
+    from router.admission import Admission, Admitted
+    from router.assigning import Decision
+    from router.continuing import Resumed
+    from router.courtesy import Courtesy
+    from router.driving import Incoming
+    from router.flow_settings import FlowSettings
+    from router.parts import Parts
+    from router.rollout import Assignment
+    from router.stacks import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What has come: a request, the id of its exchange, and the pause it goes on from, if any."""
+
+    spec: FlowSpec
+    request: Request[Any, Any]
+    exchange: str
+    incoming: Incoming | None = None
+    resumed: Resumed | None = None
+
+
+class Opener:
+    """Opens exchanges for what was decided."""
+
+    def __init__(
+        self, parts: Parts, admission: Admission, budget: Budget, courtesy: Courtesy
+    ) -> None:
+        self._parts = parts
+        self._admission = admission
+        self._budget = budget
+        self._courtesy = courtesy
+
+    def open(self, arrival: Arrival, decided: Decision) -> Ticket:
+        """Give a request its place and its exchange; raises `Problem` 503."""
+        admitted = self._admit(arrival.spec, decided.flow, decided.assignment)
+        try:
+            human, exchange = self._exchange(arrival, decided)
+        except BaseException:
+            admitted.over(None)
+            raise
+        return Ticket(
+            exchange=arrival.exchange,
+            spec=arrival.spec,
+            serving=Serving(self._plan(arrival, decided, admitted), exchange),
+            admitted=admitted,
+            config=decided.version,
+            began=int(self._parts.wall() * 1_000_000),
+            human=human,
+            resumed=arrival.resumed,
+        )
+
+    def _plan(self, arrival: Arrival, decided: Decision, admitted: Admitted) -> Plan:
+        limits, resumed = decided.settings.limits, arrival.resumed
+        return Plan(
+            spec=arrival.spec,
+            request=arrival.request,
+            assignment=decided.assignment,
+            assigned=self._parts.stacks[decided.assignment.stack],
+            fallback=admitted.choice.fallback,
+            stall_seconds=limits.stall_seconds,
+            unsent_bytes=limits.unsent_bytes,
+            incoming=arrival.incoming,
+            instead=admitted.choice.instead,
+            exchange=arrival.exchange,
+            answer=resumed.answer if resumed else None,
+        )
+
+    def _admit(self, spec: FlowSpec, flow: FlowSettings, assignment: Assignment) -> Admitted:
+        stand_in = self._fallback(flow, assignment)
+        return self._admission.admit(spec.name, self._parts.stacks[assignment.stack], stand_in)
+
+    def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
+        if assignment.stack == "graph":
+            return self._parts.stacks.get("legacy") if flow.langgraph_fallback else None
+        # The switch goes before everything: with it off, nothing reaches the graph stack.
+        to_graph = flow.enable_langgraph and flow.fallback_to_graph
+        return self._parts.stacks.get("graph") if to_graph else None
+
+    def _exchange(
+        self, arrival: Arrival, decided: Decision
+    ) -> tuple[SuspendingHuman | None, Exchange]:
+        limits, resumed = decided.settings.limits, arrival.resumed
+        tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes, budget=self._budget)
+        live = self._parts.live(arrival.request.body)
+        human = self._human(arrival, decided, tape)
+        exchange = Exchange(
+            replace(live, human=human) if human else live,
+            tape,
+            deadlines=Deadlines(limits.write_seconds),
+            monotonic=self._courtesy.clock,
+            after=tape.last_stamp if resumed else 0,
+        )
+        exchange.belong_to(arrival.exchange)
+        return human, exchange
+
+    def _human(self, arrival: Arrival, decided: Decision, tape: Tape) -> SuspendingHuman | None:
+        pausing, spec = self._parts.pausing, arrival.spec
+        if pausing is None or spec.continuing is None:
+            return None
+        asked = request_record(arrival.request)
+        return pausing.human(arrival.exchange, spec.name, decided.assignment.stack, asked, tape)

@@ -1,0 +1,176 @@
+"""Pauses as a router sees them: who may go on, and what becomes of a pause when somebody has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from contract.errors import EffectFailed
+from effects.human import check_answer
+from effects.suspending import Asking, SuspendingHuman
+from router.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contract.flow import FlowSpec
+    from contract.human import Answer
+    from contract.records import RequestRecord
+    from effects.human import Pause, PauseStore
+    from effects.tape import Tape
+
+log = logging.getLogger(__name__)
+
+LEASE = 30.0
+"""Seconds after which a pause may be gone on from by others when nobody renews its claim."""
+_RENEWALS = 3
+"""Of a claim within its lease: one that fails is made up for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """Where pauses are kept and for how long, in seconds; `wall` gives seconds since the epoch."""
+
+    store: PauseStore
+    seconds: float
+    wall: Callable[[], float]
+
+    def human(
+        self, exchange: str, flow: str, stack: str, request: RequestRecord, tape: Tape
+    ) -> SuspendingHuman:
+        """Give the human an exchange may ask."""
+        asking = Asking(exchange, flow, stack, request, self.seconds)
+        return SuspendingHuman(self.store, tape, asking, wall=self.wall)
+
+    async def respond(self, spec: FlowSpec, hitl_id: str, answer: Answer) -> None:
+        """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
+        try:
+            pause = await self._find(spec, hitl_id)
+            if pause.question is not None:
+                _check(pause, answer)
+            reply = await self.store.respond(hitl_id, answer)
+        except EffectFailed as failure:
+            raise unavailable(failure) from failure
+        match reply:
+            case "accepted" | "same":
+                return
+            case "conflict":
+                raise Problem(409, "answered_otherwise", "the question has another answer already")
+            case "expired":
+                raise _expired()
+            case "unknown":
+                raise _unknown()
+            case _:
+                assert_never(reply)
+
+    async def claim(self, spec: FlowSpec, hitl_id: str, owner: str) -> Claim:
+        """Take an answered pause to go on from it; raises `Problem` 404, 409, 410 or 503."""
+        try:
+            await self._find(spec, hitl_id)
+            reply = await self.store.claim(hitl_id, owner, LEASE)
+            pause = await self.store.get(hitl_id)
+        except EffectFailed as failure:
+            raise unavailable(failure) from failure
+        if reply != "claimed":
+            raise _unclaimed(reply)
+        if pause is None or pause.answer is None:
+            raise _unknown()
+        return Claim(self.store, pause, owner)
+
+    async def expire(self, spec: FlowSpec, session: str, exchange: str) -> None:
+        """Expire what waits in a session: it has gone on with another turn, `exchange`."""
+        try:
+            await self.store.expire_session(spec.name, session, but=exchange)
+        except EffectFailed as failure:
+            log.warning("the pauses of a session stay open: %s", failure.fault.code)
+
+    async def _find(self, spec: FlowSpec, hitl_id: str) -> Pause:
+        pause = await self.store.get(hitl_id)
+        if pause is None or pause.flow != spec.name:
+            raise _unknown()
+        return pause
+
+
+class Claim:
+    """A pause somebody goes on from; renewed until it is finished or given back."""
+
+    def __init__(self, store: PauseStore, pause: Pause, owner: str) -> None:
+        self.pause = pause
+        self._store = store
+        self._owner = owner
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="renew claim")
+
+    @property
+    def hitl_id(self) -> str:
+        """Which pause it is."""
+        return self.pause.hitl_id
+
+    async def finish(self) -> None:
+        """The exchange has gone on to its end, or to another question."""
+        await self._end("finish")
+
+    async def give_back(self, tape: bytes | None = None) -> None:
+        """It broke off: whoever goes on next gets the tape, where there is more on it by now."""
+        await self._end("give_back", tape)
+
+    async def _end(self, how: Literal["finish", "give_back"], tape: bytes | None = None) -> None:
+        self._renewing.cancel()
+        try:
+            if how == "finish":
+                await self._store.finish(self.hitl_id, self._owner)
+            else:
+                await self._store.give_back(self.hitl_id, self._owner, tape)
+        except EffectFailed as failure:
+            log.warning("pause %s: %s failed: %s", self.hitl_id, how, failure.fault.code)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE / _RENEWALS)
+            try:
+                await self._store.renew(self.hitl_id, self._owner, LEASE)
+            except EffectFailed as failure:
+                log.warning("pause %s is not renewed: %s", self.hitl_id, failure.fault.code)
+
+
+def _check(pause: Pause, answer: Answer) -> None:
+    question = pause.question
+    wrong = check_answer(question.form, answer) if question else ()
+    if wrong:
+        said = "; ".join(f"{problem.field!r}: {problem.code}" for problem in wrong)
+        raise Problem(422, "invalid_answer", said)
+
+
+def _unclaimed(reply: Any) -> Problem:  # noqa: ANN401 - what is left of a closed set
+    match reply:
+        case "taken":
+            return Problem(409, "continued_already", "somebody else goes on from this pause")
+        case "finished":
+            return Problem(409, "finished", "this pause has been gone on from, to the end")
+        case "unanswered":
+            return Problem(409, "unanswered", "the question has no answer yet")
+        case "expired":
+            return _expired()
+        case _:
+            return _unknown()
+
+
+def _expired() -> Problem:
+    return Problem(410, "expired", "this question is not open any more")
+
+
+def _unknown() -> Problem:
+    return Problem(404, "unknown_pause", "no question with this id is known")
+
+
+def unavailable(failure: EffectFailed) -> Problem:
+    """Say that a pause cannot be read."""
+    if failure.fault.code == "pause_outdated":
+        return outdated()
+    return Problem(503, failure.fault.code, "the pauses cannot be reached", retry_after=1)
+
+
+def outdated() -> Problem:
+    """Say that a pause is none of today's."""
+    return Problem(409, "pause_outdated", "the version it was paused by is read no more")

@@ -1,0 +1,266 @@
+"""A flow that asks a human, on two stacks, and a router that pauses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+
+from contract.beside import Continuing, Responding
+from contract.dialect import Dialect, TextField
+from contract.errors import Refused
+from contract.flow import Event, Flow, FlowSpec, Request
+from contract.grammar import Grammar, many, one
+from contract.human import Answer, Field, Form, OpenQuestion
+from contract.model import ModelCall, UserMessage
+from contract.ports import Effects
+from contract.tools import ToolCall
+from cutover.selftest.world import World
+from effects.human import MemoryPauses
+from router.dispatch import Router
+from router.flow_settings import FlowSettings
+from router.local import LocalStack
+from router.parts import Parts
+from router.pausing import Pausing
+from router.rollout import Stack as StackName
+from router.sections import Rollout
+from router.serving import Unserved
+from router.settings import Settings
+from router.ticket import Ticket
+from tests.router.house import Captured, each
+
+DAY = 86_400.0
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A turn."""
+
+    session_id: str
+    message: str
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Nothing to configure."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """An answer, as a client brings it."""
+
+    hitl_id: str
+    action: Literal["approve", "edit", "reject"]
+    data: dict[str, str] = {}
+
+
+class Continue(msgspec.Struct, frozen=True):
+    """What is to go on."""
+
+    hitl_id: str
+
+
+class _Tagged(msgspec.Struct, frozen=True, tag_field="type"):
+    pass
+
+
+class Said(_Tagged, frozen=True, tag="said"):
+    """A piece of text."""
+
+    content: str
+
+
+class Asked(_Tagged, frozen=True, tag="asked"):
+    """A question."""
+
+    hitl_id: str
+
+
+class Done(_Tagged, frozen=True, tag="done"):
+    """Nothing follows."""
+
+    status: str
+
+
+def _encode(event: Event) -> bytes:
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+SPEC = FlowSpec(
+    name="asking",
+    path="/ask",
+    request=Ask,
+    options=Options,
+    events=Said | Asked | Done,
+    grammar=Grammar((many("said", "asked"), one("done"))),
+    dialect=Dialect(
+        name=("type",),
+        text={"said": TextField(("content",), "delta")},
+        terminal=frozenset({"done"}),
+    ),
+    failure=lambda _options, _code, _last: (Done("failed"),),
+    encode=_encode,
+    route_keys={"session_id": "session_id"},
+    suspended=lambda _options, _last: (Done("suspended"),),
+    responding=Responding(
+        "/respond", Given, lambda it: it.hitl_id, lambda it: Answer(it.action, dict(it.data))
+    ),
+    continuing=Continuing("/continue", Continue, lambda it: it.hitl_id),
+)
+
+QUESTION = Form("Which?", (Field("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003
+
+
+async def looping(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+    """Talk, use a tool, ask; then say what was answered."""
+    body = request.body
+    if not await effects.locks.acquire("turn", f"session:{body.session_id}", 60.0):
+        raise Refused(409, "session_busy")
+    call = ModelCall(model_id="m", messages=(UserMessage(body.message),))
+    async for chunk in effects.model.stream("reply", call):
+        if chunk.text:
+            yield Said(chunk.text)
+    if body.message == "ask":
+        async for event in _asking(body, effects):
+            yield event
+    yield Done("completed")
+
+
+async def _asking(body: Ask, effects: Effects) -> AsyncIterator[Event]:
+    await effects.tools.run("book", ToolCall("c1", "book", "{}"))
+    hitl_id = await effects.human.open("ask", OpenQuestion(QUESTION, "confirm", body.session_id))
+    yield Asked(hitl_id)
+    answer = await effects.human.answer("ask", hitl_id)
+    yield Said(f"{answer.action} {answer.data.get('colour', 'red')}")
+    result = await effects.tools.run("pay", ToolCall("c2", "pay", "{}"))
+    yield Said(result.content)
+
+
+async def reading_first(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+    """Do the same with a step of its own before each event."""
+    async for event in looping(request, effects):
+        await asyncio.sleep(0)
+        yield event
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client got: frames without comments, or a status and a code."""
+
+    ticket: Ticket | None
+    frames: tuple[str, ...] = ()
+    status: int = 200
+    code: str = ""
+
+    @property
+    def hitl_id(self) -> str:
+        """The id of the question in the frames."""
+        return str(next(e["hitl_id"] for e in self.events if e["type"] == "asked"))
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The frames' JSON."""
+        return [msgspec.json.decode(frame[6:]) for frame in self.frames]
+
+    @property
+    def said(self) -> list[str]:
+        """What was said, and how it ended."""
+        return [event.get("content") or event.get("status") or "?" for event in self.events]
+
+
+class Desk:
+    """A router with one flow that asks, and the clients in front of it."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        legacy: Flow = looping,
+        graph: Flow = reading_first,
+        seconds: float = DAY,
+    ) -> None:
+        self.world = world
+        self.captured = Captured()
+        self.now = asyncio.get_running_loop().time
+        self.pauses = MemoryPauses(self.now)
+        self.assigned: StackName = "legacy"
+        self.shadow = Decimal(0)
+        self._flows: Mapping[str, Flow] = {"legacy": legacy, "graph": graph}
+        self._seconds = seconds
+        self.router = self.start()
+
+    def start(self) -> Router:
+        """Make a router over the same stores, as after a restart."""
+        self.router = Router(
+            Parts(
+                specs={"asking": SPEC},
+                stacks={
+                    name: LocalStack(name, {"asking": self._flows[name]}, name)
+                    for name in ("legacy", "graph")
+                },
+                live=lambda _: replace(self.world.live(), locks=self.world.locks.for_exchange()),
+                captures=self.captured,
+                settings=self._settings,
+                monotonic=self.now,
+                wall=self.now,
+                pausing=Pausing(self.pauses, self._seconds, self.now),
+            )
+        )
+        return self.router
+
+    def _settings(self) -> Settings:
+        flow = FlowSettings(
+            enable_langgraph=True,
+            langgraph_percent=Decimal(100 if self.assigned == "graph" else 0),
+            langgraph_fallback=True,
+            fallback_to_graph=True,
+            shadow_percent=self.shadow,
+            route_key="session_id",
+            sticky="none",
+            options=Options(),
+        )
+        return Settings(rollout=Rollout(salt="salt"), flows={"asking": flow}, version="v")
+
+    async def ask(self, message: str = "ask", session: str = "s", leaves: int = -1) -> Reply:
+        """Take a turn, to the end."""
+        return await self._read(
+            lambda: self.router.begin(SPEC, Ask(session, message), None), leaves
+        )
+
+    async def go_on(self, hitl_id: str, leaves: int = -1) -> Reply:
+        """Continue a pause, to the end, or until so many frames have come."""
+        return await self._read(lambda: self.router.resume(SPEC, hitl_id, None), leaves)
+
+    async def answer(self, hitl_id: str, action: str = "approve", **data: str) -> None:
+        """Answer a question; raises `Problem`."""
+        await self.router.respond(SPEC, hitl_id, Answer(action, dict(data)))  # type: ignore[arg-type]
+
+    async def _read(self, begin: Callable[[], Any], leaves: int) -> Reply:
+        ticket = await begin()
+        serving, frames = ticket.serving, list[str]()
+        try:
+            self.router.opened(ticket)
+            await serving.open()
+            await self.router.answered(ticket)
+            async for data in each(serving):
+                frames.append(data.decode())
+                if len(frames) == leaves:
+                    serving.leave()
+                    break
+            await serving.settle()
+        except Refused as refused:
+            return Reply(ticket, (), refused.status, refused.code)
+        except Unserved as unserved:
+            return Reply(ticket, (), unserved.status, unserved.code)
+        finally:
+            self.router.conclude(ticket)
+            await self.settled(ticket)
+        return Reply(ticket, tuple(one for one in frames if not one.startswith(":")))
+
+    async def settled(self, ticket: Ticket) -> None:
+        """Wait until an exchange is over and written down."""
+        while not any(
+            run.exchange == ticket.exchange for batch in self.captured.batches for run in batch
+        ):
+            await self.captured.changed.wait()
