@@ -1,7 +1,7 @@
 """Tools: functions a model may call, those built in, and a scripted fake."""
 
 from effects.tools.builtin import builtin_tools
-from effects.tools.registry import ToolNameTaken, ToolRegistry, UserTools
+from effects.tools.registry import ToolNameTaken, ToolRegistry, ToolSource, UserTools
 from effects.tools.scripted import ScriptedTools
 from effects.tools.tool import BadArguments, Tool, ToolContext, schema_tool, tool
 
@@ -12,6 +12,7 @@ __all__ = [
     "ToolContext",
     "ToolNameTaken",
     "ToolRegistry",
+    "ToolSource",
     "UserTools",
     "builtin_tools",
     "schema_tool",

@@ -7,7 +7,7 @@ import inspect
 import logging
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from effects.containment import ANYTHING
 from effects.tools.tool import BadArguments, Tool, ToolContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,22 @@ class ToolNameTaken(CutoverError):
         super().__init__(f"a tool named {name!r} is registered already")
 
 
+class ToolSource(Protocol):
+    """Tools that come and go, such as those of a server elsewhere."""
+
+    def offered(self) -> Iterable[Tool]:
+        """Give the tools there are now."""
+        ...
+
+    def find(self, name: str) -> Tool | None:
+        """Give a tool by its name, also one that is away: calling that fails."""
+        ...
+
+
 class ToolRegistry:
     """Tools by name, in the order they were registered; itself the port of a nameless user.
+
+    Behind them come those of `sources`; of two tools of one name the first is meant.
 
     No call takes more than `longest` seconds, whatever its tool declares. Plain functions run in
     `threads` threads of the registry's own. One that exceeds its time is
@@ -40,9 +54,15 @@ class ToolRegistry:
     """
 
     def __init__(
-        self, tools: Iterable[Tool] = (), *, threads: int = 8, longest: float = 30.0
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        threads: int = 8,
+        longest: float = 30.0,
+        sources: Sequence[ToolSource] = (),
     ) -> None:
         self._tools: dict[str, Tool] = {}
+        self._sources = tuple(sources)
         self._longest = longest
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         for one in tools:
@@ -59,12 +79,18 @@ class ToolRegistry:
 
     def read_only(self, name: str) -> bool:
         """Whether calling a tool changes nothing; an unknown one does nothing at all."""
-        one = self._tools.get(name)
+        one = self._find(name)
         return one is None or one.read_only
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
         """Tell which tools there are."""
-        return tuple(one.spec for one in self._tools.values())
+        if not self._sources:
+            return tuple(one.spec for one in self._tools.values())
+        there = {one.spec.name: one.spec for one in self._tools.values()}
+        for source in self._sources:
+            for one in source.offered():
+                there.setdefault(one.spec.name, one.spec)
+        return tuple(there.values())
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
         """Run one call for nobody in particular."""
@@ -72,7 +98,7 @@ class ToolRegistry:
 
     async def run_for(self, context: ToolContext, call: ToolCall) -> ToolResult:
         """Run one call; whatever goes wrong is in the result."""
-        one = self._tools.get(call.name)
+        one = self._find(call.name)
         if one is None:
             return ToolResult(error="unknown_tool")
         try:
@@ -85,6 +111,13 @@ class ToolRegistry:
     async def aclose(self) -> None:
         """Take no more plain functions; idempotent. Those that run are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _find(self, name: str) -> Tool | None:
+        one = self._tools.get(name)
+        if one is not None or not self._sources:
+            return one
+        found = (source.find(name) for source in self._sources)
+        return next((one for one in found if one is not None), None)
 
     async def _call(self, one: Tool, arguments: object, context: ToolContext) -> ToolResult:
         scope = asyncio.timeout(min(one.timeout, self._longest))

@@ -26,6 +26,7 @@ from effects.tools import (
     tool,
 )
 from effects.tools.tool import SelfContainedSchema, schema_of
+from tests.effects.mcp.suite_server import suite_tools
 
 
 class KnowingTools(Tools, Protocol):
@@ -105,16 +106,21 @@ async def registry() -> AsyncIterator[ToolRegistry]:
     await registry.aclose()
 
 
-@pytest.fixture(params=["registry", "of a user", "scripted"])
-def tools(request: pytest.FixtureRequest, registry: ToolRegistry) -> KnowingTools:
+@pytest.fixture(params=["registry", "of a user", "scripted", "of an MCP server"])
+async def tools(
+    request: pytest.FixtureRequest, registry: ToolRegistry
+) -> AsyncIterator[KnowingTools]:
     """Give tools of each kind that behave alike."""
     match request.param:
         case "registry":
-            return registry
+            yield registry
         case "of a user":
-            return registry.for_user(None)
+            yield registry.for_user(None)
+        case "of an MCP server":
+            async with suite_tools() as remote:
+                yield remote
         case _:
-            return ScriptedTools(
+            yield ScriptedTools(
                 {
                     "greet": "hello stranger",
                     "book": "booked",

@@ -1,0 +1,112 @@
+"""Connections of tests: to a server in this process, to a fake, and waiting for their tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from contract.tools import ToolCall, ToolResult
+from effects.tools import ToolRegistry
+from effects.tools.mcp import Listed, McpConnection, McpServer, opened, trouble
+from effects.tools.mcp.sdk import connected
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+    from effects.tools.mcp import Session
+
+    Opened = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[Session]]
+
+Mode = Literal["auto", "legacy"]
+
+
+def in_process(server: MCPServer, mode: Mode = "legacy") -> Opened:
+    """Connect to a server of this process: `legacy` by messages, as over a pipe."""
+    return lambda _, look: connected(server, look, mode)
+
+
+def names(connection: McpConnection) -> list[str]:
+    """Give the names of the tools that are offered now."""
+    return [one.spec.name for one in connection.offered()]
+
+
+async def until(connection: McpConnection, ready: Callable[[], bool]) -> None:
+    """Wait until changes of a connection have brought something about."""
+    async with asyncio.timeout(60.0):
+        while not ready():
+            await connection.changed()
+
+
+@asynccontextmanager
+async def tools_of(
+    server: McpServer, by: Opened | None = None
+) -> AsyncIterator[tuple[ToolRegistry, McpConnection]]:
+    """Give a registry with the tools of a server that is there."""
+    connection = McpConnection(server, by) if by else McpConnection(server)
+    registry = ToolRegistry(sources=[connection])
+    connection.start()
+    try:
+        await until(connection, lambda: bool(names(connection)))
+        yield registry, connection
+    finally:
+        await registry.aclose()
+        await connection.aclose()
+
+
+async def run(registry: ToolRegistry, name: str, arguments: str = "{}") -> ToolResult:
+    """Call a tool."""
+    return await registry.run("tools", ToolCall("call_1", name, arguments))
+
+
+async def why_not(server: McpServer) -> str:
+    """Say why a server cannot be used."""
+    try:
+        async with opened(server, lambda: None) as session:
+            await session.list()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        return trouble(error)
+    return "it can"
+
+
+def listed(name: str, **properties: Any) -> Listed:  # noqa: ANN401 - a schema
+    """Make a tool as a server lists it."""
+    return Listed(name, f"{name}.", {"type": "object", "properties": properties})
+
+
+class FakeServer:
+    """A server that can be taken away, be slow to answer, and change its tools."""
+
+    def __init__(self, *tools: Listed) -> None:
+        self.tools = tools
+        self.opened: list[float] = []
+        self.away: Exception | None = None
+        self.hangs = False
+        self.calls: list[str] = []
+        self.look: Callable[[], None] = lambda: None
+
+    @asynccontextmanager
+    async def __call__(self, _: McpServer, look: Callable[[], None]) -> AsyncIterator[FakeServer]:
+        """Connect."""
+        self.opened.append(asyncio.get_running_loop().time())
+        self.look = look
+        await self._there()
+        yield self
+
+    async def list(self) -> tuple[Listed, ...]:
+        """Tell the tools."""
+        await self._there()
+        return self.tools
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool."""
+        await self._there()
+        self.calls.append(name)
+        return f"{name} {arguments}"
+
+    async def _there(self) -> None:
+        if self.hangs:
+            await asyncio.sleep(3_600.0)
+        if self.away:
+            raise self.away

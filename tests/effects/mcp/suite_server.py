@@ -1,0 +1,61 @@
+"""The tools of the shared suite, on an MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
+
+from effects.tools.mcp import McpServer
+from tests.effects.mcp.connecting import in_process, tools_of
+
+if TYPE_CHECKING:
+    from effects.tools import ToolRegistry
+
+READS = ToolAnnotations(read_only_hint=True)
+
+
+def suite_server() -> MCPServer:
+    """Make the server."""
+    server = MCPServer("suite", log_level="CRITICAL")
+
+    @server.tool(annotations=READS)
+    async def greet() -> str:
+        """Greet."""
+        return "hello stranger"
+
+    @server.tool()
+    async def book() -> str:
+        """Book a table."""
+        return "booked"
+
+    @server.tool(annotations=READS)
+    async def fail() -> str:
+        """Raise."""
+        raise ToolError("secret of the user")  # noqa: EM101, TRY003 (the words must not leak)
+
+    @server.tool(annotations=READS)
+    async def slow() -> str:
+        """Take an hour."""
+        await asyncio.sleep(3_600.0)
+        return "done"
+
+    @server.tool(annotations=READS, structured_output=False)
+    async def draw(points: list[dict[str, Any]]) -> str:
+        """Answer with a structure."""
+        return f'{{"n":{len(points)},"label":"{points[0]["label"]}"}}'
+
+    return server
+
+
+@asynccontextmanager
+async def suite_tools() -> AsyncIterator[ToolRegistry]:
+    """Give a registry of the server's tools, under their own names."""
+    opened = in_process(suite_server())
+    async with tools_of(McpServer("suite", timeout=5.0), opened) as (registry, _):
+        yield registry

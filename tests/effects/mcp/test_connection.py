@@ -1,0 +1,159 @@
+"""A server that comes and goes: what is offered meanwhile, and when it is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from contract.tools import ToolResult
+from effects.clock import ManualClock
+from effects.tools import ToolRegistry, builtin_tools
+from effects.tools.mcp import McpConnection, McpServer
+from effects.tools.mcp.connection import CHECK_SECONDS, pause
+from tests.effects.mcp.connecting import FakeServer, listed, names, run, tools_of, until
+
+pytestmark = pytest.mark.virtual
+
+SERVER = McpServer("near", "near__", connect=5.0)
+GONE = ConnectionRefusedError()
+
+
+def test_pauses_grow_to_a_minute() -> None:
+    """A server that is away is not asked all the time, and not forgotten."""
+    assert [pause(number) for number in (1, 2, 3, 6, 7, 5_000)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
+
+
+async def test_tools_are_offered_behind_the_built_in_ones() -> None:
+    """With the prefix, and called by the server's own name."""
+    fake = FakeServer(listed("look", a={"type": "integer"}))
+    connection = McpConnection(SERVER, fake)
+    registry = ToolRegistry(builtin_tools(ManualClock()), sources=[connection])
+    connection.start()
+    await until(connection, lambda: bool(names(connection)))
+    offered = [one.name for one in await registry.list("tools")]
+    assert offered == ["calculate", "current_time", "convert_units", "near__look"]
+    assert await run(registry, "near__look", '{"a":1}') == ToolResult("look {'a': 1}")
+    assert (await run(registry, "near__look", '{"a":"1"}')).error == "bad_arguments"
+    assert (await run(registry, "near__nothing")).error == "unknown_tool"
+    assert fake.calls == ["look"]
+    await connection.aclose()
+    await registry.aclose()
+
+
+async def test_a_tool_with_a_built_in_one_s_name_is_not_the_one_that_is_meant() -> None:
+    """The first is, whatever comes and goes."""
+    connection = McpConnection(McpServer("near"), FakeServer(listed("calculate"), listed("b")))
+    registry = ToolRegistry(builtin_tools(ManualClock()), sources=[connection])
+    connection.start()
+    await until(connection, lambda: bool(names(connection)))
+    assert len(await registry.list("tools")) == 4
+    assert await run(registry, "calculate", '{"expression":"1+1"}') == ToolResult("2")
+    assert registry.read_only("calculate")
+    await connection.aclose()
+    await registry.aclose()
+
+
+async def test_nobody_waits_for_a_server_that_does_not_answer() -> None:
+    """It has its time, then it is away; its tools fail, and may write for all we know."""
+    fake = FakeServer(listed("look"))
+    fake.hangs = True
+    connection = McpConnection(SERVER, fake)
+    registry = ToolRegistry(sources=[connection])
+    connection.start()
+    assert await registry.list("tools") == ()
+    assert (await run(registry, "near__look")).error == "tool_failed"
+    assert not registry.read_only("near__look")
+    assert (await run(registry, "far__look")).error == "unknown_tool"
+    assert asyncio.get_running_loop().time() == 0.0
+    await asyncio.sleep(5.0 + 1.0 + 5.0 + 2.0 + 0.5)
+    assert fake.opened == [0.0, 6.0, 13.0]
+    await connection.aclose()
+    await registry.aclose()
+
+
+async def test_a_server_that_is_away_is_tried_again_and_again() -> None:
+    """After 1, 2, 4 seconds, and 1 again once it was back; then its tools are offered."""
+    fake = FakeServer(listed("look"))
+    fake.away = GONE
+    connection = McpConnection(SERVER, fake)
+    connection.start()
+    await asyncio.sleep(7.5)
+    assert fake.opened == [0.0, 1.0, 3.0, 7.0]
+    fake.away = None
+    await until(connection, lambda: names(connection) == ["near__look"])
+    assert asyncio.get_running_loop().time() == 15.0
+    fake.away = GONE
+    fake.look()
+    await until(connection, lambda: not names(connection))
+    gone = asyncio.get_running_loop().time()
+    fake.away = None
+    await until(connection, lambda: bool(names(connection)))
+    assert asyncio.get_running_loop().time() == gone + 1.0
+    await connection.aclose()
+
+
+async def test_a_server_that_dies_in_silence_is_missed() -> None:
+    """It is asked for its tools now and then; until it is back they fail, and are not offered."""
+    fake = FakeServer(listed("look"))
+    async with tools_of(SERVER, fake) as (registry, connection):
+        fake.away = GONE
+        await until(connection, lambda: not names(connection))
+        assert asyncio.get_running_loop().time() == pytest.approx(CHECK_SECONDS + 0.2)
+        assert await registry.list("tools") == ()
+        assert (await run(registry, "near__look")).error == "tool_failed"
+
+
+async def test_a_server_that_hangs_is_away() -> None:
+    """A connection that stands but says nothing is no better than none."""
+    fake = FakeServer(listed("look"))
+    async with tools_of(SERVER, fake) as (_, connection):
+        fake.hangs = True
+        fake.look()
+        await until(connection, lambda: not names(connection))
+        assert asyncio.get_running_loop().time() == pytest.approx(5.2)
+
+
+async def test_tools_change_while_a_server_runs() -> None:
+    """New ones are offered, old ones unknown, and a server that tells it often is asked once."""
+    fake = FakeServer(listed("look"))
+    async with tools_of(SERVER, fake) as (registry, connection):
+        fake.tools = (listed("see"),)
+        for _ in range(100):
+            fake.look()
+        await until(connection, lambda: names(connection) == ["near__see"])
+        assert asyncio.get_running_loop().time() == pytest.approx(0.2)
+        assert (await run(registry, "near__look")).error == "unknown_tool"
+        assert len(fake.opened) == 1
+
+
+async def test_what_is_wrong_is_logged_once_and_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not with every look, and never an exception's words."""
+    fake = FakeServer(listed("look"))
+    server = McpServer("near", "near__", deny=frozenset(["raed"]), variables={"KEY": "hush"})
+    with caplog.at_level(logging.INFO):
+        async with tools_of(server, fake) as (_, connection):
+            fake.look()
+            await connection.changed()
+            fake.away = RuntimeError("hush hush")
+            fake.look()
+            await until(connection, lambda: not names(connection))
+    assert caplog.text.count("deny names 'raed'") == 1
+    assert "MCP server 'near' is away: RuntimeError; again in 1 s" in caplog.text
+    assert "hush" not in caplog.text + repr(server)
+
+
+async def test_closing_ends_everything_at_any_time() -> None:
+    """Before it began, while it connects, while it is away, and twice."""
+    fake = FakeServer(listed("look"))
+    connection = McpConnection(SERVER, fake)
+    await connection.aclose()
+    fake.hangs = True
+    connection.start()
+    await asyncio.sleep(1.0)
+    await connection.aclose()
+    await connection.aclose()
+    assert asyncio.get_running_loop().time() == 1.0

@@ -1,0 +1,44 @@
+"""A client that leaves: what an MCP tool only reads dies with it, what it writes is finished."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from contract.tools import ToolCall, ToolResult
+from cutover.selftest.world import World
+from effects.exchange import Exchange
+from effects.run import Run
+from effects.tools.mcp import McpServer
+from tests.effects.mcp.connecting import Mode, in_process, run, tools_of
+from tests.effects.mcp.tools_server import tools_server
+from tests.effects.tape.calls import turns
+
+pytestmark = pytest.mark.virtual
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_call_that_only_reads_dies_and_a_write_goes_on(mode: Mode) -> None:
+    """At once, and the server is told; the write is on the tape with its result."""
+    server = McpServer("s", timeout=30.0)
+    async with tools_of(server, in_process(tools_server(), mode)) as (registry, _):
+        exchange = Exchange(replace(World().live(), tools=registry))
+        tools = Run(exchange, "x-1").effects().tools
+        write = ToolCall("b", "write", '{"text":"paid","seconds":5}')
+        readers = [
+            asyncio.create_task(tools.run("tool", call))
+            for call in (ToolCall("a", "slow", "{}"), write)
+        ]
+        await turns(50)
+        left = asyncio.get_running_loop().time()
+        await exchange.abandon()
+        assert asyncio.get_running_loop().time() == left
+        await exchange.close()
+        ends = {entry.end: entry.items for entry in exchange.tape.entries}
+        assert ends.keys() == {"cut", "complete"}
+        (written,) = ends["complete"]
+        assert written.content == "written"
+        assert await run(registry, "told") == ToolResult("slow paid")
+        await asyncio.gather(*readers, return_exceptions=True)
