@@ -15,6 +15,7 @@ from cutover.models import KEY, model_entries, prices, rescue_policy
 from cutover.sharing import shared
 from cutover.stacks import open_stacks
 from cutover.stores import Locks, open_conversations, open_locks, open_memory, open_pins
+from cutover.tool_servers import open_tool_servers, tool_servers
 from cutover.tracing import open_tracing
 from effects.clock import SystemClock
 from effects.human import NobodyThere
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from contract.ports import Conversations, Memory, Model
     from effects.model import ModelEntry
+    from effects.tools.mcp import McpServer
     from router.observers import Observer
     from router.rollout import Stack as StackName
     from router.sections import Stores
@@ -76,6 +78,7 @@ async def opened(
     stores = shared(first.stores, environ, workers)
     # What can be wrong with the configuration comes before anything is made on disk.
     entries = model_entries(first, environ)
+    servers = tool_servers(first.tools, environ)
     async with AsyncExitStack() as stack:
         traces = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(first.stacks, stack)
@@ -83,8 +86,7 @@ async def opened(
         stack.push_async_callback(models.aclose)
         models.warm()
         model = RescuingModel(models, rescue_policy(first.rescue))
-        live = await _live(stores, first.limits.tool_seconds, model, stack)
-        pins = await _pins(stores, stack)
+        live = await _live(stores, first.limits.tool_seconds, model, servers, stack)
         flags = open_flags(settings, environ, stack)
         captures = _captures(first, environ)
         stack.push_async_callback(captures.aclose)
@@ -99,7 +101,7 @@ async def opened(
                 settings=settings,
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
                 price=prices(models),
-                pins=pins,
+                pins=await _pins(stores, stack),
                 observers=[*traces, *_observers(first, recent, meters)],
                 flags=flags,
             )
@@ -163,10 +165,18 @@ class Live:
         )
 
 
-async def _live(stores: Stores, longest: float, model: Model, stack: AsyncExitStack) -> Live:
+async def _live(
+    stores: Stores,
+    longest: float,
+    model: Model,
+    servers: Sequence[McpServer],
+    stack: AsyncExitStack,
+) -> Live:
     """Open what the live ports stand on; a tool may take `longest` seconds at most."""
     memory = await open_memory(stores.memory, stack)
-    tools = _tools(memory, longest, stack)
+    sources = open_tool_servers(servers, stack)
+    tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest, sources=sources)
+    stack.push_async_callback(tools.aclose)
     conversations = await open_conversations(stores.conversations, stack)
     return Live(model, tools, memory, conversations, await open_locks(stores.locks, stack))
 
@@ -175,12 +185,6 @@ async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:
     pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
     stack.push_async_callback(pins.aclose)
     return pins
-
-
-def _tools(memory: Memory, longest: float, stack: AsyncExitStack) -> ToolRegistry:
-    tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest)
-    stack.push_async_callback(tools.aclose)
-    return tools
 
 
 def _captures(settings: Settings, environ: Mapping[str, str]) -> CaptureWriter:

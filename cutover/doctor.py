@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,9 +12,11 @@ import msgspec
 
 from contract.errors import CutoverError
 from cutover.composition import model_faults
+from cutover.finding import Finding
 from cutover.flows import SPECS
 from cutover.models import model_entries
 from cutover.stacks import DEFAULTS, load_stack
+from cutover.tool_server_doctor import examined
 from router.abilities import powers_of
 from router.addresses import address, secret
 from router.remote import endpoint_url
@@ -33,21 +34,13 @@ PATIENCE = 2.0
 _PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found of one part of a set-up."""
-
-    part: str
-    good: bool
-    said: str
-
-
 async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     """Look at everything a router would stand on."""
     looked = await asyncio.gather(
         *(_stack(name, settings) for name in DEFAULTS),
         *(_store(name, place, environ) for name, place in _stores(settings).items()),
         *(_provider(name, one.base_url) for name, one in settings.providers.items()),
+        *(examined(name, one, environ) for name, one in settings.tools.mcp.items()),
     )
     return [*looked, *_models(settings, environ), *_secrets(settings, environ), _captures(settings)]
 

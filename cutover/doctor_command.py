@@ -14,7 +14,8 @@ from rich.table import Table
 
 from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG
-from cutover.doctor import Finding, examine
+from cutover.doctor import examine
+from cutover.finding import Finding
 from cutover.flows import SPECS
 from router.abilities import Ability, abilities, powers_of
 from router.settings import load, parse

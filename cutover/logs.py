@@ -91,6 +91,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     variables = {provider.key_env for provider in settings.providers.values()}
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
     variables.add(settings.tracing.endpoint_env)
+    variables |= {name for one in settings.tools.mcp.values() for name in (*one.env, one.token_env)}
     for where in msgspec.structs.astuple(stores):
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}

@@ -47,6 +47,7 @@ from router.sections import (
     Shadow,
     Stacks,
     Stores,
+    Tools,
     Tracing,
 )
 from router.toml_table import (
@@ -60,6 +61,7 @@ from router.toml_table import (
     tables,
     unknown,
 )
+from router.tool_servers import tools_section
 
 _SECTIONS = (
     "rollout",
@@ -81,6 +83,7 @@ _SECTIONS = (
     "models",
     "rescue",
     "gateway",
+    "tools",
 )
 _CHANGED_BY = "changed_by"
 _VERSION_BYTES = 6
@@ -112,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, ModelEntry] = {}
     rescue: Rescue = Rescue()
     gateway: Gateway = Gateway()
+    tools: Tools = Tools()
     version: str = ""
     changed_by: str = ""
 
@@ -164,6 +168,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         changed_by=_changed_by(table, where),
         rescue=converted(subtable(table, "rescue", where), Rescue, where, "rescue."),
         gateway=converted(subtable(table, "gateway", where), Gateway, where, "gateway."),
+        tools=tools_section(table, where),
     )
     _check(settings, where)
     return msgspec.structs.replace(settings, version=_version(settings))

@@ -13,7 +13,7 @@ from router.settings import Settings, parse
 from router.toml_table import read_toml
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
-NOT_DEFAULT = {"providers", "models", "version"}
+NOT_DEFAULT = {"providers", "models", "tools", "version"}
 
 
 def shown() -> str:
@@ -24,7 +24,7 @@ def shown() -> str:
 
 
 def test_the_page_shows_the_defaults() -> None:
-    """Except for the provider and the model, reading the page is reading nothing."""
+    """Except for a provider, a model and a server of tools, reading it is reading nothing."""
     page, nothing = parse(shown(), "page", SPECS), parse("", "nothing", SPECS)
     for name in Settings.__struct_fields__:
         if name not in NOT_DEFAULT:

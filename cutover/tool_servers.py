@@ -1,0 +1,82 @@
+"""Servers of tools: from settings to sources of the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from effects.extras import MissingExtra
+from effects.model import Secret
+from router.addresses import secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AsyncExitStack
+
+    from effects.tools.mcp import McpConnection, McpServer
+    from router.sections import McpServer as Section
+    from router.sections import Tools
+
+_LIBRARY = "effects.tools.mcp"
+_EXTRA = "mcp"
+
+
+def tool_servers(tools: Tools, environ: Mapping[str, str]) -> Sequence[McpServer]:
+    """Build the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set."""
+    return [tool_server(name, section, environ) for name, section in tools.mcp.items()]
+
+
+def open_tool_servers(
+    servers: Sequence[McpServer], stack: AsyncExitStack
+) -> Sequence[McpConnection]:
+    """Begin to connect to every server, and wait for none; they are closed with `stack`."""
+    connections: list[McpConnection] = [mcp().McpConnection(one) for one in servers]
+
+    async def close() -> None:
+        await asyncio.gather(*(one.aclose() for one in connections))
+
+    stack.push_async_callback(close)
+    for one in connections:
+        one.start()
+    return connections
+
+
+def tool_server(name: str, section: Section, environ: Mapping[str, str]) -> McpServer:
+    """Build a server from its section; raises `MissingExtra`, `ConfigRefused`."""
+    server: McpServer = mcp().McpServer(
+        name=name,
+        prefix=section.prefix or "",
+        command=section.command,
+        variables={one: secret(one, environ).decode() for one in section.env},
+        url=section.url,
+        token=Secret(secret(section.token_env, environ).decode()),
+        timeout=section.timeout_seconds,
+        connect=section.connect_seconds,
+        allow=frozenset(section.allow) or None,
+        deny=frozenset(section.deny),
+        read_only=_read_only(section),
+    )
+    return server
+
+
+def _read_only(section: Section) -> bool | frozenset[str] | None:
+    match section.read_only:
+        case bool(said):
+            return said
+        case tuple(names):
+            return frozenset(names)
+        case _:
+            return None
+
+
+def mcp() -> Any:  # noqa: ANN401 - a module, whose library is an extra
+    """Import the adapter; the SDK costs a second, which those without servers are spared."""
+    try:
+        library = import_module(_LIBRARY)
+    except ModuleNotFoundError as missing:
+        raise MissingExtra(adapter="McpConnection", extra=_EXTRA) from missing
+    # It logs messages it cannot read, and these may hold what users said.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    return library

@@ -1,0 +1,151 @@
+"""Servers of tools a configuration names: opened with a deployment, examined by the doctor."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from mcp.server import MCPServer
+
+from cutover.doctor import examine
+from cutover.finding import Finding
+from cutover.flows import SPECS
+from cutover.logs import discreet
+from cutover.tool_servers import tool_server, tool_servers
+from effects.extras import MissingExtra
+from effects.model import Secret
+from router.settings import Settings, parse
+from router.toml_table import ConfigRefused
+from tests.e2e.deployment import Setup, deployed, until
+from tests.effects.asgi import served
+from tests.effects.mcp.tools_server import tools_server
+
+if TYPE_CHECKING:
+    from router.rollout import Stack as StackName
+
+ENVIRON = {"TOKEN": "open-sesame", "GIVEN": "a given word"}
+
+
+def read(text: str) -> Settings:
+    """Parse a configuration whose stores are in memory."""
+    stores = '[stores]\nconversations = "memory://"\nmemory = "memory://"\npauses = "memory://"\n'
+    return parse(stores + text, "cutover.toml", SPECS)
+
+
+def test_a_section_becomes_a_server() -> None:
+    """Variables are looked up, and shown by nothing."""
+    settings = read(
+        '[tools.mcp.a]\nurl = "http://127.0.0.1:1/mcp"\ntoken_env = "TOKEN"\nread_only = ["x"]\n'
+        '[tools.mcp.b]\ncommand = ["b"]\nenv = ["GIVEN"]\nread_only = false\n'
+    )
+    a, b = (tool_server(name, one, ENVIRON) for name, one in settings.tools.mcp.items())
+    assert (a.prefix, a.token, a.read_only, a.allow) == (
+        "a__",
+        Secret("open-sesame"),
+        frozenset(["x"]),
+        None,
+    )
+    assert (b.variables, b.read_only) == ({"GIVEN": "a given word"}, False)
+    assert "sesame" not in repr(a)
+    assert "given" not in repr(b)
+    said = logging.LogRecord("a", logging.INFO, "", 1, "open-sesame, a given word", (), None)
+    assert discreet(settings, ENVIRON).format(said).endswith(" a [secret], [secret]")
+
+
+def test_a_variable_that_is_not_set_is_refused() -> None:
+    """Before anything is connected."""
+    settings = read('[tools.mcp.a]\ncommand = ["b"]\nenv = ["NOT_SET_HERE"]\n')
+    with pytest.raises(ConfigRefused, match="NOT_SET_HERE"):
+        tool_servers(settings.tools, {})
+
+
+async def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extra that brings it; without servers nobody asks for it."""
+    for name in [name for name in sys.modules if name.startswith("effects.tools.mcp")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    settings = read('[tools.mcp.a]\ncommand = ["b"]\n')
+    assert tool_servers(read("").tools, {}) == []
+    with pytest.raises(MissingExtra, match="'mcp'"):
+        tool_servers(settings.tools, {})
+    (found,) = [one for one in await examine(settings, {}) if one.part == "tools.mcp.a"]
+    assert found.said.endswith("pip install 'cutover[mcp]'")
+
+
+def of_tools(found: list[Finding]) -> list[Finding]:
+    """Give what was found of servers of tools."""
+    return [one for one in found if one.part.startswith("tools.")]
+
+
+@pytest.mark.sockets
+async def test_the_doctor_tells_what_a_server_offers() -> None:
+    """What is read-only and what is not, or why there is nothing; never a secret."""
+    server = tools_server()
+    app = server.streamable_http_app()
+    async with server.session_manager.run(), served(app) as url:
+        settings = read(
+            f"""
+            [tools.mcp.web]
+            url = "{url}/mcp?key=hush"
+            token_env = "TOKEN"
+            allow = ["echo", "write", "told"]
+            [tools.mcp.odd]
+            url = "{url}/mcp"
+            allow = ["eco"]
+            [tools.mcp.away]
+            url = "http://127.0.0.1:1/mcp"
+            [tools.mcp.none]
+            command = ["no-such-program-here", "--key=hush"]
+            """
+        )
+        found = of_tools(await examine(settings, ENVIRON))
+    assert found == [
+        Finding(
+            "tools.mcp.web",
+            good=True,
+            said=f"{url}/mcp: 3 tools; read-only web__echo, web__told; not read-only web__write",
+        ),
+        Finding(
+            "tools.mcp.odd",
+            good=False,
+            said=f"{url}/mcp: 0 tools; read-only none; not read-only none; "
+            "allow names 'eco', which it does not have",
+        ),
+        Finding(
+            "tools.mcp.away",
+            good=False,
+            said="http://127.0.0.1:1/mcp: nobody listens",
+        ),
+        Finding("tools.mcp.none", good=False, said="no-such-program-here: no such command"),
+    ]
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+async def test_a_deployment_calls_a_server_s_tools(tmp_path: Path, stack: StackName) -> None:
+    """Offered to the model, called for it, and on the tape."""
+    server = MCPServer("near", log_level="CRITICAL")
+    called: list[str] = []
+
+    @server.tool()
+    async def no_such_tool() -> str:
+        """Do what the simulated provider asks for."""
+        called.append("once")
+        return "done"
+
+    app = server.streamable_http_app()
+    async with server.session_manager.run(), served(app) as url:
+        more = f'[tools.mcp.near]\nurl = "{url}/mcp"\nprefix = ""\n'
+        async with deployed(tmp_path, Setup(stack=stack, more=more)) as place:
+            await until(lambda: not place.house.tools.read_only("no_such_tool"))
+            answer = await place.ask({"message_id": "m", "content": "no such tool"})
+            assert answer.steps[-2:] == ["SUCCESS", "END"]
+            run = await place.run()
+    results = [item for entry in run.tape or () if entry.op == "run" for item in entry.items]
+    assert [msgspec.json.decode(one)["content"] for one in results] == ["done"] * len(called)
+    assert called
