@@ -31,6 +31,7 @@ FaultCode = Literal[
     "human_unavailable",
     "second_question",
     "pause_outdated",
+    "pause_sealed",
     # anything an adapter did not foresee; its text stays in the log
     "adapter_failed",
     "deadline",

@@ -2,12 +2,23 @@
 
 from effects.human.form import Problem, check_answer, values
 from effects.human.memory import MemoryPauses
-from effects.human.pause import ClaimReply, Pause, PauseStore, RespondReply, Swept
+from effects.human.pause import (
+    ClaimReply,
+    ExpireReply,
+    Pause,
+    PauseStore,
+    RespondReply,
+    Swept,
+    Waiting,
+)
 from effects.human.people import NobodyThere, ScriptedHuman
+from effects.human.sealing import KeysUnusable, Sealing, Unsealed, read_keys
 from effects.human.sqlite import SqlitePauses
 
 __all__ = [
     "ClaimReply",
+    "ExpireReply",
+    "KeysUnusable",
     "MemoryPauses",
     "NobodyThere",
     "Pause",
@@ -15,8 +26,12 @@ __all__ = [
     "Problem",
     "RespondReply",
     "ScriptedHuman",
+    "Sealing",
     "SqlitePauses",
     "Swept",
+    "Unsealed",
+    "Waiting",
     "check_answer",
+    "read_keys",
     "values",
 ]

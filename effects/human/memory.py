@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from effects.human import transitions
-from effects.human.pause import ClaimReply, Pause, RespondReply, Swept
+from effects.human.pause import ClaimReply, ExpireReply, Pause, RespondReply, Swept, Waiting
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
@@ -74,6 +74,15 @@ class MemoryPauses:
         pause = self._find(hitl_id, owner)
         return self._keep(pause and transitions.finish(pause, owner))
 
+    async def expire(self, hitl_id: str) -> ExpireReply:
+        """Expire a pause that nobody is continuing."""
+        pause = self._find(hitl_id)
+        if pause is None:
+            return "unknown"
+        reply, after = transitions.expire_one(pause, self._clock())
+        self._keep(after)
+        return reply
+
     async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
         """Expire a flow's pauses of a session, but those of one exchange and those continued."""
         require_storable("store_failed", flow, session_id, but)
@@ -98,6 +107,13 @@ class MemoryPauses:
             if pause.state not in {"finished", "expired"}
             and session_id in {None, pause.session_id}
             and flow in {None, pause.flow}
+        )
+
+    async def waiting(self) -> tuple[Waiting, ...]:
+        """List what is not over, oldest first."""
+        sizes = {pause.hitl_id: len(pause.tape) for pause in self._pauses.values()}
+        return tuple(
+            transitions.waiting(pause, sizes[pause.hitl_id]) for pause in await self.pending()
         )
 
     async def sweep(self) -> Swept:

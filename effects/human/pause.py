@@ -17,6 +17,7 @@ from contract.human import Answer, OpenQuestion
 
 State = Literal["open", "answered", "claimed", "finished", "expired"]
 RespondReply = Literal["accepted", "same", "conflict", "expired", "unknown"]
+ExpireReply = Literal["expired", "taken", "over", "unknown"]
 ClaimReply = Literal["claimed", "taken", "unanswered", "expired", "finished", "unknown"]
 
 GONE_KEPT = 86_400.0
@@ -50,6 +51,19 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     leased_until: float = 0.0
     continued: bool = False
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """That an exchange waits, and nothing it holds; `size` is that of its tape, in bytes."""
+
+    hitl_id: str
+    flow: str
+    stack: str
+    session_id: str | None
+    state: State
+    created_at: float
+    expires_at: float
+    size: int
 
 
 class Swept(NamedTuple):
@@ -103,6 +117,10 @@ class PauseStore(Protocol):
         """End a pause that was continued to its end; False when it is not its owner's."""
         ...
 
+    async def expire(self, hitl_id: str) -> ExpireReply:
+        """Expire a pause; `taken` where somebody is continuing it."""
+        ...
+
     async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
         """Expire a flow's pauses of a session that nobody is continuing; returns how many.
 
@@ -114,6 +132,10 @@ class PauseStore(Protocol):
         self, session_id: str | None = None, *, flow: str | None = None
     ) -> tuple[Pause, ...]:
         """List pauses that are not over, oldest first, without their tapes."""
+        ...
+
+    async def waiting(self) -> tuple[Waiting, ...]:
+        """List what is not over, oldest first; needs no key."""
         ...
 
     async def sweep(self) -> Swept:

@@ -6,135 +6,102 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from effects.human import rows, transitions
-from effects.human.pause import GONE_KEPT, ClaimReply, Pause, RespondReply, Swept
-from effects.sqlite import SqliteFile
-from effects.storable import require_storable
+from effects.human.rows import Row, Values, update
+from effects.human.stored import StoredPauses
+from effects.migrations import Migrations
+from effects.sqlite import SqliteFile, erasing, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from contract.human import Answer
+    from effects.human.sealing import Sealing
+
+MIGRATIONS: Migrations = (
+    (
+        """CREATE TABLE graph_checkpoints (
+            hitl_id TEXT PRIMARY KEY, exchange TEXT NOT NULL, flow TEXT NOT NULL,
+            stack TEXT NOT NULL, created_at REAL NOT NULL, expires_at REAL NOT NULL,
+            session_id TEXT, question BLOB NOT NULL, tape BLOB NOT NULL,
+            answer_site TEXT NOT NULL, answer_key TEXT NOT NULL, state TEXT NOT NULL,
+            answer BLOB NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL,
+            leased_until REAL NOT NULL
+        )""",
+        "CREATE INDEX pauses_of_a_session ON graph_checkpoints (session_id)",
+        "CREATE INDEX pauses_by_expiry ON graph_checkpoints (expires_at)",
+    ),
+    (
+        "ALTER TABLE graph_checkpoints ADD COLUMN user_id TEXT",
+        "ALTER TABLE graph_checkpoints ADD COLUMN continued INTEGER NOT NULL DEFAULT 0",
+    ),
+)
 
 
-class SqlitePauses:
-    """Pauses in an SQLite file; made by `SqlitePauses.open_file(path)`.
-
-    Every change reads, decides and writes in one transaction: of several processes that claim a
-    pause one gets it.
-    """
-
-    def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
-        self._file = file
-        self._clock = clock
+class SqlitePauses(StoredPauses):
+    """Pauses in an SQLite file; made by `SqlitePauses.open_file(path)`."""
 
     @classmethod
     @asynccontextmanager
     async def open_file(
-        cls, path: str | Path, clock: Callable[[], float] = time.time
+        cls,
+        path: str | Path,
+        clock: Callable[[], float] = time.time,
+        sealing: Sealing | None = None,
     ) -> AsyncIterator[SqlitePauses]:
-        """Open the file, making it where there is none; raises `StoreNotOpened`.
-
-        `clock` gives seconds since the Unix epoch, the same for all processes.
-        """
+        """Open the file, making it where there is none; raises `StoreNotOpened`."""
         file = SqliteFile("pauses", unavailable="store_unavailable", failed="store_failed")
-        await file.open(path, rows.MIGRATIONS)
+        await file.open(path, MIGRATIONS)
         try:
-            yield cls(file, clock)
+            yield cls(SqliteTable(file), sealing=sealing, clock=clock)
         finally:
             await file.aclose()
 
-    async def open(self, pause: Pause) -> bool:
-        """Store a pause; False when the id is taken."""
-        transitions.check_pause(pause)
-        return await self._file.run(rows.insert, pause)
 
-    async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
-        """Replace the tape; False when the pause is over, or its tape has gone on since."""
-        now = self._clock()
-        return await self._if_any(
-            hitl_id, "", lambda pause: transitions.keep_tape(pause, tape, now)
-        )
+class SqliteTable:
+    """The table in an SQLite file."""
 
-    async def get(self, hitl_id: str) -> Pause | None:
-        """Read a pause as it stands now."""
-        require_storable("store_failed", hitl_id)
-        pause = await self._file.run(rows.find, hitl_id)
-        return None if pause is None else transitions.seen(pause, self._clock())
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
 
-    async def respond(self, hitl_id: str, answer: Answer) -> RespondReply:
-        """Answer; an equal answer again is `same`, a different one a `conflict`."""
-        require_storable("store_failed", hitl_id)
-        now = self._clock()
-        reply = await self._file.run(
-            rows.change, hitl_id, lambda pause: transitions.respond(pause, answer, now)
-        )
-        return reply or "unknown"
+    async def write(self, statement: str, values: Values) -> int:
+        """Execute one statement; returns how many rows it touched."""
+        return await self._file.run(_write, statement, values)
 
-    async def claim(self, hitl_id: str, owner: str, lease_s: float) -> ClaimReply:
-        """Take an answered pause to continue it."""
-        require_storable("store_failed", hitl_id, owner)
-        now = self._clock()
-        reply = await self._file.run(
-            rows.change, hitl_id, lambda pause: transitions.claim(pause, owner, lease_s, now)
-        )
-        return reply or "unknown"
+    async def read(self, query: str, values: Values) -> Sequence[Row]:
+        """Read rows."""
+        return await self._file.run(_read, query, values)
 
-    async def renew(
-        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
-    ) -> bool:
-        """Extend a claim; False when it has been lost. A tape holds what was done so far."""
-        now = self._clock()
-        return await self._if_any(
-            hitl_id, owner, lambda pause: transitions.renew(pause, owner, lease_s, now, tape)
-        )
+    async def change(self, query: str, values: Values, decide: Callable[[Row], Values]) -> None:
+        """Read, decide and write while nobody else writes to the file."""
+        await self._file.run(_change, query, values, decide)
 
-    async def give_back(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
-        """Let somebody else continue, from the tape if there is one; False if not its owner."""
-        return await self._if_any(
-            hitl_id, owner, lambda pause: transitions.give_back(pause, owner, tape)
-        )
-
-    async def finish(self, hitl_id: str, owner: str) -> bool:
-        """End a pause that was continued to its end; False when it is not its owner's."""
-        return await self._if_any(hitl_id, owner, lambda pause: transitions.finish(pause, owner))
-
-    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
-        """Expire a flow's pauses of a session, but those of one exchange and those continued."""
-        require_storable("store_failed", flow, session_id, but)
-        return await self._file.run(rows.expire_session, flow, session_id, but, self._clock())
-
-    async def pending(
-        self, session_id: str | None = None, *, flow: str | None = None
-    ) -> tuple[Pause, ...]:
-        """List pauses that are not over, oldest first, without their tapes."""
-        require_storable("store_failed", session_id, flow)
-        now = self._clock()
-        pauses = await self._file.run(rows.unfinished, flow, session_id)
-        standing = (transitions.seen(pause, now) for pause in pauses)
-        return tuple(pause for pause in standing if pause.state != "expired")
-
-    async def sweep(self) -> Swept:
-        """Expire what is due and remove what has been over for a day."""
-        return await self._file.run(rows.sweep, self._clock(), GONE_KEPT)
-
-    async def forget(self, exchanges: Collection[str], sessions: Collection[str]) -> int:
-        """Remove the pauses of exchanges and of sessions, tapes and all; returns how many."""
-        require_storable("store_failed", *exchanges, *sessions)
-        return await self._file.run(rows.forget, exchanges, sessions)
+    async def erase(self, deletions: Sequence[tuple[str, Values]]) -> int:
+        """Delete rows, and leave nothing of them in the file."""
+        return await self._file.run(_erase, deletions)
 
     async def aclose(self) -> None:
         """Close the file; idempotent."""
         await self._file.aclose()
 
-    async def _if_any(
-        self, hitl_id: str, owner: str, step: Callable[[Pause], Pause | None]
-    ) -> bool:
-        require_storable("store_failed", hitl_id, owner)
 
-        def decide(pause: Pause) -> tuple[bool, Pause]:
-            after = step(pause)
-            return after is not None, after or pause
+def _write(connection: sqlite3.Connection, statement: str, values: Values) -> int:
+    return connection.execute(statement, values).rowcount
 
-        return bool(await self._file.run(rows.change, hitl_id, decide))
+
+def _read(connection: sqlite3.Connection, query: str, values: Values) -> list[Row]:
+    return connection.execute(query, values).fetchall()
+
+
+def _change(
+    connection: sqlite3.Connection, query: str, values: Values, decide: Callable[[Row], Values]
+) -> None:
+    with transaction(connection):
+        for row in _read(connection, query, values):
+            if changes := decide(row):
+                _write(connection, update(changes), {**changes, "hitl_id": row[0]})
+
+
+def _erase(connection: sqlite3.Connection, deletions: Sequence[tuple[str, Values]]) -> int:
+    with erasing(connection):
+        return sum(_write(connection, statement, values) for statement, values in deletions)

@@ -9,12 +9,21 @@ import msgspec
 
 from contract.errors import EffectFailed
 from contract.faults import Fault
-from effects.human.pause import GONE_KEPT, ClaimReply, Pause, RespondReply
+from effects.human.pause import (
+    GONE_KEPT,
+    ClaimReply,
+    ExpireReply,
+    Pause,
+    RespondReply,
+    State,
+    Waiting,
+)
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
     from contract.human import Answer
-    from effects.human.pause import State
+
+OVER: frozenset[State] = frozenset({"finished", "expired"})
 
 
 def check_pause(pause: Pause) -> None:
@@ -116,7 +125,7 @@ def claim(pause: Pause, owner: str, lease_s: float, now: float) -> tuple[ClaimRe
 
 def keep_tape(pause: Pause, tape: bytes, now: float) -> Pause | None:
     """Replace the tape of whoever asked; one that has gone on since knows more."""
-    if pause.continued or standing(pause, now) in {"finished", "expired"}:
+    if pause.continued or standing(pause, now) in OVER:
         return None
     return msgspec.structs.replace(pause, tape=tape)
 
@@ -146,6 +155,28 @@ def expire(pause: Pause, now: float) -> Pause | None:
     return over(pause, "expired") if waits else None
 
 
+def expire_one(pause: Pause, now: float) -> tuple[ExpireReply, Pause]:
+    """Expire a pause, or say why not."""
+    after = expire(pause, now)
+    if after is not None:
+        return "expired", after
+    return ("taken" if standing(pause, now) == "claimed" else "over"), pause
+
+
+def waiting(pause: Pause, size: int) -> Waiting:
+    """Say that a pause waits, and nothing it holds."""
+    return Waiting(
+        hitl_id=pause.hitl_id,
+        flow=pause.flow,
+        stack=pause.stack,
+        session_id=pause.session_id,
+        state=pause.state,
+        created_at=pause.created_at,
+        expires_at=pause.expires_at,
+        size=size,
+    )
+
+
 def is_due(pause: Pause, now: float) -> bool:
     """Whether time has expired a pause and the store does not show it yet."""
     return pause.state != "expired" and standing(pause, now) == "expired"
@@ -153,7 +184,7 @@ def is_due(pause: Pause, now: float) -> bool:
 
 def is_forgotten(pause: Pause, now: float) -> bool:
     """Whether nobody needs to be told any more what became of a pause."""
-    return pause.state in {"finished", "expired"} and pause.expires_at + GONE_KEPT <= now
+    return pause.state in OVER and pause.expires_at + GONE_KEPT <= now
 
 
 def _holds(pause: Pause, owner: str) -> bool:

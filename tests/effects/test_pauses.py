@@ -1,11 +1,12 @@
-"""Pauses: one suite for the fake and for SQLite."""
+"""Pauses: one suite for the fake, for SQLite and for PostgreSQL, sealed and not."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import msgspec
@@ -15,10 +16,16 @@ from contract.errors import EffectFailed
 from contract.human import Answer, Field, Form, OpenQuestion
 from effects.clock import ManualClock
 from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
-from effects.human.rows import MIGRATIONS
+from effects.human.aes import AesSeals
+from effects.human.postgres import PostgresPauses
+from effects.human.sqlite import MIGRATIONS
+from tests.effects.postgres import own_schema
 
+ROOT = Path(__file__).resolve().parents[2]
 HOUR = 3_600.0
 DAY = 86_400.0
+
+KEY = bytes(range(32))
 
 YES = Answer("approve", {"city": "北京", "count": 2, "tags": ("a", "b")}, "ann")
 NO = Answer("reject")
@@ -30,16 +37,27 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(
+    params=["memory", "sqlite", "sealed", pytest.param("postgres", marks=pytest.mark.sockets)]
+)
 async def pauses(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> AsyncIterator[PauseStore]:
     """Give an empty store of each kind, on the clock that is moved by hand."""
-    if request.param == "memory":
-        yield MemoryPauses(clock.time)
-    else:
-        async with SqlitePauses.open_file(tmp_path / "pauses.db", clock.time) as store:
-            yield store
+    async with AsyncExitStack() as stack:
+        enter, path = stack.enter_async_context, tmp_path / "pauses.db"
+        match request.param:
+            case "memory":
+                yield MemoryPauses(clock.time)
+            case "sqlite":
+                yield await enter(SqlitePauses.open_file(path, clock.time))
+            case "sealed":
+                yield await enter(SqlitePauses.open_file(path, clock.time, AesSeals([KEY])))
+            case _:
+                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
+                yield await enter(
+                    PostgresPauses.open_pool(dsn, clock.time, AesSeals([KEY]), connections=4)
+                )
 
 
 def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1") -> Pause:
@@ -200,12 +218,12 @@ async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
 async def test_a_lease_is_renewed(pauses: PauseStore, clock: ManualClock) -> None:
     """Also a late one, as long as nobody else has claimed; it outlives the pause's own time."""
     await answered(pauses, clock)
-    await pauses.claim("h1", "x1", 60.0)
-    for _ in range(100):
-        clock.advance(59.0)
-        assert await pauses.renew("h1", "x1", 60.0)
+    await pauses.claim("h1", "x1", 600.0)
+    for _ in range(10):
+        clock.advance(599.0)
+        assert await pauses.renew("h1", "x1", 600.0)
     assert await state(pauses) == "claimed"
-    clock.advance(61.0)
+    clock.advance(601.0)
     assert await state(pauses) == "expired"
     assert not await pauses.renew("h1", "x1", 60.0)
 
@@ -291,6 +309,41 @@ async def test_a_new_turn_leaves_other_flows_and_its_own_question(
     assert await pauses.expire_session("ops", "s1", "exchange of h3") == 1
 
 
+async def test_one_pause_is_expired(pauses: PauseStore, clock: ManualClock) -> None:
+    """Unless somebody is continuing it, or it is over."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert await pauses.expire("h1") == "taken"
+    clock.advance(60.0)
+    assert await pauses.expire("h1") == "expired"
+    assert await pauses.expire("h1") == "over"
+    assert await pauses.expire("h2") == "unknown"
+    assert await state(pauses) == "expired"
+
+
+async def test_what_waits_is_listed_without_what_it_holds(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Oldest first, with the size of its tape."""
+    await answered(pauses, clock)
+    clock.advance(1.0)
+    await pauses.open(paused(clock, "h2", None))
+    await pauses.open(paused(clock, "h3"))
+    await pauses.expire("h3")
+    first, second = await pauses.waiting()
+    assert (first.hitl_id, first.flow, first.stack, first.session_id, first.state) == (
+        "h1",
+        "companion",
+        "legacy",
+        "s1",
+        "answered",
+    )
+    assert (first.expires_at - first.created_at, first.size >= 6) == (HOUR, True)
+    assert (second.hitl_id, second.session_id, second.state) == ("h2", None, "open")
+    clock.advance(HOUR)
+    assert await pauses.waiting() == ()
+
+
 async def test_what_is_pending_is_listed(pauses: PauseStore, clock: ManualClock) -> None:
     """Oldest first, of one session or of all, without tapes."""
     for number, session in enumerate(("s1", "s2", "s1"), 1):
@@ -347,7 +400,7 @@ async def test_a_pause_survives_a_restart(tmp_path: Path, clock: ManualClock) ->
     assert row == (1, 0)
 
 
-async def test_of_two_processes_one_continues(tmp_path: Path, clock: ManualClock) -> None:
+async def test_of_two_connections_one_continues(tmp_path: Path, clock: ManualClock) -> None:
     """Two connections to one file claim together."""
     path = tmp_path / "pauses.db"
     async with (
@@ -357,6 +410,42 @@ async def test_of_two_processes_one_continues(tmp_path: Path, clock: ManualClock
         await answered(left, clock)
         replies = await asyncio.gather(left.claim("h1", "x1", 60.0), right.claim("h1", "x2", 60.0))
     assert sorted(replies) == ["claimed", "taken"]
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+async def test_of_two_processes_one_continues(postgres_dsn: str) -> None:
+    """They go through the same pauses together: each goes on with those the other has not got."""
+    ids = [f"h{number}" for number in range(20)]
+    clock = ManualClock()
+    async with (
+        own_schema(postgres_dsn) as dsn,
+        PostgresPauses.open_pool(dsn, clock.time, connections=1) as pauses,
+    ):
+        for hitl_id in ids:
+            await pauses.open(paused(clock, hitl_id))
+            await pauses.respond(hitl_id, YES)
+        routers = [await claiming(dsn, owner, *ids) for owner in ("x1", "x2")]
+        told = await asyncio.gather(*(router.communicate(b"go\n") for router in routers))
+    left, right = (out.decode().split() for out, _ in told)
+    both = [sorted(replies) for replies in zip(left, right, strict=True)]
+    assert both == [["claimed", "taken"]] * len(ids)
+
+
+async def claiming(*args: str) -> asyncio.subprocess.Process:
+    """Start a process that claims as soon as it is told to."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.effects.claiming",
+        *args,
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    return process
 
 
 async def test_a_file_of_the_first_version_is_brought_up_to_date(

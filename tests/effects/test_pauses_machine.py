@@ -1,21 +1,28 @@
-"""Both stores of pauses against a plain model, under any sequence of calls."""
+"""Stores of pauses against the fake and a plain model, under any sequence of calls."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from contract.human import Answer
 from effects.clock import ManualClock
 from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
+from effects.human.postgres import PostgresPauses
+from tests.effects.postgres import own_schema
 
 Result = TypeVar("Result")
 
@@ -71,7 +78,7 @@ class Known:
 
 
 class Pauses(RuleBasedStateMachine):
-    """Two stores and a model, driven alike; they must answer alike."""
+    """A store, the fake and a model, driven alike; they must answer alike."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,13 +87,15 @@ class Pauses(RuleBasedStateMachine):
         self.known: dict[str, Known] = {}
         self.stack = AsyncExitStack()
         self.stores: list[PauseStore] = [MemoryPauses(self.clock.time)]
-        opening = self.stack.enter_async_context(
-            SqlitePauses.open_file(":memory:", self.clock.time)
-        )
-        self.stores.append(self.runner.run(_awaited(opening)))
+        store = self.stack.enter_async_context(self.opened())
+        self.stores.append(self.runner.run(_awaited(store)))
+
+    def opened(self) -> AbstractAsyncContextManager[PauseStore]:
+        """Open the store that is compared with the fake, on the machine's clock."""
+        return SqlitePauses.open_file(":memory:", self.clock.time)
 
     def teardown(self) -> None:
-        """Close the file and the loop."""
+        """Close the store and the loop."""
         self.runner.run(_awaited(self.stack.aclose()))
         self.runner.close()
 
@@ -209,6 +218,21 @@ class Pauses(RuleBasedStateMachine):
         for known in waiting:
             known.over, known.holder = "expired", ""
 
+    @rule(hitl_id=ids)
+    def expire(self, hitl_id: str) -> None:
+        """Expire one pause."""
+        reply = self.ask(lambda store: store.expire(hitl_id))
+        known = self.find(hitl_id)
+        if known is None:
+            assert reply == "unknown"
+        elif known.over:
+            assert reply == "over"
+        elif known.running(self.clock.time()):
+            assert reply == "taken"
+        else:
+            assert reply == "expired"
+            known.over, known.holder = "expired", ""
+
     @rule(seconds=st.sampled_from([1.0, 10.0, 60.0, KEPT]))
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -235,6 +259,19 @@ class Pauses(RuleBasedStateMachine):
             tape = b"" if look in {"finished", "expired"} else known.tape
             assert (pause.state, pause.tape) == (look, tape)
 
+    @rule(session=sessions | st.none(), flow=flows | st.none())
+    def list(self, session: str | None, flow: str | None) -> None:
+        """List what waits: what is not over, as both stores say."""
+        self.ask(lambda store: store.pending(session, flow=flow))
+        now = self.clock.time()
+        waits = {
+            hitl_id: len(known.tape)
+            for hitl_id, known in self.known.items()
+            if not known.over and not _due(known, now)
+        }
+        listed = self.ask(lambda store: store.waiting())
+        assert {waiting.hitl_id: waiting.size for waiting in listed} == waits
+
 
 def _due(known: Known, now: float) -> bool:
     return not known.over and not known.running(now) and now >= known.expires
@@ -244,5 +281,33 @@ async def _awaited(awaitable: Awaitable[Result]) -> Result:
     return await awaitable
 
 
-TestPauses = pytest.mark.slow(Pauses.TestCase)
-TestPauses.settings = settings(stateful_step_count=30)
+STEPS = settings(stateful_step_count=30)
+
+
+@pytest.mark.slow
+def test_sqlite_does_as_the_fake_does() -> None:
+    """Whatever is called, in whichever order, at whatever time."""
+    run_state_machine_as_test(Pauses, settings=STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+def test_postgres_does_as_the_fake_does(postgres_dsn: str) -> None:
+    """The same, with fewer examples: each call goes over a socket."""
+
+    class InPostgres(Pauses):
+        def opened(self) -> AbstractAsyncContextManager[PauseStore]:
+            return emptied(postgres_dsn, self.clock.time)
+
+    fewer = settings(STEPS, max_examples=settings().max_examples // 4)
+    run_state_machine_as_test(InPostgres, settings=fewer)
+
+
+@asynccontextmanager
+async def emptied(dsn: str, clock: Callable[[], float]) -> AsyncIterator[PauseStore]:
+    """Open an empty store in a schema of its own."""
+    async with (
+        own_schema(dsn) as place,
+        PostgresPauses.open_pool(place, clock, connections=1) as pauses,
+    ):
+        yield pauses
