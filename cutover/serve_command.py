@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import uvloop
 
 from contract.errors import CutoverError
 from cutover.application import DEFAULT_CONFIG, application, in_force
 from cutover.flows import SPECS
+from cutover.lasting import run
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
 from cutover.serve import LAST_WORDS, address, listen, server, settle
@@ -139,7 +139,7 @@ def _work(post: _Post, listening: socket.socket, line: Line) -> int:
 
 def _run(post: _Post, listening: socket.socket, ready: Callable[[Server], None]) -> None:
     with Leaving() as leaving:
-        uvloop.run(_closed(_serve(post, listening, ready), leaving))
+        run(_closed(_serve(post, listening, ready), leaving))
 
 
 async def _closed(serving: Coroutine[Any, Any, None], leaving: Leaving) -> None:

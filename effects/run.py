@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import msgspec
 
 from contract import operations as ops
-from contract.errors import EffectFailed, Fenced, Paused, TapeCut, TapeMiss
+from contract.errors import CutoverError, EffectFailed, Fenced, Paused, TapeCut, TapeMiss
 from contract.human import AwaitAnswer
 from effects.keys import canonical
 from effects.play import Play
@@ -33,6 +33,21 @@ Policy = Literal["live", "nearest", "fail", "resume"]
 """
 
 
+MOST_ASKED: Final = 128 << 20
+"""Bytes of calls one run may make: far more than any answer needs."""
+CALL: Final = 8_192
+"""What a call counts beside its arguments: also small ones come to an end."""
+_AT_A_TIME: Final = 32
+"""Calls after which a stack lets others have their turn: some are answered on the spot."""
+
+
+class AskedTooMuch(CutoverError):
+    """A stack makes calls without end."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__(f"{calls} calls, and no end of them")
+
+
 class Run:
     """One stack's way through an exchange: the ports it gets and the calls it made."""
 
@@ -52,7 +67,7 @@ class Run:
         self.fault: Fault | None = None
         self._stamp = stamp or exchange.stamp
         self.touched = self._stamp()
-        self.unprompted = 0
+        self.unprompted = self._asked = 0
         self.trace = NodeTimes()
         self._exchange = exchange
         self._tape = exchange.tape
@@ -93,6 +108,8 @@ class Run:
 
     async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:  # noqa: ANN401
         """Make or play a call that has one result."""
+        if len(self.plays) % _AT_A_TIME == _AT_A_TIME - 1:
+            await self.give_way()
         play = self._ask(operation, site, arguments)
         entry = play.entry or await self._obtain(play, arguments)
         if entry.end == "open":
@@ -164,6 +181,9 @@ class Run:
         self._check()
         self.touch()
         args = canonical(arguments)
+        self._asked += CALL + len(args)
+        if self._asked > MOST_ASKED:
+            raise AskedTooMuch(len(self.plays))
         key = (operation.label, site, args)
         n = self._counts.get(key, 0)
         ordinal = self._ordinals.get(key[:2], 0)

@@ -21,6 +21,7 @@ from contract.errors import (
 )
 from contract.records import ErrorRecord
 from effects.containment import ANYTHING
+from effects.run import AskedTooMuch
 from effects.tape import Signal
 from router.pace import Pace, RanAway
 
@@ -252,7 +253,7 @@ class Drive(ABC):
                 ending = Ending("failed", "world", ErrorRecord(error.fault.code))
             case TapeMiss():
                 ending = Ending("failed", "stack", ErrorRecord(error.code, "TapeMiss"))
-            case RanAway():
+            case RanAway() | AskedTooMuch():
                 log.error("%s %s: %s", self.stack, self.spec.name, error)
                 ending = Ending("failed", "stack", ErrorRecord("runaway"))
             case GrammarViolated():

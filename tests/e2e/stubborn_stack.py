@@ -17,6 +17,9 @@ async def chat(request: Any, _effects: object) -> AsyncIterator[Event]:  # noqa:
     yield StartReply()
     if request.body.content == "exit":
         await asyncio.create_task(_exits())
+    if request.body.content == "callback":
+        asyncio.get_running_loop().call_soon(sys.exit, 3)
+        await asyncio.sleep(0.01)
     while request.body.content == "stay":
         try:
             await asyncio.sleep(3_600)

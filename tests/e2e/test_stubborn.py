@@ -25,7 +25,7 @@ graph = "tests.e2e.stubborn_stack:FLOWS"
 
 
 async def test_a_stack_neither_ends_the_process_nor_keeps_it(tmp_path: Path) -> None:
-    """`sys.exit` in its task is a crash; deaf to its end, it is left behind, all captures kept."""
+    """`sys.exit` is a crash, in a callback nothing; deaf to its end, it is left behind."""
     setup = Setup(stack="graph", more=STUBBORN, drain_seconds=DRAIN)
     async with (
         running(api_key=PLANTED_KEY) as provider,
@@ -33,6 +33,7 @@ async def test_a_stack_neither_ends_the_process_nor_keeps_it(tmp_path: Path) -> 
         aiohttp.ClientSession() as session,
     ):
         exited = await router.ask(session, {"message_id": "1", "content": "exit"})
+        called = await router.ask(session, {"message_id": "4", "content": "callback"})
         served = await router.ask(session, {"message_id": "2", "content": "go"})
         async with router.post(session, {"message_id": "3", "content": "stay"}) as response:
             while b"START_REPLY" not in await response.content.readline():
@@ -42,14 +43,16 @@ async def test_a_stack_neither_ends_the_process_nor_keeps_it(tmp_path: Path) -> 
             assert b"FAILED" in await response.read()
         assert await router.child.wait() == 0
         took = asyncio.get_running_loop().time() - began
-    assert [answer.steps[-2] for answer in (exited, served)] == ["SUCCESS", "SUCCESS"]
+    assert [answer.steps[-2] for answer in (exited, called, served)] == ["SUCCESS"] * 3
     assert PATIENCE <= took < DRAIN + PATIENCE + 10.0
     runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
     assert [(run.role, run.outcome) for run in runs] == [
         ("serving", "failed"),
         ("fallback", "completed"),
         ("serving", "completed"),
+        ("serving", "completed"),
         ("serving", "failed"),
     ]
     log = (tmp_path / "log").read_text("utf-8")
     assert "the process ends without what does not: tasks: serving graph" in log
+    assert "a callback asked for the end of the process" in log

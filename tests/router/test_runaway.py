@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from itertools import count
 from typing import Any, Literal, cast
 
 import pytest
 
 from contract.chat import Accept, Send, StartReply
 from contract.flow import Event, Flow
+from contract.ports import Effects
+from effects.run import CALL, MOST_ASKED
 from router.local import MOST_UNPROMPTED
 from router.pace import AT_A_TIME
 from router.rollout import Stack
@@ -29,6 +32,22 @@ async def endless(_request: object, _effects: object) -> AsyncIterator[Event]:
     yield StartReply()
     while True:
         yield Send(PIECE)
+
+
+async def asking(_request: object, effects: Effects) -> AsyncIterator[Event]:
+    """Ask what is answered on the spot, for ever, and yield nothing."""
+    yield Accept()
+    yield StartReply()
+    while True:
+        await effects.clock.now("again")
+
+
+async def keying(_request: object, effects: Effects) -> AsyncIterator[Event]:
+    """Ask for locks of a megabyte each."""
+    yield Accept()
+    yield StartReply()
+    for number in count():
+        await effects.locks.acquire("again", f"{number}".rjust(1 << 20), 60.0)
 
 
 def repeating(flow: Flow, times: int) -> Flow:
@@ -75,6 +94,29 @@ async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: Stack) -> 
         await made.ask()
         task.cancel()
     assert turns >= MOST_UNPROMPTED // len(PIECE) // AT_A_TIME
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flow", [asking, keying])
+async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
+    """Its calls are bounded, by number and by size, and others have their turn meanwhile."""
+    turns = 0
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with both("legacy", flow, FLOWS["graph"], stand_in=False) as made:
+        task = asyncio.create_task(turning())
+        served = await made.ask()
+        task.cancel()
+        assert served.wire[-1] == (await undisturbed("legacy"))[-1]
+        (run,) = made.runs
+        assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
+        assert 100 < len(run.plays) <= MOST_ASKED // CALL
+        assert turns > len(run.plays) // AT_A_TIME
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
