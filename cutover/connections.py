@@ -1,16 +1,83 @@
-"""Connections: uvicorn's, which an application may drop."""
+"""Connections: uvicorn's, which an application may drop, and which take no more than is sensible.
+
+The parser has no limits of its own: a head without end, or thousands of requests sent before the
+first is answered, would be kept for as long as the memory lasts.
+"""
 
 from __future__ import annotations
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from typing import Final
 
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from contract.errors import CutoverError
 from router.http import ABORT
+
+MOST_HEAD: Final = 65_536
+"""Bytes of a request's first line and headers, and of anything else that is not its body."""
+MOST_HEADERS: Final = 256
+MOST_WAITING: Final = 16
+"""Requests a client may send before those before them are answered."""
+
+_TOO_LARGE: Final = 431
+
+
+class _TooMuch(CutoverError):
+    """A client sends more than a request is made of."""
+
+    def __init__(self) -> None:
+        super().__init__("a client sends more than a request is made of")
 
 
 class Connection(HttpToolsProtocol):
     """uvicorn only closes connections: that waits until the client has taken all that was sent."""
 
+    _beside = 0
+    """Bytes since the last that belonged to a body, or ended a request."""
+    _too_large = False
+
     def on_message_begin(self) -> None:
         """Begin a request; its scope says how to drop the connection."""
         super().on_message_begin()
         self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come; refuse what does not get on."""
+        self._beside += len(data)
+        super().data_received(data)
+        if self._beside > MOST_HEAD and not self.transport.is_closing():
+            self._too_large = True
+            self.send_400_response("Too large.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or one behind the body."""
+        if len(self.headers) >= MOST_HEADERS:
+            self._too_large = True
+            raise _TooMuch
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to serve, or wait until the requests before have been."""
+        super().on_headers_complete()
+        if len(self.pipeline) > MOST_WAITING:
+            self.transport.abort()
+            raise _TooMuch
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body: how large that may be is the application's to say."""
+        self._beside = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._beside = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, or too large for one."""
+        if not self._too_large:
+            super().send_400_response(msg)
+            return
+        head = STATUS_LINE[_TOO_LARGE] + b"content-length: 0\r\nconnection: close\r\n\r\n"
+        self.transport.write(head)
+        self.transport.close()

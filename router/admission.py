@@ -104,17 +104,18 @@ class Admission:
         wait = self._buckets.take(spec.route_key(body, wanted), self._monotonic())
         if wait:
             why = f"at most {rate.per_minute:g} requests a minute are taken"
-            raise self._shed(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))
+            raise self.turn_away(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))
 
     def _choose(self, flow: str, assigned: Stack, stand_in: Stack | None) -> Choice:
         try:
             return self.breakers.choose(flow, self._settings().flows[flow], assigned, stand_in)
         except Problem as problem:
-            raise self._shed(problem) from None
+            raise self.turn_away(problem) from None
 
     def _overloaded(self, why: str) -> Problem:
-        return self._shed(Problem(503, "overloaded", why, retry_after=RETRY_SECONDS))
+        return self.turn_away(Problem(503, "overloaded", why, retry_after=RETRY_SECONDS))
 
-    def _shed(self, problem: Problem) -> Problem:
+    def turn_away(self, problem: Problem) -> Problem:
+        """Count a problem a request is shed with, and give it."""
         self.shed[problem.code] = self.shed.get(problem.code, 0) + 1
         return problem

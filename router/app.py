@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from router.beside import documents, routes
-from router.http import ContinuingEndpoint, FlowEndpoint, decode, read_body
+from router.http import ContinuingEndpoint, FlowEndpoint, decode
 from router.openapi import answer, body_of, operation
 from router.problems import CONTENT_TYPE, Problem, word
 
@@ -71,11 +71,12 @@ def create_app(
     app = _Application(dict(_flows(router)))
     for spec in router.parts.specs.values():
         app.router.routes.extend(routes(router, spec))
+    app.state.bodies = router.bodies
 
     async def feedback(request: Request) -> Response:
         """Keep what a user thought of an answer."""
         limit = router.parts.settings().server.max_body_bytes
-        body = await read_body(request.scope, request.receive, limit)
+        body = await router.bodies.read(request.scope, request.receive, limit)
         given = decode(_feedback, body)
         router.feedback(given.exchange_id, given.score, given.comment)
         return Response(status_code=202)
@@ -95,7 +96,7 @@ def create_app(
         methods=["POST"],
         status_code=202,
         response_class=Response,
-        responses={status: answer(status) for status in (400, 413, 422, 500)},
+        responses={status: answer(status) for status in (400, 408, 413, 422, 500, 503)},
     )
     app.add_api_route("/healthz", _healthz, methods=["GET"], name="healthz")
     app.add_api_route(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from contract.errors import EffectFailed, Refused
-from router.http import decode, read_body
+from router.http import decode
 from router.openapi import answer, body_of, identifier, page_of
 from router.problems import Problem
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from router.dispatch import Router
 
 _JSON = "application/json"
-_OF_ANSWERS = (400, 404, 409, 410, 413, 422, 500, 503)
+_OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
 _OF_CALLS = (404, 409, 422, 500, 503)
 _MOST_OF_AN_ARGUMENT = 128
 """Characters of an id in a path, as in a body."""
@@ -72,7 +72,8 @@ def _respond(router: Router, spec: FlowSpec, responding: Responding) -> Any:  # 
     async def respond(request: Request) -> Response:
         """Keep the answer to a question."""
         limit = router.parts.settings().server.max_body_bytes
-        asked = decode(decoder, await read_body(request.scope, request.receive, limit))
+        body = await router.bodies.read(request.scope, request.receive, limit)
+        asked = decode(decoder, body)
         hitl_id = responding.hitl_id(asked)
         await router.respond(spec, hitl_id, responding.answer(asked))
         return Response(msgspec.json.encode(Answered(hitl_id)), media_type=_JSON)

@@ -15,6 +15,7 @@ from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.tape import Budget
 from router.admission import Admission
 from router.assigning import Assigner
+from router.bodies import Bodies
 from router.continuing import Resumed
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
@@ -65,6 +66,7 @@ class Router:
         self.draining = False
         self.traces = Traces()
         self.admission = Admission(parts.settings, parts.monotonic)
+        self.bodies = Bodies(lambda: parts.settings().limits, self.admission.turn_away)
         self._assigner = Assigner(parts, self.counts)
         self._budget = Budget(settings.limits.total_bytes)
         self._courtesy = Courtesy(parts.monotonic)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from contract.beside import Continuing
     from contract.flow import FlowSpec
+    from router.bodies import Room
     from router.dispatch import Router
     from router.ticket import Ticket
 
@@ -53,12 +54,16 @@ class FlowEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        try:
-            ticket = await self._take(scope, receive)
-        except Problem as problem:
-            self._router.observers.turned_away(self._spec.name, problem.status, problem.code)
-            await send_problem(send, problem)
-            return
+        with self._router.bodies.room() as room:
+            try:
+                ticket = await self._take(scope, receive, room)
+            except Problem as problem:
+                self._router.observers.turned_away(self._spec.name, problem.status, problem.code)
+                await send_problem(send, problem)
+                return
+            await self._answer(ticket, scope, receive, send)
+
+    async def _answer(self, ticket: Ticket, scope: Scope, receive: Receive, send: Send) -> None:
         EXCHANGE.set(ticket.exchange)
         watcher = asyncio.get_running_loop().create_task(_watch(receive, ticket))
         sending = Deadline(send, self._router.parts.settings().limits.send_seconds)
@@ -77,12 +82,12 @@ class FlowEndpoint:
             watcher.cancel()
             self._router.conclude(ticket)
 
-    async def _take(self, scope: Scope, receive: Receive) -> Ticket:
+    async def _take(self, scope: Scope, receive: Receive, room: Room) -> Ticket:
         if self._router.draining:
             raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
         self._router.admission.check(self._spec.name)
         server = self._router.parts.settings().server
-        body = await read_body(scope, receive, server.max_body_bytes)
+        body = await room.read(scope, receive, server.max_body_bytes)
         incoming = Incoming(
             body,
             tuple(scope["headers"]),
@@ -149,34 +154,16 @@ async def _abort(scope: Scope, watcher: asyncio.Task[None]) -> None:
     Closing it would wait for the client to take that. The server hears of it as of any client
     that leaves, and so does the watcher.
     """
-    abort = scope.get("extensions", {}).get(ABORT)
-    if abort is not None:
-        abort["call"]()
+    if drop(scope):
         await asyncio.wait({watcher}, timeout=GRACE)
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """Read a request's body; raises `Problem` 413 beyond `limit` bytes."""
-    declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
-    if declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise Problem(400, "incomplete_body", "the connection ended inside the body")
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size > limit:
-            raise _too_large(limit)
-        pieces.append(piece)
-        if not message.get("more_body"):
-            return b"".join(pieces)
-
-
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "body_too_large", f"at most {limit} bytes are taken")
+def drop(scope: Scope) -> bool:
+    """Drop the connection of a request; gives whether the server lets us."""
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort["call"]()
+    return abort is not None
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN401

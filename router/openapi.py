@@ -19,12 +19,13 @@ _PYTHON_END = re.compile(r"\\Z$")
 
 _NO_WORD = re.compile(r"\W+")
 
-_OF_FLOWS = (400, 404, 409, 413, 422, 429, 500, 503)
+_OF_FLOWS = (400, 404, 408, 409, 413, 422, 429, 500, 503)
 _MEANINGS = {
     400: "The body is not JSON, or not whole.",
     401: "No token was sent.",
     403: "The token is nobody's.",
     404: "What the request names is unknown.",
+    408: "The body did not come in time.",
     409: "Somebody else is at it, or the id belongs to something else.",
     410: "The question is not open any more.",
     413: "The body is too large.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -19,6 +19,10 @@ Operation = Literal["chat/completions", "embeddings"]
 
 # Compressed streams wait in the compressor until a block is full.
 _OWN_HEADERS: Final = {"Accept-Encoding": "identity"}
+
+MOST_ERROR: Final = 65_536
+"""Bytes of what a provider says to a failure: nobody reads more of it."""
+_OF_THE_WIRE: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 KEPT_ALIVE = 3.0
 """Seconds an idle connection is kept: below the five after which common servers hang up. A
@@ -64,21 +68,32 @@ class ProviderClient:
         """Send one request: no retries, no limit but on connecting.
 
         Returns the response when its headers have come, its body unread; one that is not a success
-        is read and closed, so that no time limit or cancellation can leave its connection open.
+        is read (the first 64 KiB) and closed, so that no time limit or cancellation can leave its
+        connection open.
         """
         url = self._urls[operation]
         request = httpx2.Request("POST", url, headers=self._headers, content=body)
         response = await self._connections.send(request, stream=True)
-        if not response.is_success:
-            try:
-                await response.aread()
-            finally:
-                await response.aclose()
-        return response
+        return response if response.is_success else await _read(response)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._sdk.close()
+
+
+async def _read(response: httpx2.Response) -> httpx2.Response:
+    """Give a response with the beginning of its body, decompressed; its connection is closed."""
+    body = bytearray()
+    try:
+        async with aclosing(response.aiter_bytes()) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) > MOST_ERROR:
+                    break
+    finally:
+        await response.aclose()
+    headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(body[:MOST_ERROR]))
 
 
 @dataclass(slots=True)

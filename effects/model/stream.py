@@ -16,6 +16,8 @@ from effects.model.wire import CallIndexes, Halved, WireChunk, chunk_of, decode
 _DONE: Final = b"[DONE]"
 MOST_BYTES: Final = 64 << 20
 """More than any model says in one answer; a stream without end must not fill the memory."""
+MOST_PENDING: Final = 4 << 20
+"""More than any one event holds: a line without end would be kept until it ended."""
 
 
 class StreamAssembler:
@@ -31,6 +33,7 @@ class StreamAssembler:
         "_finish",
         "_halves",
         "_model",
+        "_pending",
         "_sse",
         "_taken",
         "_usage",
@@ -42,7 +45,7 @@ class StreamAssembler:
 
     def __init__(self) -> None:
         self._sse = SseDecoder()
-        self._taken = 0
+        self._taken = self._pending = 0
         self._calls = CallIndexes()
         self._halves = Halves()
         self._model = self._finish = ""
@@ -60,10 +63,13 @@ class StreamAssembler:
         """Take the next bytes; return the chunks they complete."""
         chunks: list[Chunk] = []
         self._taken += len(piece)
-        if self._taken > MOST_BYTES and not self.done and self.fault is None:
+        self._pending += len(piece)
+        endless = self._taken > MOST_BYTES or self._pending > MOST_PENDING
+        if endless and not self.done and self.fault is None:
             self.fault = Fault("model_error", data={"type": "endless"})
             return chunks
         for event in self._sse.feed(piece):
+            self._pending = 0
             if self.done or self.fault is not None:
                 break
             chunk = self._read(event)

@@ -14,7 +14,8 @@ from router.admin.operations import Operations
 from router.admin.pages import ExchangesPage, FlowPage, FlowsPage, ModelsPage, Share
 from router.admin.recent import KEPT
 from router.admin.tokens import Tokens
-from router.http import decode, read_body
+from router.bodies import Bodies
+from router.http import decode
 from router.openapi import answer, body_of, page_of
 from router.problems import Problem
 
@@ -100,7 +101,7 @@ async def exchanges(
 @admin.post(
     "/flows/{flow}/percent",
     response_class=Response,
-    responses=_answers(FlowPage, 400, 404, 409, 413, 422),
+    responses=_answers(FlowPage, 400, 404, 408, 409, 413, 422),
     openapi_extra=dict(_asks(Share)),
 )
 async def set_percent(who: Who, operations: Ops, flow: str, request: Request) -> Response:
@@ -112,7 +113,7 @@ async def set_percent(who: Who, operations: Ops, flow: str, request: Request) ->
 @admin.post(
     "/flows/{flow}/shadow",
     response_class=Response,
-    responses=_answers(FlowPage, 400, 404, 409, 413, 422),
+    responses=_answers(FlowPage, 400, 404, 408, 409, 413, 422),
     openapi_extra=dict(_asks(Share)),
 )
 async def set_shadow(who: Who, operations: Ops, flow: str, request: Request) -> Response:
@@ -152,6 +153,7 @@ async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
 
 
 async def _asked(request: Request) -> Share:
-    body = await read_body(request.scope, request.receive, _BODY_BYTES)
+    bodies: Bodies = request.app.state.bodies
+    body = await bodies.read(request.scope, request.receive, _BODY_BYTES)
     share: Share = decode(_share, body)
     return share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from contextlib import aclosing
@@ -20,8 +21,9 @@ from router.gateway.refusals import GatewayRefused, refused
 from router.gateway.request import Asked, read
 from router.gateway.whole import WholeAnswer
 from router.gateway.writing import DONE, Writer, event
-from router.http import read_body
+from router.http import drop
 from router.problems import Problem
+from router.sending import Deadline, Unread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
 
     from contract.model import Chunk, PassedCall
     from effects.model import ModelRegistry, RescuingModel
+    from router.bodies import Room
     from router.dispatch import Router
+
+log = logging.getLogger(__name__)
 
 _JSON: Final = (b"content-type", b"application/json")
 _STREAM: Final = [
@@ -107,9 +112,13 @@ class Completions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        with self._gateway.router.bodies.room() as room:
+            await self._complete(scope, receive, send, room)
+
+    async def _complete(self, scope: Scope, receive: Receive, send: Send, room: Room) -> None:
         try:
             self._gateway.admit(scope)
-            asked = read(await read_body(scope, receive, self._gateway.max_body_bytes))
+            asked = read(await room.read(scope, receive, self._gateway.max_body_bytes))
             chunks = self._gateway.ask(scope, asked.call)
         except Problem as problem:
             await _refuse(send, GatewayRefused(problem.status, problem.code, problem.detail))
@@ -118,7 +127,8 @@ class Completions:
             await _refuse(send, error)
             return
         loop = asyncio.get_running_loop()
-        work = loop.create_task(_answer(chunks, asked, send), name="gateway")
+        sending = Deadline(send, self._gateway.router.parts.settings().limits.send_seconds)
+        work = loop.create_task(_answer_in_time(chunks, asked, sending, scope), name="gateway")
         gone = loop.create_task(_gone(receive), name="gateway watch")
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -128,6 +138,18 @@ class Completions:
             await asyncio.wait({work, gone})
         if not work.cancelled():
             work.result()
+
+
+async def _answer_in_time(
+    chunks: AsyncGenerator[Chunk, None], asked: Asked, sending: Deadline, scope: Scope
+) -> None:
+    """Answer; a client that takes nothing for too long is given up, and the model with it."""
+    try:
+        async with sending.within():
+            await _answer(chunks, asked, sending)
+    except Unread as unread:
+        log.warning("a call of the gateway is given up: %s", unread)
+        drop(scope)
 
 
 async def _answer(chunks: AsyncGenerator[Chunk, None], asked: Asked, send: Send) -> None:

@@ -16,7 +16,7 @@ from router.remote.client import ConnectTimedOut, Unreachable
 from router.remote.headers import returned
 from router.remote.reading import FrameReader
 from router.remote.refusal import refusal
-from router.remote.splitting import FrameTooLarge, splitter
+from router.remote.splitting import MOST_BYTES, FrameTooLarge, splitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +57,7 @@ class RemoteDrive(Drive):
         self._split = splitter(self.spec.dialect)
         self._turned = Signal()
         self._held: list[bytes] = []
+        self._holding = 0
         self._over = False
         self._began = self._heard = 0.0
         self._watch: asyncio.TimerHandle | None = None
@@ -163,6 +164,7 @@ class RemoteDrive(Drive):
         if not self.frames and not any(map(self._reader.speaks, pieces)):
             # A sign of life is no answer: whoever falls silent after it can be replaced.
             self._held += pieces
+            self._hold(sum(map(len, pieces)))
             return
         at = self._stamp()
         frames = [Frame(at, data, _PASSED) for data in pieces]
@@ -178,6 +180,11 @@ class RemoteDrive(Drive):
             frames[:0] = [Frame(at, data, _PASSED) for data in self._held]
             self._held.clear()
         self._accept_all(frames)
+
+    def _hold(self, size: int) -> None:
+        self._holding += size
+        if self._holding > MOST_BYTES:
+            raise FrameTooLarge(self._holding)
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)

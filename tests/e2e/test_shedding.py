@@ -30,6 +30,21 @@ async def test_a_full_router_answers_503(tmp_path: Path) -> None:
         assert (await place.get("/readyz"))["shed"] == {"overloaded": 2}
 
 
+async def test_large_bodies_find_no_room_where_there_is_little(tmp_path: Path) -> None:
+    """Small ones always do, and the room is free again once the answer has been given."""
+    long = {"prompt_params": {str(number): "p" * 8_000 for number in range(16)}}
+    async with deployed(tmp_path, Setup(more="[limits]\nbody_bytes = 200_000")) as place:
+        async with place.post(SLOW | long) as slow:
+            await slow.content.readline()
+            answer = await place.ask(HELLO | long)
+            assert (answer.status, answer.problem["code"]) == (503, "overloaded")
+            assert (await place.ask(HELLO)).status == 200
+        await place.settled()
+        assert (await place.ask(HELLO | long)).status == 200
+        assert (await place.get("/readyz"))["shed"] == {"overloaded": 1}
+        assert place.house.router.bodies.held == 0
+
+
 async def test_whoever_asks_too_often_gets_429(tmp_path: Path) -> None:
     """With the seconds until there is a token; another user is served."""
     async with deployed(tmp_path, Setup(more="[rate]\nper_minute = 1\nburst = 1")) as place:

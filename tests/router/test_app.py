@@ -149,8 +149,8 @@ async def test_the_document_is_valid_and_lists_every_route(place: Deployment) ->
         path: set(document["paths"][path][method]["responses"]) for path, method in ROUTES.items()
     }
     assert statuses == {
-        "/chat/sse": {"200", "400", "404", "409", "413", "422", "429", "500", "503"},
-        "/feedback": {"202", "400", "413", "422", "500"},
+        "/chat/sse": {"200", "400", "404", "408", "409", "413", "422", "429", "500", "503"},
+        "/feedback": {"202", "400", "408", "413", "422", "500", "503"},
         "/healthz": {"200"},
         "/readyz": {"200", "503"},
     }

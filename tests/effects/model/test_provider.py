@@ -15,6 +15,7 @@ from contract.errors import EffectFailed
 from contract.faults import Fault
 from contract.model import Chunk
 from effects.model import ModelEntry, OpenAIModel
+from effects.model.clients import MOST_ERROR
 from tests.effects.model.loopback import (
     CALL,
     KEY,
@@ -244,6 +245,23 @@ async def test_no_answer_at_all() -> None:
     async with serving(Wire.gone) as loopback:
         fault = await fault_of(loopback.entry(first_byte=SOON))
     assert fault == Fault("model_timeout_first_byte", retryable=True, data={"seconds": SOON})
+
+
+async def test_no_more_is_read_of_an_error_than_anybody_looks_at() -> None:
+    """Its body never ends: what came of it is enough, and the connection is dropped."""
+    left = asyncio.Event()
+
+    async def answer(wire: Wire) -> None:
+        await wire.head(500)
+        for _ in range(3):
+            await wire.send(b"x" * (MOST_ERROR // 2))
+        await wire.gone()
+        left.set()
+
+    async with serving(answer) as loopback:
+        assert (await fault_of(loopback.entry())).code == "model_unavailable"
+        async with asyncio.timeout(5):
+            await left.wait()
 
 
 async def test_half_an_error_response_is_left_in_time() -> None:

@@ -21,7 +21,7 @@ from tests.e2e.deployment import listening
 from tests.effects.model.loopback import registry_of
 from tests.effects.model.rescue.calling import NO_WAIT, Heard
 from tests.router.answering import CASE
-from tests.router.house import House
+from tests.router.house import House, Rules
 
 MOST_BYTES = 65_536
 
@@ -71,10 +71,10 @@ async def through_the_gateway(
 
 @asynccontextmanager
 async def opened(
-    model: RescuingModel, registry: ModelRegistry, key: str = ""
+    model: RescuingModel, registry: ModelRegistry, key: str = "", **limits: float
 ) -> AsyncIterator[str]:
     """Serve the gateway beside a router; gives its address."""
-    async with House(CASE) as house:
+    async with House(CASE, Rules(limits=limits)) as house:
         gateway = Gateway(house.router, model, registry, key.encode(), MOST_BYTES)
         app = create_app(house.router, dict)
         app.router.routes.extend(gateway.routes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tests.effects.model.loopback import (
     Answer,
     Loopback,
     Wire,
+    delta,
     in_turn,
     registry_of,
     serving,
@@ -304,3 +306,28 @@ async def test_an_exchange_nobody_has_open() -> None:
             f"{place.url}/v1/chat/completions", json=HELLO, headers=headers
         ) as response:
             assert response.status == 200
+
+
+@pytest.mark.slow
+async def test_a_caller_that_does_not_read_is_given_up() -> None:
+    """So is what was asked for it: otherwise both would be held for as long as it likes."""
+    left = asyncio.Event()
+
+    async def endless(wire: Wire) -> None:
+        await wire.head()
+        try:
+            while True:
+                await wire.send(sse(delta(content="y" * 10_000)))
+        finally:
+            left.set()
+
+    async with serving(endless) as provider, registry_of(provider.entry()) as registry:
+        model = RescuingModel(registry, draw=lambda: 0.0)
+        async with opened(model, registry, send_seconds=0.25) as url:
+            host, port = url.removeprefix("http://").split(":")
+            body = json.dumps(STREAMED).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(head.encode() + body)
+                async with asyncio.timeout(10):
+                    await left.wait()

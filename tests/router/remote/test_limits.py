@@ -105,10 +105,14 @@ async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteDrive, S
     return drive, endpoint, took
 
 
+TOO_LARGE = "failed", "frame_too_large", 0
+
 ENDINGS: dict[str, tuple[list[tuple[float, bytes]], float, str, str, float]] = {
     "no head": ([], 3_600, "timeout", "first_event_timeout", 5),
     "no event": ([], 1, "timeout", "first_event_timeout", 5),
     "comments are no event": ([(1, COMMENT)] * 9, 0, "timeout", "first_event_timeout", 5),
+    "comments without end": ([(0, b": %b\n\n" % (b"x" * (1 << 20)))] * 9, 0, *TOO_LARGE),
+    "a frame without end": ([(0, ACCEPT), *[(0, b"x" * (1 << 20))] * 9], 0, *TOO_LARGE),
     "silence": ([(4, ACCEPT), (1.5, SEND)], 0, "timeout", "idle_timeout", 7.5),
     "half a frame is a sign of life": (
         [(4, ACCEPT), (1.5, SEND[:9]), (1.5, SEND[9:])],

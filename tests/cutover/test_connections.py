@@ -1,0 +1,110 @@
+"""Connections take no more than requests are made of; what is sent beyond is kept by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from cutover.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
+
+pytestmark = pytest.mark.sockets
+
+GET = b"GET / HTTP/1.1\r\nhost: h\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def reading(_scope: object, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+    """Read the body and say that it was read."""
+    while (await receive()).get("more_body"):
+        pass
+    head = [(b"content-length", b"4")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b"read"})
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[int]:
+    """Serve `reading` on loopback; gives the port."""
+    config = uvicorn.Config(reading, log_config=None, lifespan="off", proxy_headers=False)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    served = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
+    try:
+        yield served.sockets[0].getsockname()[1]
+    finally:
+        served.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await asyncio.gather(*state.tasks)
+
+
+async def answer(sent: bytes) -> bytes:
+    """Send bytes and read what comes until the other side closes."""
+    async with listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+LAST = b"connection: close\r\n\r\n"
+MANY = b"".join(b"x-%d: y\r\n" % number for number in range(MOST_HEADERS - 3))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        GET + LAST,
+        GET + MANY + LAST,
+        GET + b"x: " + b"y" * (MOST_HEAD - 200) + b"\r\n" + LAST,
+        b"POST / HTTP/1.1\r\ncontent-length: 300000\r\n" + LAST + b"x" * 300_000,
+        CHUNKED.replace(b"\r\n\r\n", b"\r\n" + LAST) + b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n",
+        (GET + b"\r\n") * MOST_WAITING + GET + LAST,
+    ],
+    ids=["plain", "headers", "long header", "body", "chunks", "several"],
+)
+async def test_what_requests_are_made_of_is_taken(sent: bytes) -> None:
+    """Heads of some size, bodies of any, several requests at once."""
+    assert (await answer(sent)).endswith(b"read")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /" + b"x" * MOST_HEAD,
+        GET + b"x: " + b"y" * MOST_HEAD,
+        GET + MANY + b"a: b\r\n" * 10,
+        CHUNKED + b"0\r\nx: " + b"y" * MOST_HEAD,
+        CHUNKED + b"0\r\n" + MANY + b"a: b\r\n" * 10,
+        CHUNKED + b"1;" + b"y" * MOST_HEAD,
+    ],
+    ids=["line", "header", "headers", "trailer", "trailers", "chunk"],
+)
+async def test_a_head_without_end_is_refused(sent: bytes) -> None:
+    """Also behind a body; the parser alone would keep all of it.
+
+    Just too long: what is not read when a connection is closed costs the client the answer.
+    """
+    said = await answer(sent)
+    assert said.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_requests_far_ahead_of_their_answers_are_not_kept() -> None:
+    """The connection is dropped."""
+    assert b"read" not in await answer((GET + b"\r\n") * 5_000)
+
+
+async def test_what_is_no_request_is_refused_as_ever() -> None:
+    """As uvicorn does."""
+    assert (await answer(b"\x00\x01\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
