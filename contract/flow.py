@@ -58,7 +58,8 @@ class FlowSpec:
 
     `also` are further paths at which a stream is asked for, each with its request. `responding` and
     `continuing` say how a pause is answered and gone on from, for flows that pause; `calls` are
-    what is asked of the stores, by no stack.
+    what is asked of the stores, by no stack. `afterwards` is for how many seconds a flow may go on
+    working after its terminal event; the locks it has released by then are free at once.
     """
 
     name: str
@@ -76,6 +77,7 @@ class FlowSpec:
     responding: Responding | None = None
     continuing: Continuing | None = None
     calls: tuple[Call, ...] = ()
+    afterwards: float = 0.0
 
     @property
     def requests(self) -> Mapping[str, type[msgspec.Struct]]:

@@ -18,6 +18,7 @@ from contract.faults import Fault
 from effects.belonging import belonging
 from effects.bindings import PERFORM, stream_model
 from effects.containment import ANYTHING, contain
+from effects.held import held
 from effects.tape import Tape
 
 if TYPE_CHECKING:
@@ -181,11 +182,24 @@ class Exchange:
         while self._writes:
             await asyncio.wait(tuple(self._writes))
         while self._locks:
-            key = self._locks.pop()
-            try:
-                await self._within_deadline(self._live.locks.release("exchange", key))
-            except Exception as error:  # noqa: BLE001 - one lock's trouble must not keep the others
-                log.warning("lock %r expires by itself: %s", key, _kind(error))
+            await self._release(self._locks.pop())
+
+    async def let_go(self) -> None:
+        """Release now what the flow says it needs no longer, though the exchange goes on.
+
+        Call it once nobody can take over any more: a successor would find the locks on the tape.
+        """
+        needed = {lock.key for lock in held(self.tape)}
+        free = [key for key in self._locks if key not in needed]
+        self._locks = [key for key in self._locks if key in needed]
+        for key in free:
+            await self._release(key)
+
+    async def _release(self, key: str) -> None:
+        try:
+            await self._within_deadline(self._live.locks.release("exchange", key))
+        except Exception as error:  # noqa: BLE001 - one lock's trouble must not keep the others
+            log.warning("lock %r expires by itself: %s", key, _kind(error))
 
     def _dies_with_exchange(self, operation: Operation, arguments: Any) -> bool:  # noqa: ANN401
         if operation is ops.TOOLS_RUN:

@@ -86,6 +86,7 @@ class Serving:
         self._failed_at: int | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._finishing: asyncio.Task[None] | None = None
+        self._freeing: asyncio.Task[None] | None = None
 
     @property
     def drive(self) -> Drive:
@@ -164,9 +165,14 @@ class Serving:
         """Let everything end before the last bytes go out, so that the next request finds it so.
 
         Who has read the end may ask again at once, and must not meet the lock of what has ended.
-        A stack or a store that takes longer than `GRACE` is not waited for.
+        A stack or a store that takes longer than `GRACE` is not waited for; nor is what a flow does
+        after its end, where it is meant to.
         """
-        await asyncio.wait({self._finish()}, timeout=GRACE)
+        finishing = self._finish()
+        if self.plan.spec.afterwards:
+            loop = asyncio.get_running_loop()
+            self._freeing = loop.create_task(self.exchange.let_go(), name="let go")
+        await asyncio.wait({self._freeing or finishing}, timeout=GRACE)
 
     async def finish(self) -> None:
         """Let the stacks end, then the exchange; call it once nothing more is produced."""
@@ -177,13 +183,17 @@ class Serving:
             self._finishing = asyncio.get_running_loop().create_task(self._end(), name="finish")
         return self._finishing
 
+    @property
+    def _patience(self) -> float:
+        return max(self.plan.stall_seconds, self.plan.spec.afterwards)
+
     async def _end(self) -> None:
         self.replacing = _nobody  # who is told knows this exchange: neither keeps the other
         if self._watch is not None:
             self._watch.cancel()
         if not self.drives or (self.left and not self.drive.complete):
             await self.exchange.abandon()
-        elif not (self.drive.run.fenced or await self.drive.gone(self.plan.stall_seconds)):
+        elif not (self.drive.run.fenced or await self.drive.gone(self._patience)):
             self.drive.dismiss(_LINGERED)
         for drive in self.drives:
             if not await drive.gone(LETS_GO):

@@ -179,7 +179,9 @@ class Desk:
         legacy: Flow = looping,
         graph: Flow = reading_first,
         seconds: float = DAY,
+        spec: FlowSpec = SPEC,
     ) -> None:
+        self.spec = spec
         self.world = world
         self.captured = Captured()
         self.now = asyncio.get_running_loop().time
@@ -194,7 +196,7 @@ class Desk:
         """Make a router over the same stores, as after a restart."""
         self.router = Router(
             Parts(
-                specs={"asking": SPEC},
+                specs={"asking": self.spec},
                 stacks={
                     name: LocalStack(name, {"asking": self._flows[name]}, name)
                     for name in ("legacy", "graph")
@@ -225,16 +227,16 @@ class Desk:
     async def ask(self, message: str = "ask", session: str = "s", leaves: int = -1) -> Reply:
         """Take a turn, to the end."""
         return await self._read(
-            lambda: self.router.begin(SPEC, Ask(session, message), None), leaves
+            lambda: self.router.begin(self.spec, Ask(session, message), None), leaves
         )
 
     async def go_on(self, hitl_id: str, leaves: int = -1) -> Reply:
         """Continue a pause, to the end, or until so many frames have come."""
-        return await self._read(lambda: self.router.resume(SPEC, hitl_id, None), leaves)
+        return await self._read(lambda: self.router.resume(self.spec, hitl_id, None), leaves)
 
     async def answer(self, hitl_id: str, action: str = "approve", **data: str) -> None:
         """Answer a question; raises `Problem`."""
-        await self.router.respond(SPEC, hitl_id, Answer(action, dict(data)))  # type: ignore[arg-type]
+        await self.router.respond(self.spec, hitl_id, Answer(action, dict(data)))  # type: ignore[arg-type]
 
     async def _read(self, begin: Callable[[], Any], leaves: int) -> Reply:
         ticket = await begin()
