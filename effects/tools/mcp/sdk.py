@@ -19,6 +19,7 @@ from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from effects.tools.mcp.answer import answer_text
+from effects.tools.mcp.bounded import BoundedTransport
 from effects.tools.mcp.offering import Listed
 from effects.tools.mcp.session import ToolFailed
 from effects.tools.mcp.stderr import stderr_of
@@ -151,6 +152,11 @@ async def _transport(server: McpServer, stack: AsyncExitStack) -> Transport:
 
 def _http(server: McpServer) -> httpx2.AsyncClient:
     token = server.token.reveal()
-    headers = {"authorization": f"Bearer {token}"} if token else {}
+    # Not compressed: what is bounded is what is read.
+    headers = {"accept-encoding": "identity"}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
     limits = httpx2.Timeout(server.connect, read=max(SILENCE, server.timeout))
-    return httpx2.AsyncClient(headers=headers, timeout=limits, trust_env=False)
+    return httpx2.AsyncClient(
+        headers=headers, timeout=limits, transport=BoundedTransport(), trust_env=False
+    )

@@ -82,6 +82,17 @@ async def test_every_kind_of_answer() -> None:
         assert big[LONGEST_ANSWER:] == "\n[134464 characters left out]"
 
 
+@pytest.mark.slow
+async def test_an_answer_without_end_fails_alone() -> None:
+    """It is not read to its end, and the connection stands."""
+    async with there() as url, tools_of(at(url)) as (registry, connection):
+        answer = await run(registry, "web__big", '{"size":5000000}')
+        assert answer == ToolResult(error="tool_failed")
+        assert names(connection)
+        assert await run(registry, "web__echo", '{"text":"a"}') == ToolResult("a")
+
+
+@pytest.mark.slow
 async def test_calls_at_once_do_not_wait_for_each_other() -> None:
     """Each of twenty is answered when all twenty are there."""
     async with there() as url, tools_of(at(url)) as (registry, _):

@@ -61,9 +61,9 @@ def answering(server: MCPServer) -> None:
         return CallToolResult(content=[], structured_content={"n": 1, "label": "家"})
 
     @server.tool(annotations=READS, structured_output=False)
-    async def big() -> str:
+    async def big(size: int = 200_000) -> str:
         """Answer with a lot."""
-        return "x" * 200_000
+        return "x" * size
 
 
 def recording(server: MCPServer) -> None:

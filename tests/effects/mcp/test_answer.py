@@ -1,0 +1,72 @@
+"""What a model is given of an answer."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    TextContent,
+    TextResourceContents,
+)
+
+from effects.tools.mcp.answer import LONGEST_ANSWER, answer_text
+
+
+def encoded(size: int) -> str:
+    """Give so many bytes as they travel."""
+    return base64.b64encode(b"x" * size).decode()
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (TextContent(text="家"), "家"),
+        *(
+            (
+                AudioContent(data=encoded(size), mime_type="audio/wav"),
+                f"[audio audio/wav, {size} bytes, not shown]",
+            )
+            for size in (0, 1, 2, 3)
+        ),
+        (
+            EmbeddedResource(resource=TextResourceContents(uri="file:///a", text="家")),
+            "[resource file:///a, of no type, 3 bytes, not shown]",
+        ),
+        (
+            EmbeddedResource(
+                resource=BlobResourceContents(
+                    uri="file:///b", blob=encoded(5), mime_type="image/png"
+                )
+            ),
+            "[resource file:///b, image/png, 5 bytes, not shown]",
+        ),
+    ],
+)
+def test_what_is_no_text_is_named(block: ContentBlock, text: str) -> None:
+    """With its kind and size, so that the model knows there is something."""
+    assert answer_text(CallToolResult(content=[block])) == text
+
+
+def test_a_structure_is_told_where_there_is_no_text() -> None:
+    """Servers repeat it as text, which would be told twice."""
+    structure = {"b": 1, "a": ["家"]}
+    assert answer_text(CallToolResult(content=[], structured_content=structure)) == (
+        '{"b":1,"a":["家"]}'
+    )
+    both = CallToolResult(content=[TextContent(text="one")], structured_content=structure)
+    assert answer_text(both) == "one"
+    assert answer_text(CallToolResult(content=[])) == ""
+
+
+def test_a_long_answer_is_cut_and_says_so() -> None:
+    """At the limit it is whole."""
+    whole = "x" * LONGEST_ANSWER
+    assert answer_text(CallToolResult(content=[TextContent(text=whole)])) == whole
+    cut = answer_text(CallToolResult(content=[TextContent(text=whole + "yz")]))
+    assert cut == f"{whole}\n[2 characters left out]"
