@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,42 @@ def test_the_image_is_built_from_hashed_pins() -> None:
             assert "--no-index" in line or "--no-build-isolation" in line
     assert lists == ["dev.txt", "${PINS}"]
     assert all((ROOT / "requirements" / name).is_file() for name in ("dev.txt", pins))
+
+
+def test_the_image_has_every_extra_and_no_tools_of_development() -> None:
+    """What a configuration may name is there; an extra that is added has to be let in, too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = dict(project["optional-dependencies"])
+    tools, there = names(extras.pop("dev")), pinned("image.txt")
+    assert names(line for lines in extras.values() for line in lines) <= there
+    assert pinned("run.txt") < there
+    assert not tools & (there - pinned("run.txt"))
+    (made,) = re.findall(r"((?: --extra [\w-]+)+)", (ROOT / "Makefile").read_text("utf-8"))
+    assert made.replace("--extra", "").split() == list(extras)
+
+
+def test_the_lists_of_pins_agree() -> None:
+    """What is in the image is what was tested."""
+    tested = lines("dev.txt")
+    assert lines("image.txt") <= tested
+    assert lines("run.txt") <= tested
+
+
+def names(said: Iterable[str]) -> set[str]:
+    """Give the names of requirements, as lists of pins write them."""
+    found = (re.match(r"[\w.-]+", line) for line in said)
+    return {one[0].lower().replace("_", "-") for one in found if one}
+
+
+def lines(file: str) -> set[str]:
+    """Give a list's pins, each with its version."""
+    text = (ROOT / "requirements" / file).read_text("utf-8")
+    return set(re.findall(r"^[\w.-]+==[\w.+]+", text, re.MULTILINE))
+
+
+def pinned(file: str) -> set[str]:
+    """Give the names in a list of pins."""
+    return names(lines(file))
 
 
 def test_the_image_names_no_registry() -> None:
