@@ -32,12 +32,14 @@ P = TypeVar("P", bound=msgspec.Struct)
 class Request(Generic[B, P]):
     """What a flow is asked: the client's body, and what this deployment configured.
 
-    `path` is the one of the flow's further paths it was asked at, "" for its own.
+    `path` is the one of the flow's further paths it was asked at, "" for its own. `session` names
+    the conversation that begins with a request which names none, in flows that open them.
     """
 
     body: B
     options: P
     path: str = ""
+    session: str = ""
 
 
 Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
@@ -59,7 +61,8 @@ class FlowSpec:
     `also` are further paths at which a stream is asked for, each with its request. `responding` and
     `continuing` say how a pause is answered and gone on from, for flows that pause; `calls` are
     what is asked of the stores, by no stack. `afterwards` is for how many seconds a flow may go on
-    working after its terminal event; the locks it has released by then are free at once.
+    working after its terminal event; the locks it has released by then are free at once. One that
+    `opens` conversations is told the name of each: all turns are routed by it, the first one too.
     """
 
     name: str
@@ -78,6 +81,7 @@ class FlowSpec:
     continuing: Continuing | None = None
     calls: tuple[Call, ...] = ()
     afterwards: float = 0.0
+    opens: bool = False
 
     @property
     def requests(self) -> Mapping[str, type[msgspec.Struct]]:
@@ -94,6 +98,7 @@ class FlowSpec:
             msgspec.json.decode(record.body, type=wanted),
             msgspec.json.decode(record.options, type=self.options),
             record.path,
+            record.session,
         )
 
     def name_of(self, event: Event) -> str:
@@ -110,14 +115,17 @@ class FlowSpec:
             value = getattr(value, key)
         return str(value)
 
-    def conversation(self, body: msgspec.Struct) -> str | None:
-        """Value that names the request's conversation; None where it belongs to none."""
+    def conversation(self, body: msgspec.Struct, session: str = "") -> str | None:
+        """Value that names the request's conversation; None where it belongs to none.
+
+        `session` is the name of one that begins.
+        """
         name = self.route_keys.get(SESSION)
         value = getattr(body, name, None) if name else None
-        return str(value) if value else None
+        return str(value) if value else session or None
 
-    def route_key(self, body: msgspec.Struct, wanted: str) -> str:
+    def route_key(self, body: msgspec.Struct, wanted: str, session: str = "") -> str:
         """Value the request is routed by; the default key's where the wanted one is absent."""
         default = next(iter(self.route_keys.values()))
-        value = getattr(body, self.route_keys.get(wanted, default), None) or getattr(body, default)
-        return str(value)
+        value = getattr(body, self.route_keys.get(wanted, default), None)
+        return str(value or getattr(body, default, None) or session)

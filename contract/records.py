@@ -67,11 +67,12 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the flow was asked, and where if not at its own path."""
+    """What the flow was asked, where if not at its own path, and which conversation begins."""
 
     body: msgspec.Raw
     options: msgspec.Raw
     path: str = ""
+    session: str = ""
 
 
 class ModelUse(msgspec.Struct, frozen=True, omit_defaults=True):

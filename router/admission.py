@@ -76,10 +76,10 @@ class Admission:
         if full is not None:
             raise self._overloaded(_MEANT[full])
 
-    def knock(self, spec: FlowSpec, body: msgspec.Struct) -> None:
+    def knock(self, spec: FlowSpec, body: msgspec.Struct, session: str = "") -> None:
         """Raise `Problem` 429 or 503 where a request need not be looked at any further."""
         self.check(spec.name)
-        self._throttle(spec, body, self._settings())
+        self._throttle(spec, body, session, self._settings())
 
     def admit(self, flow: str, assigned: Stack, stand_in: Stack | None) -> Admitted:
         """Take a request, with its place; raises `Problem` 503."""
@@ -93,7 +93,9 @@ class Admission:
             raise self._overloaded(_MEANT["stack"])
         return Admitted(choice, self.places.take(flow, stack))
 
-    def _throttle(self, spec: FlowSpec, body: msgspec.Struct, settings: Settings) -> None:
+    def _throttle(
+        self, spec: FlowSpec, body: msgspec.Struct, session: str, settings: Settings
+    ) -> None:
         rate = settings.rate
         if not rate.per_minute:
             return
@@ -101,7 +103,7 @@ class Admission:
             self._buckets = TokenBuckets(rate.per_minute / 60, rate.burst, rate.keys)
         self._rate = rate
         wanted = "user_id" if rate.by == "user" else settings.flows[spec.name].route_key
-        wait = self._buckets.take(spec.route_key(body, wanted), self._monotonic())
+        wait = self._buckets.take(spec.route_key(body, wanted, session), self._monotonic())
         if wait:
             why = f"at most {rate.per_minute:g} requests a minute are taken"
             raise self.turn_away(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))

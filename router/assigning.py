@@ -48,16 +48,21 @@ class Assigner:
         body: msgspec.Struct,
         qa_header: str | None,
         incoming: Incoming | None = None,
+        session: str = "",
     ) -> Decision:
-        """Decide for one request; waits for flags and pins kept elsewhere, briefly."""
+        """Decide for one request; waits for flags and pins kept elsewhere, briefly.
+
+        `session` names the conversation that begins with it, if one does.
+        """
         settings = self._parts.settings()
         flow, version = settings.flows[spec.name], settings.version
-        key = spec.route_key(body, flow.route_key)
+        key = spec.route_key(body, flow.route_key, session)
         if self._parts.flags is not None:
             who = targeting(settings, spec, body, key, incoming)
             flow, version = await self._parts.flags.settle(who, flow, version)
         found = assign(flow, settings.rollout.salt, key, self._forced(qa_header, key))
-        conversation = spec.conversation(body) if flow.sticky == "conversation" else None
+        sticky = flow.sticky == "conversation"
+        conversation = spec.conversation(body, session) if sticky else None
         # Whoever is forced, or off, is not a turn like others: nothing is frozen, nothing thawed.
         if conversation is not None and found.why == "percent":
             found = await self._parts.pins.settle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from effects.tape import Budget, Entry, Tape
     from router.pausing import Claim
     from router.serving import Serving
+    from router.ticket import Ticket
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +77,14 @@ def _answer(pause: Pause) -> Answer:
         message = "its answer is gone"
         raise msgspec.ValidationError(message)
     return pause.answer
+
+
+async def settle_pauses(ticket: Ticket) -> None:
+    """Keep the tape a question waits with, now that it is whole; end or give back a claim."""
+    try:
+        if ticket.human is not None:
+            await ticket.human.keep_tape()
+    except EffectFailed as failure:
+        log.warning("a pause of %s keeps an older tape: %s", ticket.exchange, failure.fault.code)
+    if ticket.resumed is not None:
+        await ticket.resumed.over(ticket.serving)

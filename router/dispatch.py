@@ -9,14 +9,13 @@ from collections import Counter, OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from contract.errors import EffectFailed
 from contract.flow import Request
 from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.tape import Budget
 from router.admission import Admission
 from router.assigning import Assigner
 from router.bodies import Bodies
-from router.continuing import Resumed
+from router.continuing import Resumed, settle_pauses
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
@@ -118,9 +117,10 @@ class Router:
         `incoming` is the request as it came, for stacks that are asked over the wire; `path` which
         of the flow's further paths it came to. Raises `Problem` 429 or 503 where it is not taken.
         """
-        self.admission.knock(spec, body)
-        decided = await self._assigner.decide(spec, body, qa_header, incoming)
-        asked = Request(body, decided.flow.options, path)
+        session = uuid.uuid4().hex if spec.opens and spec.conversation(body) is None else ""
+        self.admission.knock(spec, body, session)
+        decided = await self._assigner.decide(spec, body, qa_header, incoming, session)
+        asked = Request(body, decided.flow.options, path, session)
         return self._take(Arrival(spec, asked, uuid.uuid4().hex, incoming), decided)
 
     async def resume(
@@ -141,9 +141,12 @@ class Router:
         try:
             limit = self.parts.settings().limits.exchange_bytes
             resumed = Resumed.load(spec, claim, limit, self._budget)
-            self.admission.knock(spec, resumed.request.body)
-            decided = await self._assigner.decide(spec, resumed.request.body, qa_header, incoming)
-            arrival = Arrival(spec, resumed.request, exchange, incoming, resumed)
+            asked = resumed.request
+            self.admission.knock(spec, asked.body, asked.session)
+            decided = await self._assigner.decide(
+                spec, asked.body, qa_header, incoming, asked.session
+            )
+            arrival = Arrival(spec, asked, exchange, incoming, resumed)
             ticket = self._take(arrival, decided)
         except BaseException:
             await asyncio.shield(claim.give_back())
@@ -186,7 +189,8 @@ class Router:
         pausing, spec = self.parts.pausing, ticket.spec
         if pausing is None or spec.continuing is None or ticket.resumed is not None:
             return
-        session = spec.conversation(ticket.serving.plan.request.body)
+        asked = ticket.serving.plan.request
+        session = spec.conversation(asked.body, asked.session)
         if session is not None:
             await pausing.expire(spec, session, ticket.exchange)
 
@@ -264,7 +268,7 @@ class Router:
     async def _conclude(self, ticket: Ticket) -> None:
         try:
             await ticket.serving.finish()
-            await _settle_pauses(ticket)
+            await settle_pauses(ticket)
         finally:
             ticket.admitted.over(_first_ending(ticket))
             _tell(ticket)
@@ -356,17 +360,6 @@ class Router:
 def _shadows_at_once(stacks: Iterable[Stack], settings: Settings) -> int:
     """Say how many shadows may run side by side: one that computes here, or many that wait."""
     return 1 if all(stack.powers.taped for stack in stacks) else settings.shadow.streams
-
-
-async def _settle_pauses(ticket: Ticket) -> None:
-    """Keep the tape a question waits with, now that it is whole; end or give back a claim."""
-    try:
-        if ticket.human is not None:
-            await ticket.human.keep_tape()
-    except EffectFailed as failure:
-        log.warning("a pause of %s keeps an older tape: %s", ticket.exchange, failure.fault.code)
-    if ticket.resumed is not None:
-        await ticket.resumed.over(ticket.serving)
 
 
 def _replaced(ticket: Ticket) -> None:

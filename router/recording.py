@@ -140,6 +140,7 @@ def request_record(request: Request[Any, Any]) -> RequestRecord:
         msgspec.Raw(_encoder.encode(request.body)),
         msgspec.Raw(_encoder.encode(request.options)),
         request.path,
+        request.session,
     )
 
 
