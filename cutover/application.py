@@ -19,6 +19,7 @@ from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
 from cutover.operations import add_operations, admin_tokens
 from router.app import create_app
+from router.gateway import add_gateway
 from router.metrics.books import Sources
 from router.settings import parse
 from router.watchdog import Watchdog
@@ -82,7 +83,7 @@ async def application(
         if watched is not None and tokens is not None:
             add_operations(app, house, watched, tokens)
         if (gateway := open_gateway(house, environ, host or first.server.host)) is not None:
-            app.router.routes.extend(gateway.routes())
+            add_gateway(app, gateway)
         yield Application(app, house)
 
 

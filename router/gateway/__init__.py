@@ -1,5 +1,6 @@
 """The model gateway: OpenAI's wire for stacks elsewhere, on our port and the exchange's tape."""
 
+from router.gateway.document import add_gateway
 from router.gateway.endpoint import Gateway
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "add_gateway"]

@@ -45,6 +45,25 @@ class _Body(msgspec.Struct):
     error: _Error
 
 
+BODY_SCHEMA: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"enum": [_THEIRS, _OURS, "rate_limit_error"]},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": "string"},
+            },
+        }
+    },
+}
+"""What the OpenAPI document says of it."""
+
+
 class GatewayRefused(CutoverError):
     """A call is not answered; `param` names the field of the request that is to blame."""
 

@@ -35,7 +35,7 @@ def read(body: bytes) -> Asked:
         raise GatewayRefused(400, _CODE, "the id of a model is due", param="model")
     if not isinstance(messages, list) or not messages:
         raise GatewayRefused(400, _CODE, "a list of messages is due", param="messages")
-    if fields.get("n") not in (None, 1):
+    if (many := fields.get("n")) is not None and (type(many) is not int or many != 1):
         raise GatewayRefused(400, _CODE, "one answer a call is given", param="n")
     stream, usage = _wish(fields)
     return Asked(PassedCall(model_id=model, messages=messages, more=fields), stream, usage)

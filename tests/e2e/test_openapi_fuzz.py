@@ -29,12 +29,20 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 TOKENS = "CUTOVER_TEST_TOKENS"
 TOKEN = "fuzz:a-token-that-is-long-enough"
+KEY = "CUTOVER_TEST_GATEWAY_KEY"
+"""Of the gateway: the same token opens both, so that all requests are alike."""
+HEADERS = {"authorization": f"Bearer {TOKEN.partition(':')[2]}"}
 PATIENCE_S = 10.0
 MORE = f"""
 [metrics]
 enabled = true
 [admin]
 token_env = "{TOKENS}"
+[gateway]
+enabled = true
+key_env = "{KEY}"
+[rescue]
+attempts = 1
 """
 # The first is not for streams: the document calls one a text, the check looks at its events.
 CHECKS = [
@@ -43,6 +51,7 @@ CHECKS = [
     response_headers_conformance,
     status_code_conformance,
 ]
+CLOSED = {"required": ["role", "content"], "additionalProperties": False}
 STREAM = "text/event-stream; charset=utf-8"
 
 
@@ -51,9 +60,10 @@ async def test_whatever_is_sent_is_answered_as_documented(
     tmp_path: Path, mode: GenerationMode
 ) -> None:
     """What the document allows and what it does not: no 5xx but 503, no status it does not name."""
-    setup = Setup(more=MORE, shadow=100, environ={TOKENS: TOKEN})
+    setup = Setup(more=MORE, shadow=100, environ={TOKENS: TOKEN, KEY: TOKEN.partition(":")[2]})
     async with deployed(tmp_path, setup) as place:
         document = await place.get("/openapi.json")
+        await _let_models_be_reached(place, document)
         await asyncio.to_thread(fuzz, place.url, document, mode)
         await place.settled()
         assert (await place.get("/healthz")) == {"status": "alive"}
@@ -69,7 +79,6 @@ def fuzz(url: str, document: dict[str, Any], mode: GenerationMode) -> None:
     """Ask every operation for as many cases as the profile's number allows."""
     schema = schemathesis.openapi.from_dict(document)
     examples = settings(max_examples=max(1, settings().max_examples // 10))
-    headers = {"authorization": f"Bearer {TOKEN.partition(':')[2]}"}
     for found in schema.get_all_operations():
         operation = cast("Ok[APIOperation]", found).ok()
         if mode is GenerationMode.NEGATIVE and not _takes_anything(operation):
@@ -78,12 +87,26 @@ def fuzz(url: str, document: dict[str, Any], mode: GenerationMode) -> None:
         @examples
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Case) -> None:
-            response = case.call(base_url=url, headers=headers, timeout=PATIENCE_S)
+            response = case.call(base_url=url, headers=HEADERS, timeout=PATIENCE_S)
             assert response.status_code < 500 or response.status_code == 503
             streams = response.headers.get("content-type") == [STREAM]
             case.validate_response(response, checks=CHECKS[streams:])
 
         ask()
+
+
+async def _let_models_be_reached(place: Deployment, document: dict[str, Any]) -> None:
+    """Draw models there are and messages of text: the document knows neither them nor providers."""
+    async with place.session.get(f"{place.url}/v1/models", headers=HEADERS) as response:
+        listed = await response.json()
+    ids = [model["id"] for model in listed["data"] if model["id"] != "slow"]
+    text = {"role": {"const": "user"}, "content": {"type": "string"}}
+    for path, operations in document["paths"].items():
+        if path.endswith("/v1/chat/completions"):
+            body = operations["post"]["requestBody"]["content"]["application/json"]
+            asked = body["schema"]["properties"]
+            asked["model"] = {"enum": ids}
+            asked["messages"] |= {"items": {"type": "object", "properties": text, **CLOSED}}
 
 
 def _takes_anything(operation: APIOperation) -> bool:

@@ -16,7 +16,7 @@ from effects.model import ModelEntry, RescuePolicy, RescuingModel
 from effects.model.failures import Facts
 from effects.model.registry import ModelRegistry
 from router.app import create_app
-from router.gateway import Gateway
+from router.gateway import Gateway, add_gateway
 from tests.e2e.deployment import listening
 from tests.effects.model.loopback import registry_of
 from tests.effects.model.rescue.calling import NO_WAIT, Heard
@@ -77,7 +77,7 @@ async def opened(
     async with House(CASE, Rules(limits=limits)) as house:
         gateway = Gateway(house.router, model, registry, key.encode(), MOST_BYTES)
         app = create_app(house.router, dict)
-        app.router.routes.extend(gateway.routes())
+        add_gateway(app, gateway)
         async with listening(server(app, house.router, 1)) as url:
             yield url
 

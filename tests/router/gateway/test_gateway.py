@@ -232,6 +232,10 @@ async def test_a_key_is_asked_for() -> None:
         ({**HELLO, "messages": []}, "messages"),
         ({**HELLO, "messages": "Hello"}, "messages"),
         ({**HELLO, "n": 2}, "n"),
+        ({**HELLO, "n": 2, "stream": True}, "n"),
+        ({**HELLO, "n": 0}, "n"),
+        ({**HELLO, "n": "1"}, "n"),
+        ({**HELLO, "n": True}, "n"),
         ({**HELLO, "stream": "yes"}, "stream"),
         ({**HELLO, "stream_options": [1]}, "stream_options"),
     ],
@@ -248,6 +252,16 @@ async def test_a_request_that_is_none(body: object, param: str | None) -> None:
         "invalid_request",
         param,
     )
+
+
+@pytest.mark.parametrize("many", [1, None])
+async def test_one_answer_may_be_asked_for_by_number(many: int | None) -> None:
+    """As many as there are without being asked for; several would be on the tape as one."""
+    async with placed(saying("Hi")) as place:
+        status, answer = await place.post({**HELLO, "n": many})
+        [request] = place.provider.requests
+    assert (status, len(json.loads(answer)["choices"])) == (200, 1)
+    assert request.body["n"] == many
 
 
 async def test_a_body_too_large() -> None:

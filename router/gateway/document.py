@@ -1,0 +1,173 @@
+"""What the OpenAPI document says of the gateway: OpenAI's shapes, as far as they concern us."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from router.gateway.refusals import BODY_SCHEMA
+from router.openapi import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fastapi import FastAPI
+
+    from router.gateway.endpoint import Gateway
+
+_KEY: Final = "GatewayKey"
+_BELOW: Final = ("", "/exchanges/{exchange}")
+_NOT_ANSWERED: Final[Mapping[int, str]] = {
+    400: "The request is none, or the model's provider refuses it.",
+    401: "The gateway's key is due.",
+    404: "No such model, exchange or run.",
+    410: "The run has been replaced, or its exchange has ended.",
+    413: "The body is too large.",
+    422: "The run plays a tape, and the call is not on it.",
+    429: "The provider asks to come back later.",
+    502: "The provider failed, or broke off.",
+    503: "The provider is not available.",
+    504: "The provider took too long.",
+}
+_EXCHANGE: Final = {
+    "name": "exchange",
+    "in": "path",
+    "required": True,
+    "description": "An exchange that is open.",
+    "schema": {"type": "string"},
+}
+_TELLING: Final = [
+    {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": tells,
+        "schema": {"type": "string"},
+    }
+    for name, tells in (
+        ("x-cutover-exchange", "The exchange the call belongs to, as the router said it."),
+        ("x-cutover-role", "`serving`, `fallback` or `shadow`, as the router said it."),
+    )
+]
+_MESSAGE: Final = {
+    "type": "object",
+    "description": "Passed on as it is: what is in it is between client and provider.",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["developer", "system", "user", "assistant", "tool"]},
+        "content": {"type": ["string", "array", "null"]},
+    },
+}
+_REQUEST: Final = {
+    "type": "object",
+    "description": "A chat completion. Fields that are not named here are passed on as they are.",
+    "required": ["model", "messages"],
+    "properties": {
+        "model": {"type": "string", "minLength": 1, "description": "The id of `[models.*]`."},
+        "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+        "n": {"enum": [1, None]},
+        "stream": {"type": ["boolean", "null"]},
+        "stream_options": {
+            "type": ["object", "null"],
+            "properties": {"include_usage": {"type": ["boolean", "null"]}},
+        },
+    },
+}
+_COMPLETION: Final = {
+    "type": "object",
+    "required": ["object", "choices"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "chat.completion"},
+        "model": {"type": "string"},
+        "choices": {"type": "array", "minItems": 1, "maxItems": 1, "items": {"type": "object"}},
+    },
+}
+_MODELS: Final = {
+    "type": "object",
+    "required": ["object", "data"],
+    "properties": {
+        "object": {"const": "list"},
+        "data": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "object", "created", "owned_by"],
+                "properties": {"id": {"type": "string"}, "owned_by": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def add_gateway(app: FastAPI, gateway: Gateway) -> None:
+    """Let an application answer for a gateway, and say so in its OpenAPI document."""
+    app.router.routes.extend(gateway.routes())
+    build = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = build()
+            for below in _BELOW:
+                schema["paths"][f"{below}/v1/chat/completions"] = {"post": _completions(below)}
+                schema["paths"][f"{below}/v1/models"] = {"get": _models(below)}
+            if gateway.key:
+                _ask_for_key(schema)
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to extend it
+
+
+def _completions(below: str) -> dict[str, Any]:
+    content = {
+        "application/json": {"schema": _COMPLETION},
+        "text/event-stream": {"schema": {"type": "string"}},
+    }
+    return {
+        **_about("Chat completion through the gateway", "completions", below),
+        "parameters": [*_path(below), *_TELLING],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST}}},
+        "responses": {
+            "200": {"description": "As OpenAI's, in one piece or as events.", "content": content},
+            **{str(status): _refusal(status, below) for status in _NOT_ANSWERED},
+        },
+    }
+
+
+def _models(below: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": _MODELS}}
+    return {
+        **_about("Models of the gateway", "models", below),
+        "parameters": _path(below),
+        "responses": {
+            "200": {"description": "The models that can be asked.", "content": content},
+            **{str(status): _refusal(status, below) for status in (401, 404)},
+        },
+    }
+
+
+def _about(summary: str, what: str, below: str) -> dict[str, Any]:
+    operation = f"gateway_{what}_of_exchange" if below else f"gateway_{what}"
+    return {"tags": ["gateway"], "summary": summary, "operationId": operation}
+
+
+def _path(below: str) -> list[dict[str, Any]]:
+    return [_EXCHANGE] if below else []
+
+
+def _refusal(status: int, below: str) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": BODY_SCHEMA}}
+    if below and status == 404:  # noqa: PLR2004 - "not found"
+        # What is no exchange's name at all is nobody's address.
+        content |= answer(status)["content"]
+    return {"description": _NOT_ANSWERED[status], "content": content}
+
+
+def _ask_for_key(schema: dict[str, Any]) -> None:
+    schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
+    tells = "The key of `[gateway] key_env`."
+    schemes[_KEY] = {"type": "http", "scheme": "bearer", "description": tells}
+    for path, operations in schema["paths"].items():
+        if path.endswith(("/v1/chat/completions", "/v1/models")):
+            for operation in operations.values():
+                operation["security"] = [{_KEY: []}]
