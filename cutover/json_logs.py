@@ -15,7 +15,7 @@ from router.exchange_log import FIELDS
 from router.patterns import PatternTooSlow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from structlog.typing import EventDict
 
@@ -45,9 +45,11 @@ class JsonFormatter(logging.Formatter):
         return written if isinstance(written, str) else written.decode()
 
     def _struck(self, event: EventDict) -> EventDict:
-        said = {key: one for key, one in event.items() if key not in _OURS}
-        if self._striking.unneeded(_texts(said)):
+        texts: list[str] = []
+        _gather(event, texts, _OURS)
+        if self._striking.unneeded(texts):
             return event
+        said = {key: one for key, one in event.items() if key not in _OURS}
         ours = {key: one for key, one in event.items() if key in _OURS}
         return {**ours, **_each(self._striking, said)}
 
@@ -66,16 +68,16 @@ def _described(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
-def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - whatever JSON can hold
-    match value:
-        case str():
-            yield value
-        case dict():
-            for key, one in value.items():
-                yield key
-                yield from _texts(one)
-        case _:
-            return
+def _gather(value: Mapping[str, Any], texts: list[str], but: frozenset[str] = frozenset()) -> None:
+    """Gather all texts: a generator that calls itself took half as long as all the rest."""
+    for key, one in value.items():
+        if key in but:
+            continue
+        texts.append(key)
+        if isinstance(one, str):
+            texts.append(one)
+        elif isinstance(one, dict):
+            _gather(one, texts)
 
 
 def _each(striking: Striking, value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold

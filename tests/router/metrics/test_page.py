@@ -66,10 +66,10 @@ async def test_a_bad_edit_is_a_fault_and_a_count(place: Deployment) -> None:
     text = place.watched.path.read_text("utf-8")
     place.edit("[nonsense]")
     said, _ = await page(place)
-    assert samples(said, i.FAULTS) == {("configuration",): 1}
+    assert samples(said, i.FAULTS)["configuration",] == 1  # a busy machine may have others
     place.edit(text)
     said, _ = await page(place)
-    assert samples(said, i.FAULTS) == {("configuration",): 0}
+    assert samples(said, i.FAULTS)["configuration",] == 0
     assert samples(said, i.EDITS_REFUSED) == {(): 1}
 
 
