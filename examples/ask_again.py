@@ -1,0 +1,47 @@
+"""Ask a router what another was asked, in the same order: `python ask_again.py CAPTURES URL`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from urllib.request import Request, urlopen
+
+from compare.damage import Damage
+from compare.segments import find_segments, read_lines
+from contract.records import RunRecord, decode_run
+from cutover.flows import SPECS
+
+
+def asked(captures: str) -> list[RunRecord]:
+    """Give the run of every exchange that was served, the oldest first."""
+    return sorted(_serving(captures), key=lambda run: run.began)
+
+
+def _serving(captures: str) -> Iterator[RunRecord]:
+    for segment in find_segments(captures):
+        for line in read_lines(segment):
+            if not isinstance(line, Damage):
+                run = decode_run(line.data)
+                if run.role == "serving" and run.request is not None:
+                    yield run
+
+
+def ask(run: RunRecord, router: str) -> None:
+    """Ask the same, byte for byte, and read the answer to its end."""
+    assert run.request is not None  # noqa: S101 - `_serving` has looked
+    path = run.request.path or SPECS[run.flow].path
+    said = {"content-type": "application/json"}
+    with urlopen(Request(router + path, bytes(run.request.body), said)) as answer:  # noqa: S310 - whose URL it is, asks
+        answer.read()
+
+
+def main(captures: str, router: str) -> None:
+    """Ask everything once."""
+    runs = asked(captures)
+    for run in runs:
+        ask(run, router)
+    print(f"{len(runs)} asked again")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
