@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compare.blobs import Blobs
+from compare.comparers import Comparers, times_of
 from compare.comparison import Comparer
 from compare.counting import count_findings, count_pair
 from compare.damage import ILLEGIBLE, CapturesUnreadable, Damage
+from compare.dialects import spoken
 from compare.exemplars import exemplar_of
 from compare.glances import asked, asked_alike, whole
 from compare.noise.control import ControlChecker
@@ -108,6 +110,11 @@ class _Work:
             name: Comparer(spec, question.chunking, _ruling(question, spec))
             for name, spec in question.flows.items()
         }
+        self._declared = {
+            name: Comparers(spoken(name, question.flows), question.chunking, question.rules)
+            for name, spec in question.flows.items()
+            if spec.dialect.file is not None
+        }
 
     def exchange(self, sighting: Sighting) -> None:
         """Take in one exchange."""
@@ -119,14 +126,34 @@ class _Work:
         if comparer is None:
             tally.not_comparable.count(f"unknown flow {first.flow!r}")
             return
+        if first.flow in self._declared:
+            self._normal(sighting, self._declared[first.flow])
+            return
         comparer.reader.begin()
         self._control(sighting)
         chosen = self._chosen(sighting, comparer)
         if isinstance(chosen, Unpaired):
-            beside = sighting.beside_damage and chosen.reason == ONE_RUN
-            tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else chosen.reason)
+            self._unpaired(sighting, chosen)
         elif chosen is not None:
             count_pair(tally, chosen, comparer)
+
+    def _unpaired(self, sighting: Sighting, why: Unpaired) -> None:
+        beside = sighting.beside_damage and why.reason == ONE_RUN
+        self.tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else why.reason)
+
+    def _normal(self, sighting: Sighting, comparers: Comparers) -> None:
+        """Compare an exchange of a flow nobody has structs for, by its dialect."""
+        chosen = pair_of(self._whole(sighting))
+        if isinstance(chosen, Unpaired):
+            self._unpaired(sighting, chosen)
+            return
+        pair, comparer = comparers.in_normal_form(chosen)
+        comparer.reader.begin()
+        for run in (pair.control, pair.candidate):
+            times = times_of(run, comparer.reader)
+            if times is not None:
+                self.tally.timed(run, times)
+        count_pair(self.tally, pair, comparer)
 
     def _control(self, sighting: Sighting) -> None:
         """Hold two legacy runs on one tape against each other, where there are such."""
@@ -211,6 +238,9 @@ class _Work:
         for comparer in self._comparers.values():
             if comparer.ruling is not None:
                 self.tally.rule_hits += comparer.ruling.hits
+        for comparers in self._declared.values():
+            comparers.forget()
+            self.tally.rule_hits += comparers.hits
         return self.tally
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compare.comparison import Comparer
+from compare.comparers import Comparers, times_of
 from compare.counting import count_pair
 from compare.damage import Damage
 from compare.dialects import TimesAstray
-from compare.layers.timing import Times
 from compare.pairs import Pair
 from compare.recordings import Recording, pairs_of
-from compare.rules import NO_RULES, Rules, Ruling
+from compare.rules import NO_RULES, Rules
 from compare.tally import Tally
 from contract.records import VERSION, RunRecord
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from compare.layers.frames import Chunking
     from compare.recordings import Recordings
 
-NAMES_REMEMBERED = 256
 _SIDES = ("legacy", "graph")
 
 
@@ -72,36 +70,18 @@ def compare_recordings(
 
 
 class _Work:
-    """Comparing under way: a tally, and one comparer for every set of names met."""
+    """Comparing under way."""
 
     def __init__(self, question: PlainQuestion, on_bytes: Callable[[int], None] | None) -> None:
         self.tally = Tally()
-        self._question = question
         self._spoken = question.spoken
         self._on_bytes = on_bytes
-        self._comparers: dict[frozenset[str], Comparer] = {}
-
-    def _comparer(self, names: frozenset[str]) -> Comparer:
-        known = self._comparers.get(names)
-        if known is not None:
-            return known
-        if len(self._comparers) >= NAMES_REMEMBERED:
-            self._forget()
-        wire, rules = self._spoken.wire(names), self._question.rules
-        ruling = None if rules == NO_RULES else Ruling(rules, self._spoken.name, wire)
-        made = self._comparers[names] = Comparer(wire, self._question.chunking, ruling)
-        return made
-
-    def _forget(self) -> None:
-        """Let the comparers go; how often their rules hit is kept."""
-        for comparer in self._comparers.values():
-            if comparer.ruling is not None:
-                self.tally.rule_hits += comparer.ruling.hits
-        self._comparers.clear()
+        self._comparers = Comparers(question.spoken, question.chunking, question.rules)
 
     def done(self) -> Tally:
         """Give the tally, with how often each rule hit."""
-        self._forget()
+        self._comparers.forget()
+        self.tally.rule_hits += self._comparers.hits
         return self.tally
 
     def pair(self, name: str, legacy: Recording | Damage, graph: Recording | Damage) -> None:
@@ -119,7 +99,7 @@ class _Work:
             for stack, side in zip(_SIDES, read, strict=True)
         )
         pair = Pair(name, self._spoken.name, control, candidate, ())
-        comparer = self._comparer(old.stream.names | new.stream.names)
+        comparer = self._comparers.of(old.stream.names | new.stream.names)
         comparer.reader.begin()
         self.tally.seen(pair.began)
         for run, side in zip((control, candidate), read, strict=True):
@@ -152,16 +132,9 @@ class _Work:
             return Damage("broken", side.place, str(trouble))
 
     def _timed(self, run: RunRecord, side: _Read, reader: EventReader) -> None:
-        frames = run.frames
-        if not side.recording.times or not frames:
-            return
-        text = next((at for at, frame in frames if _says(reader, frame)), None)
-        self.tally.timed(run, Times(frames[0][0], text, frames[-1][0]))
-
-
-def _says(reader: EventReader, frame: str) -> bool:
-    event = reader.read(frame)
-    return event is not None and bool(event.text)
+        times = times_of(run, reader) if side.recording.times else None
+        if times is not None:
+            self.tally.timed(run, times)
 
 
 def _run(flow: str, name: str, stack: str, read: _Read) -> RunRecord:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from contract.dialects.file import DialectFile
     from contract.grammar import Grammar
 
 Growth = Literal["delta", "cumulative"]
@@ -28,7 +29,9 @@ class Dialect:
     `name` is the path of the key that names an event, or None when the SSE `event:` field does.
     `text` and `reasoning` say, by event name, where text stands; `failures` are events that say
     the answer failed, `code` where their code stands; `terminal` events end a stream. `fault` is
-    the key under which whoever normalised a stream has noted what is wrong with an event.
+    the key under which whoever normalised a stream has noted what is wrong with an event. `file`
+    is the declaration of a wire known by nothing else; what it says goes before `name`, `text` and
+    `reasoning`, which are empty then.
     """
 
     framing: Literal["sse", "ndjson"] = "sse"
@@ -39,6 +42,7 @@ class Dialect:
     failures: frozenset[str] = frozenset()
     code: tuple[str, ...] = ("code",)
     fault: str = ""
+    file: DialectFile | None = None
 
 
 class Wire(Protocol):

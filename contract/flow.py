@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from contract.ports import Effects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from contract.beside import Call, Continuing, Responding
     from contract.dialect import Dialect
@@ -24,7 +25,16 @@ Event = msgspec.Struct
 SESSION = "session_id"
 """The route key whose field names the conversation a request belongs to, where a flow has one."""
 
-B = TypeVar("B", bound=msgspec.Struct)
+USER = "user_id"
+"""The route key whose field names who asks."""
+
+Body = msgspec.Struct | Mapping[str, Any]
+"""A request's body: a struct, or the JSON object itself where a flow's is not declared."""
+
+LONGEST_KEY = 512
+"""Characters of what can be routed by."""
+
+B = TypeVar("B", bound=Body)
 P = TypeVar("P", bound=msgspec.Struct)
 
 
@@ -55,8 +65,8 @@ class FlowSpec:
     """A flow as router and compare see it.
 
     `failure(options, code, last)` gives the frames that end a stream whose last event was `last`
-    with an honest failure. `route_keys` says where in the body each route key stands; the first
-    is the default and always present.
+    with an honest failure. `route_keys` says where in the body each route key stands, as a path
+    with dots; the first is the default. `request` is a struct, or any type of a JSON object.
 
     `also` are further paths at which a stream is asked for, each with its request. `responding` and
     `continuing` say how a pause is answered and gone on from, for flows that pause; `calls` are
@@ -67,7 +77,7 @@ class FlowSpec:
 
     name: str
     path: str
-    request: type[msgspec.Struct]
+    request: Any
     options: type[msgspec.Struct]
     events: Any
     grammar: Grammar
@@ -84,7 +94,7 @@ class FlowSpec:
     opens: bool = False
 
     @property
-    def requests(self) -> Mapping[str, type[msgspec.Struct]]:
+    def requests(self) -> Mapping[str, Any]:
         """What is asked where: paths and requests, the flow's own first."""
         return {self.path: self.request, **self.also}
 
@@ -115,17 +125,36 @@ class FlowSpec:
             value = getattr(value, key)
         return str(value)
 
-    def conversation(self, body: msgspec.Struct, session: str = "") -> str | None:
+    def conversation(self, body: Body, session: str = "") -> str | None:
         """Value that names the request's conversation; None where it belongs to none.
 
         `session` is the name of one that begins.
         """
-        name = self.route_keys.get(SESSION)
-        value = getattr(body, name, None) if name else None
-        return str(value) if value else session or None
+        return self._key(body, SESSION) or session or None
 
-    def route_key(self, body: msgspec.Struct, wanted: str, session: str = "") -> str:
-        """Value the request is routed by; the default key's where the wanted one is absent."""
-        default = next(iter(self.route_keys.values()))
-        value = getattr(body, self.route_keys.get(wanted, default), None)
-        return str(value or getattr(body, default, None) or session)
+    def route_key(self, body: Body, wanted: str, session: str = "") -> str:
+        """Value the request is routed by; the default key's where the wanted one is absent.
+
+        Where that is absent, too, a digest of the body: equal requests go the same way.
+        """
+        default = next(iter(self.route_keys), "")
+        named = self._key(body, wanted) or self._key(body, default)
+        return named or session or _digest(body)
+
+    def _key(self, body: Body, name: str) -> str:
+        value: Any = body
+        for step in self.route_keys.get(name, "").split("."):
+            value = value_in(value, step)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            return ""
+        said = str(value)
+        return said if len(said) <= LONGEST_KEY else ""
+
+
+def value_in(body: object, name: str) -> Any:  # noqa: ANN401 (a body's field is any JSON)
+    """Give a field of a body, None where it has none of that name."""
+    return body.get(name) if isinstance(body, Mapping) else getattr(body, name, None)
+
+
+def _digest(body: Body) -> str:
+    return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()

@@ -8,12 +8,11 @@ import math
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
 from cutover.composition import House, model_faults, opened
-from cutover.flows import SPECS
+from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.gateway import open_gateway
 from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from router.watching import Watched
 
 log = logging.getLogger(__name__)
-
-DEFAULT_CONFIG = Path("cutover.toml")
 
 
 @dataclass(frozen=True, slots=True)

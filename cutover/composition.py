@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from contract.ports import Effects
 from cutover.flags import open_flags
-from cutover.flows import SPECS
+from cutover.flows import flows_of
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
 from cutover.sharing import shared
-from cutover.stacks import open_stacks
+from cutover.stacks import open_stacks, refuse_gaps
 from cutover.stores import Locks, open_conversations, open_locks, open_memory, open_pins
 from cutover.tool_servers import open_tool_servers, tool_servers
 from cutover.tracing import open_tracing
@@ -81,7 +81,9 @@ async def opened(
     servers = tool_servers(first.tools, environ)
     async with AsyncExitStack() as stack:
         traces = open_tracing(first.tracing, environ, stack)
+        flows = flows_of(first)
         known = stacks or await open_stacks(first.stacks, stack)
+        refuse_gaps(first, flows, known)
         models = ModelRegistry(entries)
         stack.push_async_callback(models.aclose)
         models.warm()
@@ -94,7 +96,7 @@ async def opened(
         recent = Recent()
         router = Router(
             Parts(
-                specs=SPECS,
+                specs=flows,
                 stacks=known,
                 live=live,
                 captures=captures,
@@ -190,4 +192,4 @@ async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:
 def _captures(settings: Settings, environ: Mapping[str, str]) -> CaptureWriter:
     captures = settings.captures
     key = environ.get(captures.pseudonym_key_env, "").encode()
-    return CaptureWriter(captures, SPECS, salt=settings.rollout.salt, key=key)
+    return CaptureWriter(captures, flows_of(settings), salt=settings.rollout.salt, key=key)

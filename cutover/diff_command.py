@@ -29,7 +29,7 @@ from cutover.diffing import (
     waivers_at,
     write_report,
 )
-from cutover.flows import SPECS
+from cutover.flows import SPECS, flows_at
 from cutover.plain_diffing import AskedPlain, asked_plain
 
 if TYPE_CHECKING:
@@ -99,6 +99,15 @@ _Processes = Annotated[
 ]
 
 
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="The configuration that declares the flows captured; default: cutover.toml, "
+        "if it is there."
+    ),
+]
+
+
 def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     places: _Places,
     out: _Out = None,
@@ -109,6 +118,7 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     dialect: _DialectName = None,
     processes: _Processes = None,
     noise: _Again = None,
+    config: _Config = None,
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
@@ -127,7 +137,8 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
                 status = _captures(plain, out, formats or list(Format), console)
             case [captures]:
                 accepted = rules_at(rules), waivers_at(waivers)
-                asked = Asked(captures, chunking.value, *accepted, processes, tuple(noise or ()))
+                again, known = tuple(noise or ()), flows_at(config)
+                asked = Asked(captures, chunking.value, *accepted, processes, again, known)
                 status = _captures(asked, out, formats or list(Format), console)
             case [older, newer]:
                 status = report_against(Path(older), Path(newer), out, Console())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
     from compare.layers.frames import Chunking
     from compare.tally import Tally
+    from contract.flow import FlowSpec
     from cutover.plain_diffing import AskedPlain
 
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
 
 
-def known_flows() -> frozenset[str]:
+def known_flows(flows: Mapping[str, FlowSpec]) -> frozenset[str]:
     """Name all flows a report can speak of, but for dialects in files of their own."""
-    return frozenset({*SPECS, *built_in()})
+    return frozenset({*flows, *built_in()})
 
 
 class Format(StrEnum):
@@ -67,7 +68,8 @@ class NoiseMisplaced(CutoverError):
 class Asked:
     """What is asked about captures, read from the command line and its files.
 
-    `again` are captures of further legacy runs of the same messages, which show noise.
+    `again` are captures of further legacy runs of the same messages, which show noise. `known` are
+    the flows that are compared.
     """
 
     captures: str
@@ -76,16 +78,17 @@ class Asked:
     waivers: Waivers = NO_WAIVERS
     processes: int | None = None
     again: tuple[str, ...] = ()
+    known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
 
     @property
     def question(self) -> Question:
         """What is asked of every segment."""
-        return Question(SPECS, self.chunking, self.rules)
+        return Question(self.known, self.chunking, self.rules)
 
     @property
     def flows(self) -> frozenset[str]:
         """Name the flows there are rules and waivers for."""
-        return known_flows()
+        return known_flows(self.known)
 
     @property
     def size(self) -> int:

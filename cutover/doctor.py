@@ -13,7 +13,7 @@ import msgspec
 from contract.errors import CutoverError
 from cutover.composition import model_faults
 from cutover.finding import Finding
-from cutover.flows import SPECS
+from cutover.flows import flows_of
 from cutover.models import model_entries
 from cutover.stacks import DEFAULTS, load_stack
 from cutover.tool_server_doctor import examined
@@ -25,6 +25,7 @@ from router.sections import Address
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from contract.declared_flow import DeclaredFlow
     from router.rollout import Stack as StackName
     from router.settings import Settings
 
@@ -50,17 +51,28 @@ async def _stack(name: StackName, settings: Settings) -> Finding:
     part = f"stacks.{name}"
     if isinstance(place, Address):
         # A query may hold a key.
-        asked = (endpoint_url(place, SPECS[flow]).with_query(None) for flow in settings.flows)
+        had = [spec for name, spec in flows_of(settings).items() if place.serves(name)]
+        asked = (endpoint_url(place, spec).with_query(None) for spec in had)
         urls = sorted({str(url) for url in asked})
         return await _reached(part, place.url, ", ".join(urls))
     try:
         stack = load_stack(name, place)
     except CutoverError as error:
         return Finding(part, good=False, said=str(error))
-    missing = sorted(settings.flows.keys() - stack.flows.keys())
+    built_in = {name for name, flow in settings.flows.items() if flow.declared is None}
+    missing = sorted(built_in - stack.flows.keys())
     if missing:
         return Finding(part, good=False, said=f"{place} has no flow {', '.join(missing)}")
     return Finding(part, good=True, said=f"{place}, fingerprint {stack.fingerprint}")
+
+
+def declared_said(flow: DeclaredFlow) -> str:
+    """Say what is to be known of a declared flow: its wire, how it ends, how it breaks off."""
+    file = flow.dialect
+    ends = f"ends with {' or '.join(file.terminal)}" if file.terminal else "ends with its stream"
+    broken = "in failure frames" if file.failure else "with its connection, no failure is declared"
+    routed = next(iter(flow.route_keys.values()), "the whole body")
+    return f"declared: {file.framing}, {ends}; broken, it ends {broken}; routed by {routed}"
 
 
 def _stores(settings: Settings) -> dict[str, str]:

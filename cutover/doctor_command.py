@@ -13,11 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from contract.errors import CutoverError
-from cutover.application import DEFAULT_CONFIG
-from cutover.doctor import examine
+from cutover.doctor import declared_said, examine
 from cutover.finding import Finding
-from cutover.flows import SPECS
-from router.abilities import Ability, abilities, powers_of
+from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from router.abilities import Ability, abilities, lacking, powers_of, serving
 from router.settings import load, parse
 
 if TYPE_CHECKING:
@@ -61,10 +60,16 @@ def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> 
         console.print(said, highlight=False, soft_wrap=True)
     for name, flow in settings.flows.items():
         powers, gateway = powers_of(settings.stacks), settings.gateway.enabled
-        for able in abilities(flow, powers, gateway=gateway):
-            title = f"\n{SPECS[name].path}, {name} ({flow.stage}), served by {able.served}"
+        lacks = lacking(name, flow, settings.stacks)
+        path = flows_of(settings)[name].path
+        for able in abilities(flow, powers, lacks, gateway=gateway):
+            title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
+        if flow.declared is not None:
+            console.print(f" {escape(declared_said(flow.declared))}", highlight=False)
+        elif lacks >= set(serving(flow)):
+            console.print(f"\n{path}, {name}: not offered, nobody has it", highlight=False)
 
 
 def _table(rows: dict[str, Ability]) -> Table:

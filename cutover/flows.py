@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.chat import CHAT
+from router import declared_flows
+from router.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.flow import FlowSpec
+    from router.settings import Settings
 
 SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT,)}
+"""The built-in ones."""
+
+DEFAULT_CONFIG = Path("cutover.toml")
+
+
+def flows_at(config: Path | None) -> Mapping[str, FlowSpec]:
+    """Give the flows a file knows, the file at the default place if there is one.
+
+    Raises `ConfigRefused`.
+    """
+    if config is None and not DEFAULT_CONFIG.exists():
+        return SPECS
+    return flows_of(load(config or DEFAULT_CONFIG, SPECS))
+
+
+def flows_of(settings: Settings) -> dict[str, FlowSpec]:
+    """Give the flows a configuration knows: the built-in ones, and those it declares."""
+    return declared_flows.flows_of(settings.flows, SPECS)

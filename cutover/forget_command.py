@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from contract.errors import CutoverError
-from cutover.application import DEFAULT_CONFIG
-from cutover.flows import SPECS
-from cutover.forgetting import Sought, forget_captures, forget_rows
+from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from cutover.forgetting import Sought, declared_fields, forget_captures, forget_rows
 from effects.whose import Kind, Whose
 from router.settings import load, parse
 
@@ -61,7 +60,8 @@ def forget(
     captures: ForgottenCaptures | None = None
     left: list[str] = []
     try:
-        captures = forget_captures(settings.captures.path, Sought(whose, key))
+        fields = declared_fields(whose.kind, flows_of(settings).values())
+        captures = forget_captures(settings.captures.path, Sought(whose, key, fields))
     except (OSError, ValueError, ImportError) as error:
         left.append(f"captures: {error}")
     exchanges = captures.exchanges if captures is not None else frozenset()

@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contract.errors import CutoverError
-from cutover.application import DEFAULT_CONFIG
-from cutover.flows import SPECS
+from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.history import opening
 from router.settings import load, parse
 from router.toml_table import unknown
@@ -59,8 +58,8 @@ def history(
 
 async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
     settings = _settings(config)
-    if flow and flow not in SPECS:
-        raise unknown(str(config), f"flows.{flow}", SPECS, "flow")
+    if flow and flow not in settings.flows:
+        raise unknown(str(config), f"flows.{flow}", settings.flows, "flow")
     made = opening(settings, os.environ)
     if made is None:
         return []

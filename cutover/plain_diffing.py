@@ -49,7 +49,7 @@ class AskedPlain:
     @property
     def flows(self) -> frozenset[str]:
         """Name the flows there are rules and waivers for."""
-        return known_flows() | {self.spoken.name}
+        return known_flows(SPECS) | {self.spoken.name}
 
     @property
     def size(self) -> int:

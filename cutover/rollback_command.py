@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from contract.errors import CutoverError
-from cutover.application import DEFAULT_CONFIG
-from cutover.flows import SPECS
+from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.history import opening
 from router.admin.audit import AuditLog, Change, now
 from router.admin.file_edit import edit_flow

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contract.errors import CutoverError
-from cutover.application import DEFAULT_CONFIG, application, in_force
-from cutover.flows import SPECS
+from cutover.application import application, in_force
+from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
 from cutover.lasting import run
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
@@ -167,8 +167,9 @@ def _announce(post: _Post, listening: socket.socket) -> None:
     typer.echo(f"cutover listening on {address(listening)}")
     if post.workers > 1:
         typer.echo(f"  {post.workers} workers")
+    flows = flows_of(post.first)
     for name, flow in post.first.flows.items():
-        typer.echo(f"  {SPECS[name].path}  {name}: {flow.stage}")
+        typer.echo(f"  {flows[name].path}  {name}: {flow.stage}")
 
 
 def _refuse(error: CutoverError) -> None:

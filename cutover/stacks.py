@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
+from router.abilities import serving
 from router.local import LocalStack
 from router.remote import RemoteStack
 from router.sections import Address
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AsyncExitStack
 
+    from contract.flow import FlowSpec
     from router.rollout import Stack as StackName
     from router.sections import Stacks
+    from router.settings import Settings
     from router.stacks import Stack
 
 DEFAULTS: Mapping[StackName, str] = {
@@ -35,6 +38,25 @@ class StackNotLoaded(CutoverError):
 
     def __init__(self, name: str, where: str, why: str) -> None:
         super().__init__(f"stack {name!r} cannot be loaded from {where!r}: {why}")
+
+
+class FlowNotHad(CutoverError):
+    """A stack is to serve a flow it does not have."""
+
+    def __init__(self, stack: str, flow: str) -> None:
+        super().__init__(f"stack {stack!r} is to serve flow {flow!r}, and does not have it")
+
+
+def refuse_gaps(
+    settings: Settings, flows: Mapping[str, FlowSpec], stacks: Mapping[StackName, Stack]
+) -> None:
+    """Raise `FlowNotHad` where a flow that is switched on is to be served by who has it not."""
+    for name, flow in settings.flows.items():
+        if not flow.enable_langgraph and flow.declared is None:
+            continue  # not offered where nobody has it
+        for stack in serving(flow):
+            if not stacks[stack].serves(flows[name]):
+                raise FlowNotHad(stack, name)
 
 
 async def open_stacks(stacks: Stacks, opened: AsyncExitStack) -> dict[StackName, Stack]:

@@ -51,16 +51,60 @@ def powers_of(stacks: Stacks) -> dict[StackName, Powers]:
     return {"legacy": powers_at(stacks.place("legacy")), "graph": powers_at(stacks.place("graph"))}
 
 
+def lacking(name: str, flow: FlowSettings, stacks: Stacks) -> frozenset[StackName]:
+    """Name the stacks that do not have a flow, as far as the configuration can tell."""
+    return frozenset(one for one in powers_of(stacks) if _lack(one, name, flow, stacks))
+
+
+def _lack(stack: StackName, name: str, flow: FlowSettings, stacks: Stacks) -> str:
+    """Say why a stack does not have a flow, "" if it may have it."""
+    place = stacks.place(stack)
+    if isinstance(place, Address):
+        return "" if place.serves(name) else f"stacks.{stack}.flows does not name it"
+    if flow.declared is None:
+        return ""
+    return (
+        f"{stack} is in this process, and a declared flow is on the wire alone: "
+        f"[stacks.{stack}] needs a url"
+    )
+
+
+def service_gap(name: str, flow: FlowSettings, stacks: Stacks) -> str | None:
+    """Say why a flow cannot be served as configured: whoever is to serve it does not have it.
+
+    A built-in flow that nobody has switched on and nobody has is none: it is not offered.
+    """
+    if flow.declared is None and not flow.enable_langgraph:
+        return None
+    gaps = [_lack(one, name, flow, stacks) for one in serving(flow)]
+    return "; ".join(filter(None, gaps)) or None
+
+
 def abilities(
-    flow: FlowSettings, powers: Mapping[StackName, Powers], *, gateway: bool = False
+    flow: FlowSettings,
+    powers: Mapping[StackName, Powers],
+    lacks: frozenset[StackName] = frozenset(),
+    *,
+    gateway: bool = False,
 ) -> tuple[Abilities, ...]:
-    """Say what works for a flow, for each stack that serves some of it, with a gateway or not."""
-    return tuple(_abilities(served, flow, powers, gateway=gateway) for served in _serving(flow))
+    """Say what works for a flow, for each stack that serves some of it, with a gateway or not.
+
+    `lacks` are the stacks that do not have it.
+    """
+    return tuple(
+        _abilities(one, flow, powers, lacks, gateway=gateway)
+        for one in serving(flow)
+        if one not in lacks
+    )
 
 
-def shadow_fault(flow: FlowSettings, powers: Mapping[StackName, Powers]) -> str | None:
+def shadow_fault(
+    flow: FlowSettings,
+    powers: Mapping[StackName, Powers],
+    lacks: frozenset[StackName] = frozenset(),
+) -> str | None:
     """Say why a flow's shadow can never run though it is asked for."""
-    shadows = [one.shadow for one in abilities(flow, powers)]
+    shadows = [one.shadow for one in abilities(flow, powers, lacks)]
     if any(shadow.answer != "no" for shadow in shadows):
         return None
     return "; ".join(shadow.why for shadow in shadows)
@@ -77,22 +121,33 @@ def resumable_fault(place: Address, gateway: Gateway, workers: int) -> str | Non
     return None
 
 
-def _serving(flow: FlowSettings) -> tuple[StackName, ...]:
+def serving(flow: FlowSettings) -> tuple[StackName, ...]:
+    """Name the stacks that serve some of a flow."""
     if not flow.enable_langgraph or flow.graph_thousandths == 0:
         return ("legacy",)
     return ("graph",) if flow.graph_thousandths == _FULL else ("legacy", "graph")
 
 
 def _abilities(
-    served: StackName, flow: FlowSettings, powers: Mapping[StackName, Powers], *, gateway: bool
+    served: StackName,
+    flow: FlowSettings,
+    powers: Mapping[StackName, Powers],
+    lacks: frozenset[StackName],
+    *,
+    gateway: bool,
 ) -> Abilities:
     other: StackName = "legacy" if served == "graph" else "graph"
+    none = Ability("no", f"{other} does not have this flow") if other in lacks else None
     fallback = _fallback(other, flow)
+    shadow = _shadow(served, other, flow, powers, gateway=gateway)
+    takeover = fallback if fallback.answer == "off" else _takeover(served, other, powers)
+    if takeover.answer == "yes" and flow.declared is not None:
+        takeover = Ability("no", "nobody follows the text of a declared flow")
     return Abilities(
         served,
-        fallback,
-        fallback if fallback.answer == "off" else _takeover(served, other, powers),
-        _shadow(served, other, flow, powers, gateway=gateway),
+        fallback if fallback.answer == "off" else none or fallback,
+        takeover if takeover.answer == "off" else none or takeover,
+        shadow if shadow.answer == "off" else none or shadow,
         Ability("yes", "from the tape")
         if powers[served].taped
         else Ability("no", f"{served} is behind an address: its effects are on no tape"),

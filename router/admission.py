@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from contract.flow import USER
 from router.breakers import Breakers
 from router.places import Places
 from router.problems import Problem
@@ -14,9 +15,7 @@ from router.rate import TokenBuckets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import msgspec
-
-    from contract.flow import FlowSpec
+    from contract.flow import Body, FlowSpec
     from router.breakers import Choice
     from router.driving import Ending
     from router.places import Place
@@ -76,7 +75,7 @@ class Admission:
         if full is not None:
             raise self._overloaded(_MEANT[full])
 
-    def knock(self, spec: FlowSpec, body: msgspec.Struct, session: str = "") -> None:
+    def knock(self, spec: FlowSpec, body: Body, session: str = "") -> None:
         """Raise `Problem` 429 or 503 where a request need not be looked at any further."""
         self.check(spec.name)
         self._throttle(spec, body, session, self._settings())
@@ -93,16 +92,14 @@ class Admission:
             raise self._overloaded(_MEANT["stack"])
         return Admitted(choice, self.places.take(flow, stack))
 
-    def _throttle(
-        self, spec: FlowSpec, body: msgspec.Struct, session: str, settings: Settings
-    ) -> None:
+    def _throttle(self, spec: FlowSpec, body: Body, session: str, settings: Settings) -> None:
         rate = settings.rate
         if not rate.per_minute:
             return
         if self._rate is not rate and self._rate != rate:
             self._buckets = TokenBuckets(rate.per_minute / 60, rate.burst, rate.keys)
         self._rate = rate
-        wanted = "user_id" if rate.by == "user" else settings.flows[spec.name].route_key
+        wanted = USER if rate.by == "user" else settings.flows[spec.name].route_key
         wait = self._buckets.take(spec.route_key(body, wanted, session), self._monotonic())
         if wait:
             why = f"at most {rate.per_minute:g} requests a minute are taken"

@@ -69,7 +69,7 @@ def create_app(
 ) -> FastAPI:
     """Build the application; `faults` says what is wrong right now, by part."""
     app = _Application(dict(_flows(router)))
-    for spec in router.parts.specs.values():
+    for spec in router.served.values():
         app.router.routes.extend(routes(router, spec))
     app.state.bodies = router.bodies
 
@@ -110,13 +110,13 @@ def create_app(
         _add_metrics(app, metrics)
     for kind in (Problem, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _problem)
-    document(app, router.parts.specs)
+    document(app, router.served)
     return app
 
 
 def _flows(router: Router) -> Iterator[tuple[str, FlowEndpoint]]:
     """Give every path at which a flow is asked for a stream."""
-    for spec in router.parts.specs.values():
+    for spec in router.served.values():
         for path in spec.requests:
             yield path, FlowEndpoint(router, spec, path)
         if spec.continuing is not None:

@@ -6,14 +6,13 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from contract.flow import value_in
 from router.flags import Targeting
 from router.qa_header import Forced, verify
 from router.rollout import assign
 
 if TYPE_CHECKING:
-    import msgspec
-
-    from contract.flow import FlowSpec
+    from contract.flow import Body, FlowSpec
     from router.driving import Incoming
     from router.flow_settings import FlowSettings
     from router.parts import Parts
@@ -45,7 +44,7 @@ class Assigner:
     async def decide(
         self,
         spec: FlowSpec,
-        body: msgspec.Struct,
+        body: Body,
         qa_header: str | None,
         incoming: Incoming | None = None,
         session: str = "",
@@ -84,7 +83,7 @@ class Assigner:
 def targeting(
     settings: Settings,
     spec: FlowSpec,
-    body: msgspec.Struct,
+    body: Body,
     key: str,
     incoming: Incoming | None,
 ) -> Targeting:
@@ -94,11 +93,11 @@ def targeting(
     return Targeting(spec.name, key, user, tenant)
 
 
-def attribute(place: str, body: msgspec.Struct, incoming: Incoming | None) -> str:
+def attribute(place: str, body: Body, incoming: Incoming | None) -> str:
     """Read `header:NAME` or `body:FIELD` of a request; "" where it is not there."""
     kind, _, name = place.partition(":")
     if kind == "body":
-        value = getattr(body, name, None)
+        value = value_in(body, name)
         return "" if value is None else str(value)
     wanted = name.encode()
     headers = incoming.headers if incoming is not None else ()

@@ -33,9 +33,7 @@ from router.traces import Traces
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import msgspec
-
-    from contract.flow import FlowSpec
+    from contract.flow import Body, FlowSpec
     from contract.human import Answer
     from router.assigning import Decision
     from router.driving import Incoming
@@ -84,6 +82,16 @@ class Router:
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
+    def served(self) -> dict[str, FlowSpec]:
+        """The flows some stack has."""
+        stacks = self.parts.stacks.values()
+        return {
+            name: spec
+            for name, spec in self.parts.specs.items()
+            if any(stack.serves(spec) for stack in stacks)
+        }
+
+    @property
     def shadows_waiting(self) -> int:
         """How many exchanges wait for their shadow."""
         return self._shadows.waiting
@@ -106,7 +114,7 @@ class Router:
     async def begin(
         self,
         spec: FlowSpec,
-        body: msgspec.Struct,
+        body: Body,
         qa_header: str | None,
         incoming: Incoming | None = None,
         *,
@@ -256,7 +264,11 @@ class Router:
             return None
         first = ticket.serving.plan.first
         other = self.parts.stacks.get("legacy" if first.name == "graph" else "graph")
-        if other is None or not other.powers.shadows_beside(first.powers):
+        if (
+            other is None
+            or not other.serves(ticket.spec)
+            or not other.powers.shadows_beside(first.powers)
+        ):
             ticket.unshadowed = "cannot"
             return None
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from contract.declared_flow import DeclaredFlow
 from contract.flow import SESSION, FlowSpec
 from router.toml_table import ConfigRefused, Table, converted, shown, subtable, unknown
 
@@ -29,8 +30,8 @@ _STAGES: tuple[tuple[Stage, bool | None, Share | None, bool | None, bool | None]
 )
 
 
-class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `[flows.<name>]` says; percentages in steps of 0.001.
+class FlowTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `[flows.<name>]` says of a flow's rollout; percentages in steps of 0.001.
 
     `enable_langgraph` off means that the graph stack is not run at all, not even in the shadow.
     `when_open` is what happens to those whom an open breaker leaves without any stack. `sticky` is
@@ -51,6 +52,12 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     force_graph: frozenset[str] = frozenset()
     force_legacy: frozenset[str] = frozenset()
     options: Any = None
+
+
+class FlowSettings(FlowTable, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A flow as configured; `declared` is the flow itself where it stands there alone."""
+
+    declared: DeclaredFlow | None = None
 
     @property
     def graph_thousandths(self) -> int:
@@ -75,16 +82,19 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
 
 
-def flow_settings(table: Table, spec: FlowSpec, where: str) -> FlowSettings:
-    """Read one flow's table; raises `ConfigRefused`."""
+def flow_settings(
+    table: Table, spec: FlowSpec, where: str, declared: DeclaredFlow | None = None
+) -> FlowSettings:
+    """Read one flow's table, but for what declares it; raises `ConfigRefused`."""
     prefix = f"flows.{spec.name}."
     own = {key: value for key, value in table.items() if key != "options"}
-    found = converted(own, FlowSettings, where, prefix)
+    found = converted(own, FlowTable, where, prefix)
     refuse_double_pins(found, where, prefix)
     options = subtable(table, "options", where, prefix)
     route_key = _route_key(found.route_key, spec.route_keys, where, f"{prefix}route_key")
+    whole = FlowSettings(**msgspec.structs.asdict(found), declared=declared)
     return msgspec.structs.replace(
-        found,
+        whole,
         langgraph_percent=percent(found.langgraph_percent, where, f"{prefix}langgraph_percent"),
         shadow_percent=percent(found.shadow_percent, where, f"{prefix}shadow_percent"),
         route_key=route_key,
@@ -105,7 +115,7 @@ def percent(value: Decimal, where: str, key: str) -> Decimal:
 
 def _route_key(wanted: str, known: Mapping[str, str], where: str, key: str) -> str:
     if not wanted:
-        return next(iter(known))
+        return next(iter(known), "")
     if wanted not in known:
         raise unknown(where, key, known, "route key", wanted)
     return wanted
@@ -118,11 +128,11 @@ def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str, key: str
         raise ConfigRefused(where, key, why, repr(wanted))
     if wanted != "auto":
         return wanted
-    by_message = route_key == next(iter(spec.route_keys))
+    by_message = route_key == next(iter(spec.route_keys), "") != SESSION
     return "conversation" if known and not by_message else "none"
 
 
-def refuse_double_pins(found: FlowSettings, where: str, prefix: str) -> None:
+def refuse_double_pins(found: FlowTable, where: str, prefix: str) -> None:
     """Raise `ConfigRefused` where a key is in both lists."""
     both = sorted(found.force_graph & found.force_legacy)
     if both:

@@ -70,6 +70,8 @@ class FlowEndpoint:
         try:
             async with sending.within():
                 await self._serve(ticket, sending)
+                if ticket.serving.cut:
+                    await _abort(scope, watcher)
         except Unread as unread:
             log.warning("%s exchange %s is given up: %s", self._spec.name, ticket.exchange, unread)
             ticket.serving.leave(unread=True)
@@ -129,7 +131,8 @@ class FlowEndpoint:
             if serving.left:
                 return
         await serving.settle()
-        await send({"type": "http.response.body", "body": last})
+        if not serving.cut:
+            await send({"type": "http.response.body", "body": last})
 
 
 class ContinuingEndpoint(FlowEndpoint):

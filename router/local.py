@@ -14,7 +14,7 @@ from router.stacks import IN_PROCESS, Powers
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from contract.flow import Event, Flow
+    from contract.flow import Event, Flow, FlowSpec
     from effects.run import Run
     from router.driving import Order
     from router.rollout import Stack as StackName
@@ -36,6 +36,10 @@ class LocalStack:
     def powers(self) -> Powers:
         """All there are: its flows are on the tape."""
         return IN_PROCESS
+
+    def serves(self, flow: FlowSpec) -> bool:
+        """Whether there is code for a flow; for one that is only declared there is none."""
+        return flow.events is not None and flow.name in self.flows
 
     def drive(
         self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True

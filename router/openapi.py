@@ -19,6 +19,7 @@ _PYTHON_END = re.compile(r"\\Z$")
 
 _NO_WORD = re.compile(r"\W+")
 
+_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 _OF_FLOWS = (400, 404, 408, 409, 413, 422, 429, 500, 503)
 _MEANINGS = {
     400: "The body is not JSON, or not whole.",
@@ -36,9 +37,9 @@ _MEANINGS = {
 }
 
 
-def operation(spec: FlowSpec, path: str, request: type[msgspec.Struct]) -> dict[str, Any]:
+def operation(spec: FlowSpec, path: str, request: Any) -> dict[str, Any]:  # noqa: ANN401 - as below
     """Describe a flow's endpoint at one of its paths."""
-    stream = {"text/event-stream": {"schema": {"type": "string"}}}
+    stream = {_TYPES[spec.dialect.framing]: {"schema": {"type": "string"}}}
     return {
         "summary": f"Flow {spec.name}",
         "operationId": identifier(spec, path, "post"),
@@ -68,12 +69,12 @@ def page_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {"description": (struct.__doc__ or "").partition("\n")[0], "content": content}
 
 
-def body_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+def body_of(struct: Any) -> dict[str, Any]:  # noqa: ANN401 - any type of a JSON object
     """Describe a request's body."""
     return {"required": True, "content": {"application/json": {"schema": _schema(struct)}}}
 
 
-def _schema(struct: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - any JSON
+def _schema(struct: Any) -> Any:  # noqa: ANN401 - any JSON
     (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
     return _inline(root, components)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from effects.exchange import Deadlines, Exchange
 from effects.tape import Tape
 from router.plan import Plan
+from router.problems import Problem
 from router.recording import request_record
 from router.serving import Serving
 from router.ticket import Ticket
@@ -85,8 +86,12 @@ class Opener:
         )
 
     def _admit(self, spec: FlowSpec, flow: FlowSettings, assignment: Assignment) -> Admitted:
+        assigned = self._parts.stacks[assignment.stack]
+        if not assigned.serves(spec):
+            raise Problem(503, "not_served", f"{assigned.name} does not have this service")
         stand_in = self._fallback(flow, assignment)
-        return self._admission.admit(spec.name, self._parts.stacks[assignment.stack], stand_in)
+        has_it = stand_in is not None and stand_in.serves(spec)
+        return self._admission.admit(spec.name, assigned, stand_in if has_it else None)
 
     def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:
         if assignment.stack == "graph":

@@ -12,11 +12,10 @@ from router.pins import Pins
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import msgspec
     from _typeshed import DataclassInstance
 
     from contract.beside import Sessions
-    from contract.flow import FlowSpec
+    from contract.flow import Body, FlowSpec
     from contract.ports import Effects
     from contract.records import FeedbackRecord, RunRecord
     from router.flags import Flagged
@@ -58,7 +57,7 @@ class Parts:
 
     specs: Mapping[str, FlowSpec]
     stacks: Mapping[StackName, Stack]
-    live: Callable[[msgspec.Struct], Effects]
+    live: Callable[[Body], Effects]
     captures: Captures
     settings: Callable[[], Settings]
     qa_key: bytes = b""

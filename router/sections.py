@@ -211,18 +211,23 @@ class Address(Section, frozen=True):
 
     `first_event_seconds` counts from the request, `idle_seconds` is the longest silence from then
     on (a comment is none), `total_seconds` is the whole stream. `paths` has those of flows that are
-    not asked at their own. `resumable`: asked again with the answers its model gave through the
-    gateway, it gives the same text.
+    not asked at their own. `flows` are those it has, all where none is named. `resumable`: asked
+    again with the answers its model gave through the gateway, it gives the same text.
     """
 
     url: str
     paths: dict[str, str] = {}
+    flows: frozenset[str] = frozenset()
     shadow_safe: bool = False
     resumable: bool = False
     connect_seconds: Seconds = 2.0
     first_event_seconds: Seconds = 30.0
     idle_seconds: Seconds = 30.0
     total_seconds: Seconds = 600.0
+
+    def serves(self, flow: str) -> bool:
+        """Whether it has a flow."""
+        return not self.flows or flow in self.flows
 
 
 class Stacks(Section, frozen=True):

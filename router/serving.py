@@ -64,7 +64,10 @@ class Unserved(CutoverError):
 
 
 class Serving:
-    """One exchange on its way to the client; `replacing` is called when another stack steps in."""
+    """One exchange on its way to the client; `replacing` is called when another stack steps in.
+
+    `cut` is a stream that broke off and whose flow has no words for that.
+    """
 
     def __init__(
         self, plan: Plan, exchange: Exchange, replacing: Callable[[], None] = _nobody
@@ -75,7 +78,7 @@ class Serving:
         self.drives: list[Drive] = []
         self.reason = "breaker" if plan.instead else ""
         self.lost_us = 0
-        self.left = self.unread = False
+        self.left = self.unread = self.cut = False
         self._over = False
         self._sent = 0
         # Whoever may take over has to say again what was sent.
@@ -144,9 +147,15 @@ class Serving:
             ending = drive.ending
             if ending is None or self.left:
                 return
+            if drive.complete and ending is not _MISMATCH:
+                self._over = True  # on a wire that has no terminal event
+                return
             if not self._replace(ending):
                 self._over = True
-                yield [frame.data for frame in self._closing(ending)]
+                closing = self._closing(ending)
+                # Not a stream that ends like any other: whoever reads it is to know.
+                self.cut = not closing and ending.outcome != "paused" and not drive.reported
+                yield [frame.data for frame in closing]
                 return
 
     def leave(self, *, unread: bool = False) -> None:

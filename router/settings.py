@@ -9,8 +9,15 @@ from typing import get_args
 
 import msgspec
 
+from contract.declared_flow import declared_spec
 from contract.flow import FlowSpec
-from router.abilities import powers_of, resumable_fault, shadow_fault
+from router.abilities import (
+    lacking,
+    powers_of,
+    resumable_fault,
+    service_gap,
+    shadow_fault,
+)
 from router.addresses import (
     attribute_fault,
     coordination_fault,
@@ -24,6 +31,8 @@ from router.addresses import (
     store_fault,
     variable_fault,
 )
+from router.declared_flows import KEYS as DECLARING
+from router.declared_flows import declared_in
 from router.flags.values import KINDS
 from router.flow_settings import FlowSettings, flow_settings, percent
 from router.patterns import Patterns, compiled
@@ -190,10 +199,13 @@ def _changed_by(table: Table, where: str) -> str:
 
 def _flows(table: Table, where: str, specs: Mapping[str, FlowSpec]) -> dict[str, FlowSettings]:
     named = tables(table, "flows", where)
-    for name in named:
-        if name not in specs:
-            raise unknown(where, f"flows.{name}", specs, "flow")
-    return {name: flow_settings(named.get(name, {}), spec, where) for name, spec in specs.items()}
+    own = declared_in(named, specs, where)
+    found = {name: flow_settings(named.get(name, {}), spec, where) for name, spec in specs.items()}
+    for name, declared in own.items():
+        rollout = {key: value for key, value in named[name].items() if key not in DECLARING}
+        spec = declared_spec(name, declared)
+        found[name] = flow_settings(rollout, spec, where, declared)
+    return found
 
 
 def _captures(table: Table, where: str) -> Captures:
@@ -322,8 +334,12 @@ def _check_stacks(settings: Settings, where: str) -> None:
                 checked(path_fault, path, where, key)
             if why := resumable_fault(place, settings.gateway, settings.server.workers):
                 raise ConfigRefused(where, f"stacks.{name}.resumable", why, "true")
+            for named in sorted(place.flows - settings.flows.keys()):
+                raise unknown(where, f"stacks.{name}.flows", settings.flows, "flow", named)
     powers = powers_of(settings.stacks)
     for name, flow in settings.flows.items():
-        if why := shadow_fault(flow, powers):
+        if why := service_gap(name, flow, settings.stacks):
+            raise ConfigRefused(where, f"flows.{name}", why)
+        if why := shadow_fault(flow, powers, lacking(name, flow, settings.stacks)):
             key = f"flows.{name}.shadow_percent"
             raise ConfigRefused(where, key, why, shown(key, flow.shadow_percent))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from contract.flow import FlowSpec
     from effects.run import Run
     from router.driving import Drive, Order
     from router.rollout import Stack as StackName
@@ -65,6 +66,10 @@ class Stack(Protocol):
     @property
     def powers(self) -> Powers:
         """What can be done with it beyond serving."""
+        ...
+
+    def serves(self, flow: FlowSpec) -> bool:
+        """Whether it has a flow."""
         ...
 
     def drive(

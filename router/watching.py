@@ -89,6 +89,7 @@ class Watched:
             if isinstance(content, ConfigFault):
                 return self._refuse(content)
             settings = parse(content, str(self.path), self._specs)
+            self._refuse_other_flows(settings)
         except ConfigRefused as refused:
             return self._refuse(str(refused))
         except Exception as error:
@@ -99,6 +100,17 @@ class Watched:
         if settings != self.current:
             self._take(settings)
         return "taken"
+
+    def _refuse_other_flows(self, settings: Settings) -> None:
+        """Raise `ConfigRefused` where a declared flow came, went or changed."""
+        old, new = (
+            {name: flow.declared for name, flow in one.flows.items()}
+            for one in (self.current, settings)
+        )
+        changed = sorted(name for name in old | new if old.get(name) != new.get(name))
+        if changed:
+            why = "flows are declared at start: this takes a restart"
+            raise ConfigRefused(str(self.path), f"flows.{changed[0]}", why)
 
     def _refuse(self, fault: str) -> Seen:
         self.fault = str(fault)

@@ -16,6 +16,7 @@ from compare.dialects.calls import TOOL_CALL, Calls
 from compare.events import NOT_JSON
 from compare.payloads import Fault, not_json
 from contract.dialects.file import EVERY, DialectFile, TextPlace
+from contract.dialects.naming import Names
 from contract.dialects.paths import (
     branches_of,
     drop,
@@ -106,7 +107,7 @@ class Normaliser:
     def __init__(self, file: DialectFile, payloads: Payloads | None = None) -> None:
         self._file = file
         self._payloads = payloads
-        self._name = path_of(file.event.path or "")
+        self._names = Names(file.event)
         plain = {EVERY: VALUE} if file.payload == "text" else {}
         self._text = _places(file.text or plain)
         self._reasoning = _places(file.reasoning)
@@ -234,14 +235,9 @@ class Normaliser:
         return events, pieces
 
     def _name_of(self, piece: Piece, value: JSON) -> str:
-        naming = self._file.event
-        name = piece.sse_name
-        if self._name:
-            found = next(iter(look(value, self._name)), None)
-            if found is not None:
-                take(value, self._name)
-                name = found if isinstance(found, str) else _encode(found).decode()
-        return naming.names.get(name, name) or naming.default
+        name = self._names.of(piece.sse_name, value)
+        take(value, self._names.path, _is_something)  # a name says nothing else
+        return name
 
     def _fault(self, name: str, piece: Piece, value: JSON) -> Fault | None:
         if self._payloads is not None:
@@ -297,6 +293,10 @@ def _code(value: JSON, paths: Iterable[Path]) -> str:
 def _is(kind: Kind, value: object) -> bool:
     # To Python True is an int.
     return isinstance(value, _KINDS[kind]) and (kind == "boolean") == isinstance(value, bool)
+
+
+def _is_something(value: object) -> bool:
+    return value is not None
 
 
 def _is_text(value: object) -> bool:

@@ -52,6 +52,8 @@ def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
     """
     if wanted in flows:
         spec = flows[wanted]
+        if spec.dialect.file is not None:
+            return Spoken(spec.dialect.file)
         return Spoken(file_of(spec), Payloads(spec), spec.grammar)
     names = built_in()
     if wanted in names:

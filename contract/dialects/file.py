@@ -67,6 +67,13 @@ class Step(_Table, frozen=True, kw_only=True):
     many: Places | None = None
 
 
+class Closing(_Table, frozen=True, kw_only=True):
+    """A frame that ends a broken stream: its SSE `event:` name, if any, and its payload."""
+
+    event: str = ""
+    data: str
+
+
 class Order(_Table, frozen=True, kw_only=True):
     """Which streams are sound; `never_shrinks`: cumulative text may not take anything back."""
 
@@ -80,7 +87,8 @@ class DialectFile(_Table, frozen=True, kw_only=True):
     Tables `text`, `reasoning`, `ignore` and `required` go by event name, `"*"` for any event.
     `parts` are events of their own that share a frame with others. A payload equal to a name in
     `terminal` (`[DONE]`) is that event. `empty = "ignore"`: nulls and empty objects and lists are
-    as good as absent.
+    as good as absent. `failure` are the frames that end a broken stream honestly, `{code}` in them
+    stands for what went wrong.
     """
 
     name: str = ""
@@ -99,6 +107,7 @@ class DialectFile(_Table, frozen=True, kw_only=True):
     skip: tuple[str, ...] = ()
     required: dict[str, dict[str, Kind]] = {}
     grammar: Order | None = None
+    failure: tuple[str | Closing, ...] = ()
 
 
 _HOWS = ("one", "maybe", "some", "many")

@@ -29,6 +29,17 @@ def look(value: Any, path: Path) -> Iterator[Any]:  # noqa: ANN401 (JSON)
         yield from look(value[key], path[1:])
 
 
+def found_at(value: Any, path: Path) -> Iterator[tuple[str | int, ...]]:  # noqa: ANN401 (JSON)
+    """Yield where a path leads to text, step by step: keys, and indices of lists."""
+    if not path:
+        if isinstance(value, str):
+            yield ()
+        return
+    for key in _keys(value, path[0]):
+        for rest in found_at(value[key], path[1:]):
+            yield (key, *rest)
+
+
 def _anything(_: object) -> bool:
     return True
 

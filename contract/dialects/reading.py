@@ -34,9 +34,14 @@ def built_in() -> dict[str, DialectFile]:
 
 def dialect_of(text: str, where: str, name: str) -> DialectFile:
     """Read the text of a file called `where`; `name` if it has none of its own."""
-    file = converted(parsed(text, where), DialectFile, where)
+    return dialect_in(parsed(text, where), where, name)
+
+
+def dialect_in(table: object, where: str, name: str, prefix: str = "") -> DialectFile:
+    """Read a table that stands at `prefix` in a file; raises `DeclarationRefused`."""
+    file = converted(table, DialectFile, where, prefix)
     for key, why in _unsound(file):
-        raise DeclarationRefused(where, key, why)
+        raise DeclarationRefused(where, f"{prefix}.{key}".removeprefix("."), why)
     return msgspec.structs.replace(file, name=file.name or name)
 
 

@@ -10,8 +10,9 @@ import msgspec
 from router.redaction import PSEUDONYM, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from contract.flow import FlowSpec
     from effects.whose import Kind, Whose
 
 _FIELDS: Mapping[Kind, str] = {
@@ -22,16 +23,30 @@ _FIELDS: Mapping[Kind, str] = {
 _VALUE = r'("(?:[^"\\]|\\.)*"|-?\d+)'
 
 
+_ROUTE_KEYS: Mapping[Kind, str] = {
+    "user": "user_id",
+    "chat": "session_id",
+    "message": "message_id",
+}
+
+
+def declared_fields(kind: Kind, flows: Iterable[FlowSpec]) -> frozenset[str]:
+    """Name the fields that hold such an id in the requests of declared flows."""
+    paths = (flow.route_keys.get(_ROUTE_KEYS[kind]) for flow in flows if flow.dialect.file)
+    return frozenset(path.rpartition(".")[2] for path in paths if path)
+
+
 class Sought:
     """Tells lines of captures that hold a field with somebody's id, wherever it stands.
 
     An id may have been redacted as a whole, or an address or a name inside it. With the key of the
-    pseudonyms both are recognised; without one only the plain id is.
+    pseudonyms both are recognised; without one only the plain id is. `fields` are more names such
+    an id may stand under.
     """
 
-    def __init__(self, whose: Whose, key: bytes = b"") -> None:
-        fields = rf'"(?:{_FIELDS[whose.kind]})"\s*:\s*{_VALUE}'
-        self._fields = re.compile(fields.encode())
+    def __init__(self, whose: Whose, key: bytes = b"", fields: Collection[str] = ()) -> None:
+        names = "|".join((_FIELDS[whose.kind], *map(re.escape, sorted(fields))))
+        self._fields = re.compile(rf'"(?:{names})"\s*:\s*{_VALUE}'.encode())
         self._value = whose.value
         self._key = key
         self._judged: dict[bytes, bool] = {}

@@ -66,12 +66,12 @@ def edit_flow(
     Raises `ConfigRefused` where the file or a value cannot be used, `NotWritten` where it cannot
     be written; then it is as it was.
     """
-    if flow not in specs:
-        raise unknown(str(path), f"flows.{flow}", specs, "flow")
     target = path.resolve()  # a link is to stay one
     with _trouble(target), _only_writer(target):
         text = read_text(target)
         old = parse(text, str(path), specs)
+        if flow not in old.flows:
+            raise unknown(str(path), f"flows.{flow}", old.flows, "flow")
         before = _values(old, flow, values)
         if before == values:
             return Edited(before, before, old, text)

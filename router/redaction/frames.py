@@ -9,6 +9,7 @@ from functools import cached_property
 import msgspec
 
 from contract.dialect import Dialect, TextField
+from contract.dialects.naming import Names, Track, texts_in
 from router.redaction.passes import Pass
 from router.redaction.places import Json, Paths, Walk, below
 from router.redaction.slots import Slot, joined, read, treated
@@ -51,7 +52,7 @@ class FrameText:
     def texts(self) -> list[str]:
         """The texts that only show when pieces are joined; growing ones stand in `raw`."""
         fields = (*self._dialect.text.values(), *self._dialect.reasoning.values())
-        if all(field.growth == "cumulative" for field in fields):
+        if self._dialect.file is None and all(field.growth == "cumulative" for field in fields):
             return []
         return joined([frame and frame.tree for frame in self._parsed], self._slots)
 
@@ -93,13 +94,22 @@ class FrameText:
 
     def _slots_of(self, index: int, frame: Frame) -> Iterator[Slot]:
         dialect = self._dialect
-        for track, fields in (("text", dialect.text), ("reasoning", dialect.reasoning)):
-            field: TextField | None = fields.get(frame.name)
-            if field is None or read(frame.tree, field.path) is None:
-                continue
-            if self._paths and () in below(self._paths, frame.name, *field.path):
+        tracks = (
+            _declared(frame, dialect)
+            if dialect.file is None
+            else texts_in(dialect.file, frame.name, frame.tree)
+        )
+        for track, path, cumulative in tracks:
+            if self._paths and () in below(self._paths, frame.name, *map(str, path)):
                 continue  # a path takes the whole field, piece by piece
-            yield Slot(index, field.path, track, field.growth == "cumulative")
+            yield Slot(index, path, track, cumulative)
+
+
+def _declared(frame: Frame, dialect: Dialect) -> Iterator[Track]:
+    for track, fields in (("text", dialect.text), ("reasoning", dialect.reasoning)):
+        field: TextField | None = fields.get(frame.name)
+        if field is not None and read(frame.tree, field.path) is not None:
+            yield track, field.path, field.growth == "cumulative"
 
 
 def parsed(text: str, dialect: Dialect) -> Frame | None:
@@ -122,6 +132,8 @@ def _name(lines: tuple[str, ...], tree: Json, dialect: Dialect) -> str:
     if dialect.name is not None:
         return read(tree, dialect.name) or ""
     named = (line[len("event:") :].strip() for line in lines if line.startswith("event:"))
+    if dialect.file is not None:
+        return Names(dialect.file.event).of(next(named, ""), tree)
     return next(named, "message")
 
 

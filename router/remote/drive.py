@@ -59,6 +59,8 @@ class RemoteDrive(Drive):
         self._held: list[bytes] = []
         self._holding = 0
         self._over = False
+        self._endless = not reader.terminal
+        self._whole = False
         self._began = self._heard = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
@@ -66,10 +68,14 @@ class RemoteDrive(Drive):
         """Whether a frame is the terminal one."""
         return frame.event is _LAST or super().ends(frame)
 
+    @property
+    def complete(self) -> bool:
+        """Whether the terminal frame has come, or the stream ended where it needs none."""
+        return self._whole or super().complete
+
     def text_of(self, frame: Frame) -> str | None:
         """Read a frame's text; where it is none of the flow's events there is none."""
-        event = self._reader.event(frame.data) if self._reader.speaks(frame.data) else None
-        return None if event is None else self.spec.text_of(event)
+        return self._reader.text(frame.data)
 
     def last_event(self, frame: Frame) -> Event:
         """Read the last event up to a frame; where that is none of the flow's, one of no flow."""
@@ -135,8 +141,10 @@ class RemoteDrive(Drive):
             return
         answer.check()
         rest = self._split.flush()
-        if rest and self._reader.notable(rest) in self._reader.terminal:
+        if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
             self._take([rest])  # only its blank line is missing
+        told = self.reported and self.spec.dialect.file is not None
+        self._whole = bool(self.frames) and (self._endless or told)
 
     def _hear(self, piece: bytes) -> None:
         """Take bytes of the stream, in the turn of the loop in which they came."""

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from contract.declared_flow import Passed
+from contract.dialects.naming import Names, texts_in
+from contract.dialects.paths import look, paths_of
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from contract.dialects.file import DialectFile
     from contract.flow import Event, FlowSpec
 
 _UNNAMED = "message"
@@ -26,9 +30,10 @@ class FrameReader:
 
     def __init__(self, spec: FlowSpec) -> None:
         dialect = spec.dialect
+        self._spec = spec
         self._sse = dialect.framing == "sse"
         self._path = dialect.name
-        self._events = msgspec.json.Decoder(spec.events)
+        self._events = msgspec.json.Decoder(Any if spec.events is None else spec.events)
         self.terminal = spec.grammar.terminal
         self.failures = dialect.failures
         self._marks = tuple(sorted(set(self._marked(self.terminal | self.failures))))
@@ -91,6 +96,11 @@ class FrameReader:
             return None
         return event
 
+    def text(self, frame: bytes) -> str | None:
+        """Give the text of a frame; None where it carries none, or is none of the flow's."""
+        event = self.event(frame) if self.speaks(frame) else None
+        return None if event is None else self._spec.text_of(event)
+
     def _payload(self, frame: bytes) -> tuple[str, bytes | None]:
         if not self._sse:
             return "", frame.strip() or None
@@ -105,6 +115,98 @@ def _places(text: bytes, mark: bytes) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(mark, at + 1)
+
+
+class DeclaredReader(FrameReader):
+    """What the frames of a declared flow say: its dialect knows their names, and nobody more."""
+
+    def __init__(self, spec: FlowSpec, file: DialectFile) -> None:
+        self._file = file
+        self._names = Names(file.event)
+        notable = {*file.terminal, *file.errors.events}
+        self._parts = {
+            name: paths_of(paths) for name, paths in file.parts.items() if name in notable
+        }
+        super().__init__(spec)
+
+    def _marked(self, names: frozenset[str]) -> Iterator[bytes]:
+        naming = self._file.event
+        if naming.default in names or self._file.payload == "text":
+            yield b""  # any frame may be one
+        for name in names:
+            said = [name, *(raw for raw, meant in naming.names.items() if meant == name)]
+            for raw in said:
+                yield b"event: " + raw.encode()
+                yield b"event:" + raw.encode()
+                yield b"data: " + raw.encode()
+                yield b"data:" + raw.encode()
+                if naming.path is not None:
+                    # `true` and numbers stand without quotes; a name may be in ASCII alone.
+                    yield raw.encode() if raw != name else b'"' + raw.encode() + b'"'
+                    yield json.dumps(raw).encode()
+                    yield msgspec.json.encode(raw)
+        for paths in self._parts.values():
+            yield from (b'"' + path[-1].encode() + b'"' for path in paths)
+
+    def suspect(self, frames: Sequence[bytes]) -> Sequence[int]:
+        """Say which of some frames may be notable: the others need not be read."""
+        return range(len(frames)) if b"" in self._marks else super().suspect(frames)
+
+    def name(self, frame: bytes) -> str | None:
+        """Give the name of the event in a frame, or of a part of it that ends or fails."""
+        sse_name, payload = self._payload(frame)
+        if payload is None:
+            return None
+        said = payload.decode("utf-8", "replace")
+        if said.strip() in self.terminal:
+            return said.strip()
+        value = self._value(said)
+        name = self._names.of(sse_name, value)
+        if name in self.terminal or name in self.failures:
+            return name
+        parts = (
+            part
+            for part, paths in self._parts.items()
+            if any(held is not None for path in paths for held in look(value, path))
+        )
+        return next(parts, name)
+
+    def event(self, frame: bytes) -> Event | None:
+        """Give a frame's event by name."""
+        name = self.name(frame)
+        return None if name is None else Passed(name)
+
+    def text(self, frame: bytes) -> str | None:
+        """Give the answer's text in a frame."""
+        if not self.speaks(frame):
+            return None
+        sse_name, payload = self._payload(frame)
+        said = (payload or b"").decode("utf-8", "replace")
+        if self._file.payload == "text":
+            return said
+        value = self._value(said)
+        tracks = texts_in(self._file, self._names.of(sse_name, value), value)
+        return "".join(_text_at(value, at) for track, at, _ in tracks if track == "text") or None
+
+    def _value(self, said: str) -> Any:  # noqa: ANN401 (JSON)
+        if self._file.payload == "text":
+            return said
+        try:
+            return msgspec.json.decode(said)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+
+
+def reader_of(spec: FlowSpec) -> FrameReader:
+    """Make the reader of a flow's frames."""
+    file = spec.dialect.file
+    return FrameReader(spec) if file is None else DeclaredReader(spec, file)
+
+
+def _text_at(value: Any, at: tuple[str | int, ...]) -> str:  # noqa: ANN401 (JSON)
+    for step in at:
+        value = value[step]
+    return str(value)
 
 
 def _at(payload: bytes, path: tuple[str, ...]) -> str | None:

@@ -12,7 +12,7 @@ from router.abilities import powers_at
 from router.remote.client import Client
 from router.remote.drive import RemoteDrive
 from router.remote.endpoint import Endpoint, endpoint_url
-from router.remote.reading import FrameReader
+from router.remote.reading import FrameReader, reader_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -51,6 +51,10 @@ class RemoteStack:
         """What its team has declared; its effects are its own, and on no tape."""
         return powers_at(self.address)
 
+    def serves(self, flow: FlowSpec) -> bool:
+        """Whether it is asked for a flow: for all of them, unless its address says which."""
+        return self.address.serves(flow.name)
+
     def drive(
         self,
         order: Order,
@@ -67,5 +71,5 @@ class RemoteStack:
         if found is None:
             url = endpoint_url(self.address, spec)
             endpoint = Endpoint(self._client, url, self.address)
-            found = self._flows[spec.name] = endpoint, FrameReader(spec)
+            found = self._flows[spec.name] = endpoint, reader_of(spec)
         return found

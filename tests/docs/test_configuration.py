@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from cutover.flows import SPECS
+from router.declared_flows import KEYS
 from router.sections import Address
 from router.settings import Settings, parse
 from router.toml_table import read_toml
@@ -56,7 +57,7 @@ def test_the_page_leaves_no_key_out() -> None:
             )
         }
 
-    known = keys(parse(shown(), "page", SPECS)) - {".version"}
+    known = keys(parse(shown(), "page", SPECS)) - {".version", ".flows.chat.declared"}
     assert known == told(read_toml(shown(), "page"))
 
 
@@ -69,3 +70,15 @@ def test_the_page_on_addresses_shows_their_defaults() -> None:
     assert isinstance(address, Address)
     assert set(table) == set(Address.__struct_fields__)
     assert msgspec.structs.replace(address, paths={}) == Address(url=address.url)
+
+
+def test_the_page_declares_a_flow() -> None:
+    """Behind addresses; with every key that declares one."""
+    _, flow = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    stacks = '[stacks]\nlegacy = "http://old/"\n'
+    declared = parse(stacks + flow, "page", SPECS).flows["support"].declared
+    assert declared is not None
+    assert set(read_toml(flow, "page")["flows"]["support"]) == set(KEYS)
+    text = (PAGE.parent / "remote.md").read_text("utf-8")
+    (shown,) = re.findall(r"```toml\n([^`]*\[flows.support\].*?)```", text, re.DOTALL)
+    assert parse(shown, "page", SPECS).flows["support"].stage == "ramp"

@@ -9,11 +9,9 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import msgspec
-
 from contract.chat import CHAT, ChatRequest
 from contract.errors import Refused
-from contract.flow import Flow
+from contract.flow import Body, Flow
 from contract.ports import Effects
 from contract.records import FeedbackRecord, RunRecord
 from contract.sse import is_comment
@@ -241,7 +239,7 @@ class House:
             await asyncio.sleep(pause)
         return Served(ticket, frames)
 
-    def _live(self, _: msgspec.Struct) -> Effects:
+    def _live(self, _: Body) -> Effects:
         return self.world.live()
 
 

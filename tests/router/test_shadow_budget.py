@@ -19,6 +19,7 @@ from tests.router.house import House, Rules
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from contract.flow import FlowSpec
     from effects.run import Run
     from router.driving import Drive, Order
 
@@ -44,6 +45,10 @@ class Elsewhere:
     def fingerprint(self) -> str:
         """Tell its code."""
         return self.within.fingerprint
+
+    def serves(self, flow: FlowSpec) -> bool:
+        """Say what it has."""
+        return self.within.serves(flow)
 
     def drive(
         self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True

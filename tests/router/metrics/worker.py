@@ -26,7 +26,9 @@ from tests.router.metrics.standing import Written
 async def main() -> None:
     """Work until the input ends."""
     settings = parse("", "nothing", {"chat": CHAT})
-    nothing: Any = SimpleNamespace(name="legacy", fingerprint="", powers=IN_PROCESS)
+    nothing: Any = SimpleNamespace(
+        name="legacy", fingerprint="", powers=IN_PROCESS, serves=lambda _: True
+    )
     captures = Written()
     meters = open_meters(cast("Any", SimpleNamespace(entries={})))
     router = Router(

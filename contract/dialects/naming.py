@@ -1,0 +1,53 @@
+"""What events of a declared wire are called, and what a router has to see in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from contract.dialects.file import EVERY, TextPlace
+from contract.dialects.paths import found_at, look, paths_of
+from contract.paths import Path, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from contract.dialects.file import DialectFile, Naming
+
+_encode: Final = msgspec.json.Encoder().encode
+
+Track = tuple[str, tuple[str | int, ...], bool]
+"""A piece of a text: which text it belongs to, where it stands, whether it holds all before it."""
+
+
+class Names:
+    """Names the events of one wire."""
+
+    def __init__(self, naming: Naming) -> None:
+        self._naming = naming
+        self.path: Path = path_of(naming.path or "")
+
+    def of(self, sse_name: str, value: Any) -> str:  # noqa: ANN401 (JSON)
+        """Name an event by its SSE name and its payload."""
+        name = sse_name
+        found = next(iter(look(value, self.path)), None) if self.path else None
+        if found is not None:
+            name = found if isinstance(found, str) else _encode(found).decode()
+        return self._naming.names.get(name, name) or self._naming.default
+
+
+def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:  # noqa: ANN401 (JSON)
+    """Say where in an event of this name pieces of text stand: the answer, the reasoning, calls."""
+    for track, table in (("text", file.text), ("reasoning", file.reasoning)):
+        place = table.get(name, table.get(EVERY))
+        if place is None:
+            continue
+        paths = place.path if isinstance(place, TextPlace) else place
+        growth = place.growth if isinstance(place, TextPlace) else file.growth
+        for path in paths_of(paths):
+            for at in found_at(value, path):
+                yield track, at, growth == "cumulative"
+    if file.tools is not None:
+        for at in found_at(value, path_of(f"{file.tools.at}.{file.tools.arguments}")):
+            yield "arguments", at, False
