@@ -37,7 +37,7 @@ shadow_percent = 100
 """
 
 
-def doctor(folder: Path, more: str = "", *, port: int = 0) -> tuple[int, str]:
+def doctor(folder: Path, more: str = "", *, port: int = 1) -> tuple[int, str]:
     """Examine a configuration; `port` is where somebody listens. Gives status and words."""
     path = folder / "cutover.toml"
     path.write_text((GOOD + more).format(folder=folder, port=port), "utf-8")
