@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.chat import CHAT
+from contract.declared_flow import DeclaredFlow, declared_spec
+from contract.dialects import built_in
 from contract.records import RequestRecord, RunRecord, encode_run
-from cutover.forgetting import Sought
+from cutover.forgetting import Sought, declared_fields
 from effects.whose import Whose
 from router.patterns import compiled
 from router.redaction import Redactor, digest
@@ -107,3 +109,15 @@ def test_any_id_is_found_however_it_was_redacted(user: str, name: str) -> None:
         name = "n"
     redacted = line({"user_id": user, "user_name": name})
     assert Sought(Whose("user", user), KEY).stands_in(redacted)
+
+
+def test_the_fields_of_declared_flows_are_looked_at_too() -> None:
+    """By the last key of the path at which such an id stands in their requests."""
+    keys = {"session_id": "metadata.ticket", "user_id": "user"}
+    declared = DeclaredFlow(path="/x", dialect=built_in()["openai"], route_keys=keys)
+    flows = [CHAT, declared_spec("x", declared)]
+    assert declared_fields("user", flows) == {"user"}
+    assert declared_fields("message", flows) == frozenset()
+    sought = Sought(Whose("chat", "t1"), KEY, declared_fields("chat", flows))
+    assert sought.stands_in(b'{"body":{"metadata":{"ticket":"t1"}}}')
+    assert not sought.stands_in(b'{"body":{"metadata":{"ticket":"t10"}}}')

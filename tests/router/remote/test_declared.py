@@ -21,7 +21,7 @@ from router.redaction import Redactor
 from router.remote.reading import FrameReader, reader_of
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.captured import a_run
-from tests.router.remote.service import Answer, Asked, Service, Stream, serving, streams
+from tests.router.remote.service import Answer, Asked, Service, Stream, says, serving, streams
 
 DONE = b"data: [DONE]\n\n"
 
@@ -125,6 +125,17 @@ async def test_nothing_at_all_is_no_stream(tmp_path: Path) -> None:
     """Also where the end of a stream is its only ending."""
     async with declared(tmp_path, streams(), "{}") as (place, _):
         assert (await asked(place))[0] == 500
+
+
+@pytest.mark.sockets
+async def test_who_lacks_a_flow_does_not_stand_in(tmp_path: Path) -> None:
+    """Nor is it forced by a key: the stack in this process has no code for it."""
+    more = "enable_langgraph = true\nfallback_to_graph = true\nforce_graph = ['qa']\n"
+    flow = f'"openai"\nroute_keys = {{ user_id = "user" }}\n{more}'
+    async with declared(tmp_path, says(502), flow) as (place, service):
+        assert (await asked(place))[0] == 500
+        assert (await asked(place, b'{"user":"qa"}'))[0] == 503
+        assert len(service.asked) == 1
 
 
 @pytest.mark.sockets
