@@ -128,6 +128,22 @@ async def test_nothing_at_all_is_no_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.sockets
+async def test_metrics_and_documents_know_the_flow(tmp_path: Path) -> None:
+    """By its name and its path; its body is any object."""
+    flow = '"ndjson"\n[metrics]\nenabled = true'
+    async with declared(tmp_path, streams(b'{"done":true}\n'), flow) as (place, _):
+        assert (await asked(place))[0] == 200
+        async with place.session.get(f"{place.url}/metrics") as response:
+            assert 'flow="support"' in await response.text()
+        async with place.session.get(f"{place.url}/openapi.json") as response:
+            described = (await response.json())["paths"]["/api/support"]["post"]
+        assert described["requestBody"]["content"]["application/json"]["schema"] == {
+            "type": "object"
+        }
+        assert list(described["responses"]["200"]["content"]) == ["application/x-ndjson"]
+
+
+@pytest.mark.sockets
 async def test_who_lacks_a_flow_does_not_stand_in(tmp_path: Path) -> None:
     """Nor is it forced by a key: the stack in this process has no code for it."""
     more = "enable_langgraph = true\nfallback_to_graph = true\nforce_graph = ['qa']\n"
