@@ -1,4 +1,4 @@
-"""Connections: uvicorn's, which an application may drop, and which take no more than is sensible.
+"""Connections: uvicorn's, which an application may drop and write to, and which have limits.
 
 The parser has no limits of its own: a head without end, or thousands of requests sent before the
 first is answered, would be kept for as long as the memory lasts.
@@ -11,7 +11,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
-from router.http import ABORT
+from router.http import ABORT, PASSING
 
 MOST_HEAD: Final = 65_536
 """Bytes of a request's first line and headers, and of anything else that is not its body."""
@@ -39,7 +39,23 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request; its scope says how to drop the connection."""
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = {
+            ABORT: {"call": self.transport.abort},
+            PASSING: {"call": self.pass_on},
+        }
+
+    def pass_on(self, body: bytes) -> bool:
+        """Send a piece of the response's body; False where it cannot be sent now, and by whom.
+
+        That is where the client is behind, or where it has sent its next request already.
+        """
+        cycle = self.cycle
+        if cycle.response_complete or cycle.disconnected or self.flow.write_paused:
+            return False
+        if not cycle.chunked_encoding:
+            return False  # its head has not gone out
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come; refuse what does not get on."""

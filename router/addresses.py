@@ -62,11 +62,12 @@ def service_fault(value: str) -> str | None:
 
 
 def _names_a_host(url: str) -> bool:
+    parts = urlsplit(url)
     try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
+        _ = parts.port
     except ValueError:
-        return False  # a port nobody can listen on
+        return False  # none that anybody could listen on
+    return bool(parts.hostname)
 
 
 def on_loopback(host: str) -> bool:

@@ -12,15 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal, assert_never
 
-import msgspec
-
-from contract.blobs import without_blobs
 from contract.flow import FlowSpec
-from contract.records import FeedbackRecord, RunRecord, encode_run
+from contract.records import FeedbackRecord, RunRecord
 from router.batches import Batches, Dropped
+from router.packing import Packed, Packing, size
 from router.patterns import compiled
 from router.redaction import Redactor
 from router.rollout import captured
@@ -29,12 +26,10 @@ from router.sections import Captures
 Put = Literal["queued", "not_sampled", "dropped"]
 
 QUEUE_BYTES = 64 * 1_048_576
-_FEEDBACK = "feedback"
-_MICROSECONDS = 1_000_000
+HOLD = 0.05
+"""Seconds for which what is packed waits for others: waking the thread costs the loop its turn."""
 
 logger = logging.getLogger(__name__)
-
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +62,25 @@ class _Feedback:
 
 
 @dataclass(frozen=True, slots=True)
+class _Ready:
+    packed: list[Packed]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Flush:
     done: Future[None]
     last: bool = False
 
 
-_Job = _Exchange | _Feedback | _Flush
+_Job = _Exchange | _Feedback | _Ready | _Flush
 
 
 class CaptureWriter:
     """Takes finished exchanges on the loop; redacts, packs and stores them in its own thread.
+
+    Short ones without anything to redact are packed on the spot: the thread would take as long, and
+    take turns with the loop for the interpreter meanwhile.
 
     `put` and `feedback` never wait: with the queue full (a slow disk), or the disk refusing, whole
     exchanges are dropped and counted. A batch is `batch` exchanges or `flush_seconds`, whichever
@@ -96,15 +100,17 @@ class CaptureWriter:
         self._specs = specs
         self._salt = salt
         redact = captures.redact
-        self._redactor = Redactor(
-            compiled(redact.patterns), redact.paths, key or secrets.token_bytes(32)
-        )
+        redactor = Redactor(compiled(redact.patterns), redact.paths, key or secrets.token_bytes(32))
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._waiting = _Waiting(captures.queue, QUEUE_BYTES)
         self._not_sampled = 0
         self._taken = 0
         self._refused: Counter[Dropped] = Counter()  # counted on the loop
         self._batches = Batches(captures, on_batch)  # opens the place, or refuses it
+        self._packing = Packing(redactor, specs, self._batches.blob)
+        self._ready: list[Packed] = []
+        self._ready_size = 0
+        self._handing: asyncio.TimerHandle | None = None
         self._closing: Future[None] | None = None
         self._thread = threading.Thread(target=self._work, name="cutover-capture", daemon=True)
         self._thread.start()
@@ -117,7 +123,7 @@ class CaptureWriter:
         if not captured(thousandths, self._salt, records[0].exchange):
             self._not_sampled += 1
             return "not_sampled"
-        return self._queue(_Exchange(tuple(records), sum(map(_size, records))))
+        return self._queue(_Exchange(tuple(records), sum(map(size, records))))
 
     def feedback(self, record: FeedbackRecord) -> Put:
         """Take what a user thought; never sampled, there is too little of it."""
@@ -145,6 +151,7 @@ class CaptureWriter:
             await asyncio.shield(asyncio.wrap_future(self._closing))
             return
         job = _Flush(Future())
+        self._hand_over()
         self._jobs.put(job)
         await asyncio.shield(asyncio.wrap_future(job.done))
 
@@ -152,6 +159,7 @@ class CaptureWriter:
         """Store what is left, for `deadline` seconds at most; returns how many were left behind."""
         if self._closing is None:
             self._closing = Future()
+            self._hand_over()
             self._jobs.put(_Flush(self._closing, last=True))
         try:
             async with asyncio.timeout(deadline):
@@ -173,8 +181,36 @@ class CaptureWriter:
             self._refused["queue_full"] += 1
             return "dropped"
         self._taken += 1
-        self._jobs.put(job)
+        packed = self._packed_at_once(job)
+        if packed is None:
+            self._jobs.put(job)
+        else:
+            self._keep(packed, job.size)
         return "queued"
+
+    def _packed_at_once(self, job: _Exchange | _Feedback) -> Packed | None:
+        try:
+            return self._packing.at_once(job.records) if isinstance(job, _Exchange) else None
+        except Exception:  # noqa: BLE001 - the thread will meet it again, and count it
+            return None
+
+    def _keep(self, packed: Packed, size: int) -> None:
+        """Hold what is packed until there is enough of it, or for a moment."""
+        self._ready.append(packed)
+        self._ready_size += size
+        if len(self._ready) >= self._captures.batch:
+            self._hand_over()
+        elif self._handing is None:
+            self._handing = asyncio.get_running_loop().call_later(HOLD, self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Give the thread what is packed."""
+        if self._handing is not None:
+            self._handing.cancel()
+            self._handing = None
+        if self._ready:
+            self._jobs.put(_Ready(self._ready, self._ready_size))
+            self._ready, self._ready_size = [], 0
 
     def _work(self) -> None:
         while True:
@@ -186,6 +222,10 @@ class CaptureWriter:
             match job:
                 case _Exchange() | _Feedback():
                     self._take(job)
+                case _Ready(packed, size):
+                    for one in packed:
+                        self._batches.add(one.folder, one.lines)
+                    self._waiting.leave(size, len(packed))
                 case _Flush(done, last):
                     self._batches.write()
                     if last:
@@ -198,26 +238,22 @@ class CaptureWriter:
 
     def _take(self, job: _Exchange | _Feedback) -> None:
         try:
-            folder, lines = self._packed(job)
+            match job:
+                case _Exchange(records):
+                    packed = self._packing.exchange(records)
+                case _Feedback(record):
+                    packed = self._packing.feedback(record)
+                case _:
+                    assert_never(job)
         except OSError as error:
             self._batches.drop("disk", 1, error)
         except Exception as error:  # noqa: BLE001 (unredacted, nothing may be stored or logged)
             self._batches.drop("redaction_failed", 1, error)
         else:
-            self._batches.add(folder, lines)
+            self._batches.add(packed.folder, packed.lines)
         finally:
             self._waiting.leave(job.size)
             time.sleep(0)  # hands the interpreter to the loop between two exchanges
-
-    def _packed(self, job: _Exchange | _Feedback) -> tuple[str, list[bytes]]:
-        if isinstance(job, _Feedback):
-            line = _encoder.encode(self._redactor.feedback(job.record)) + b"\n"
-            return f"{_FEEDBACK}/date={_day(job.record.at)}", [line]
-        first = job.records[0]
-        dialect = self._specs[first.flow].dialect
-        redacted = self._redactor.exchange(job.records, dialect)
-        lines = [encode_run(without_blobs(one, self._batches.blob)) for one in redacted]
-        return f"flow={first.flow}/date={_day(first.began)}", lines
 
 
 class _Waiting:
@@ -239,20 +275,8 @@ class _Waiting:
             self._bytes += size
             return True
 
-    def leave(self, size: int) -> None:
-        """Give the place back."""
+    def leave(self, size: int, count: int = 1) -> None:
+        """Give places back."""
         with self._lock:
-            self._count -= 1
+            self._count -= count
             self._bytes -= size
-
-
-def _size(record: RunRecord) -> int:
-    """Estimate the memory of a record by its texts, in bytes."""
-    size = sum(len(text) for _, text in record.frames)
-    for entry in record.tape or ():
-        size += len(memoryview(entry.args)) + sum(len(memoryview(one)) for one in entry.items)
-    return size
-
-
-def _day(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).strftime("%Y-%m-%d")

@@ -103,7 +103,10 @@ class Drive(ABC):
 
     What produces the frames is the subclass's: a flow in this process, or a stream from another.
     `headers` are what the stack wants said in the head of the response, known with its first frame.
-        self.sent = self.skipped = self.old = 0
+    `passing`, where somebody has set it, is told of frames that came together first: where it gives
+    True it has taken them, and nobody is woken. `began` and `ended` are stamps; `sent` is how many
+    frames the client had when it took over, and `skipped` how many of its own the client did not
+    get because of them; `old` are those that were said before a pause.
     """
 
     def __init__(self, order: Order, run: Run, stamp: Callable[[], int]) -> None:
@@ -118,6 +121,7 @@ class Drive(ABC):
         self.reported = False
         self.headers: Headers = ()
         self.began, self.ended = run.touched, 0
+        self.passing: Callable[[], bool] | None = None
         self._stamp = stamp
         self._task: asyncio.Task[None] | None = None
 
@@ -223,7 +227,8 @@ class Drive(ABC):
             self.pace.make(size)
             self.run.keep(size)
             self.frames += frames
-            self.changed.wake()
+            if self.passing is None or not self.passing():
+                self.changed.wake()
 
     def _cancelled(self) -> Ending:
         task = asyncio.current_task()

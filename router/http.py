@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from router.bodies import Room
     from router.dispatch import Router
+    from router.serving import Passing
     from router.ticket import Ticket
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ HeaderList = list[tuple[bytes, bytes]]
 
 ABORT = "cutover.abort"
 """Extension of the ASGI scope: its `call` drops the connection without waiting for anything."""
+PASSING = "cutover.passing"
+"""Extension of the ASGI scope: its `call` sends bytes of a body there and then, or gives False."""
 
 
 class FlowEndpoint:
@@ -69,7 +72,7 @@ class FlowEndpoint:
         sending = Deadline(send, self._router.parts.settings().limits.send_seconds)
         try:
             async with sending.within():
-                await self._serve(ticket, sending)
+                await self._serve(ticket, sending, _extension(scope, PASSING))
                 if ticket.serving.cut:
                     await _abort(scope, watcher)
         except Unread as unread:
@@ -104,7 +107,7 @@ class FlowEndpoint:
         asked = decode(self._decoder, body)
         return await self._router.begin(self._spec, asked, qa_header, incoming, path=self._path)
 
-    async def _serve(self, ticket: Ticket, send: Send) -> None:
+    async def _serve(self, ticket: Ticket, send: Send, passing: Passing | None) -> None:
         serving = ticket.serving
         self._router.opened(ticket)
         try:
@@ -122,7 +125,7 @@ class FlowEndpoint:
         await self._router.answered(ticket)
         await send(_start(ticket))
         last = b""
-        async for piece in serving.pieces():
+        async for piece in serving.pieces(passing):
             body = b"".join(piece)
             if serving.over:
                 last = body
@@ -163,10 +166,15 @@ async def _abort(scope: Scope, watcher: asyncio.Task[None]) -> None:
 
 def drop(scope: Scope) -> bool:
     """Drop the connection of a request; gives whether the server lets us."""
-    abort = scope.get("extensions", {}).get(ABORT)
+    abort = _extension(scope, ABORT)
     if abort is not None:
-        abort["call"]()
+        abort()
     return abort is not None
+
+
+def _extension(scope: Scope, name: str) -> Any:  # noqa: ANN401 - each has its own shape
+    """Give what the server can do beyond ASGI; None where it cannot."""
+    return scope.get("extensions", {}).get(name, {}).get("call")
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN401

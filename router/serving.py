@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    Passing = Callable[[bytes], bool]
+    """Sends bytes to the client there and then; False where that cannot be, and nothing is sent."""
+
     from contract.flow import Event, FlowSpec
     from contract.records import Role
     from effects.exchange import Exchange
@@ -80,7 +83,8 @@ class Serving:
         self.lost_us = 0
         self.left = self.unread = self.cut = False
         self._over = False
-        self._sent = 0
+        self._sent = self._position = 0
+        self._passing: Passing | None = None
         # Whoever may take over has to say again what was sent.
         self._kept = plan.repeating == "frames"
         self._prefix: Prefix | None = None
@@ -129,14 +133,16 @@ class Serving:
                 self._over = True
                 raise _unserved(ending)
 
-    async def pieces(self) -> AsyncIterator[list[bytes]]:
+    async def pieces(self, passing: Passing | None = None) -> AsyncIterator[list[bytes]]:
         """Yield the frames that go to the client, those together that are there together.
 
-        `open` comes first; the terminal frame is in the last piece.
+        `open` comes first; the terminal frame is in the last piece. Frames from elsewhere that come
+        while the client waits for them go by `passing` and are not yielded.
         """
+        self._passing = passing
         while True:
             drive = self.drive
-            async for position, frames in _produced(drive):
+            async for position, frames in self._produced(drive):
                 piece = self._unsent(position, frames)
                 if piece:
                     yield piece
@@ -157,6 +163,45 @@ class Serving:
                 self.cut = not closing and ending.outcome != "paused" and not drive.reported
                 yield [frame.data for frame in closing]
                 return
+
+    async def _produced(self, drive: Drive) -> AsyncIterator[tuple[int, Sequence[Frame]]]:
+        """Yield a drive's frames as they come, until it has ended and all are out."""
+        self._position = 0
+        while True:
+            while self._position < len(drive.frames):
+                frames, size = _together(drive.frames, self._position)
+                yield self._position, frames
+                drive.pace.took(size)
+                self._position += len(frames)
+            if drive.ending is not None:
+                return
+            if self._direct(drive):
+                drive.passing = self._pass
+            await drive.changed.wait()
+            drive.passing = None
+
+    def _direct(self, drive: Drive) -> bool:
+        """Whether what comes next is new to the client, and goes to it as it comes."""
+        new = self._position == self._sent > max(drive.sent, drive.old)
+        return new and self._passing is not None and self._prefix is None
+
+    def _pass(self) -> bool:
+        """Send what has just come, in the turn of the loop in which it came, if it is no end."""
+        drive = self.drive
+        frames = drive.frames[self._position :]
+        data = frames[0].data if len(frames) == 1 else b"".join([one.data for one in frames])
+        if self._passing is None or len(data) > AT_ONCE or drive.ends(frames[-1]):
+            return False
+        if not self._passing(data):
+            return False
+        if self._kept:
+            self._digests += [_digest(one.data) for one in frames]
+        self._last = drive, frames[-1]
+        self._position += len(frames)
+        self._sent += len(frames)
+        drive.pace.took(len(data))
+        self._committed()
+        return True
 
     def leave(self, *, unread: bool = False) -> None:
         """The client has gone, or is given up as `unread`: nothing it has not got will be sent.
@@ -350,20 +395,6 @@ class Serving:
         self._watch = asyncio.get_running_loop().call_later(
             max(wait, 1_000) / 1_000_000, self._look
         )
-
-
-async def _produced(drive: Drive) -> AsyncIterator[tuple[int, Sequence[Frame]]]:
-    """Yield a drive's frames as they come, until it has ended and all are out."""
-    position = 0
-    while True:
-        while position < len(drive.frames):
-            frames, size = _together(drive.frames, position)
-            yield position, frames
-            drive.pace.took(size)
-            position += len(frames)
-        if drive.ending is not None:
-            return
-        await drive.changed.wait()
 
 
 def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:

@@ -47,6 +47,17 @@ class Redactor:
         last = Rewrite(dictionary)
         return [msgspec.structs.replace(run.after(last), redacted=True) for run in runs]
 
+    def clean(self, records: Sequence[RunRecord], dialect: Dialect) -> bool:
+        """Whether nothing in there can be personal data, as far as a first look can tell."""
+        runs = [_Run(record, dialect, self._paths) for record in records]
+        possible = self._possible(b"\n".join([part for run in runs for part in run.raw()]))
+        if possible:
+            return False
+        dictionary = Dictionary(self._key, possible)
+        for run in runs:
+            run.show(Point(dictionary, possible))
+        return not dictionary
+
     def _possible(self, raw: bytes) -> Patterns:
         """Give the patterns that could match; characters may hide in escapes."""
         return self._patterns if b"\\u" in raw else self._patterns.possible(raw)

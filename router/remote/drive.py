@@ -66,7 +66,8 @@ class RemoteDrive(Drive):
 
     def ends(self, frame: Frame) -> bool:
         """Whether a frame is the terminal one."""
-        return frame.event is _LAST or super().ends(frame)
+        event = frame.event
+        return event is not _PASSED and (event is _LAST or super().ends(frame))
 
     @property
     def complete(self) -> bool:

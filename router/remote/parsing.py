@@ -9,8 +9,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_HEAD = 65_536
-"""Bytes of an answer's head, and of the informational ones before it."""
+MOST_BESIDE = 65_536
+"""Bytes, one after the other, that are no body: heads, trailers, what chunks say of themselves."""
 
 _FINAL = 200
 
@@ -27,7 +27,7 @@ class AnswerParser:
         self.headers: list[tuple[bytes, bytes]] = []
         self.headed = self.complete = self.reusable = False
         self.fault = ""
-        self._size = 0
+        self._beside = 0
         self._delimited = False
         self._pieces: list[bytes] = []
         # What the parser calls for each chunk: nothing of ours is run.
@@ -39,17 +39,17 @@ class AnswerParser:
         if self._parser is None:
             self.reusable = False  # nobody has asked for that
             return b""
-        if not self.headed:
-            self._size += len(data)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._break(type(error).__name__)
-        if not self.headed and self._size > MOST_HEAD:
-            self._break("head too large")
         if self.complete:
             self._parser = None  # they know each other
-        return self._body()
+        body = self._body()
+        self._beside = 0 if body else self._beside + len(data)
+        if self._beside > MOST_BESIDE:
+            self._break("too much that is no body")
+        return body
 
     def end(self) -> None:
         """Note that the connection has ended: some bodies end by that, others are cut off."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.remote.parsing import MOST_HEAD, AnswerParser
+from router.remote.parsing import MOST_BESIDE, AnswerParser
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
@@ -93,7 +93,8 @@ def test_a_body_that_breaks_off_is_no_body(data: st.DataObject, framing: bytes) 
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         OK + CHUNKED + b"\r\nzz\r\n",
         OK + b"content-length: x\r\n\r\n",
-        OK + b"x: " + b"y" * MOST_HEAD,
+        OK + b"x: " + b"y" * MOST_BESIDE,
+        OK + CHUNKED + b"\r\n0\r\nx: " + b"y" * MOST_BESIDE,
     ],
 )
 def test_what_is_no_answer_is_a_fault(wire: bytes) -> None:

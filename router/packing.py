@@ -1,0 +1,83 @@
+"""Packing: finished exchanges become the lines that are stored, without personal data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract.blobs import LONGEST, without_blobs
+from contract.records import encode_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from contract.flow import FlowSpec
+    from contract.records import FeedbackRecord, RunRecord
+    from router.redaction import Redactor
+
+_FEEDBACK = "feedback"
+_MICROSECONDS = 1_000_000
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Lines of one exchange or feedback, and the folder they go to."""
+
+    folder: str
+    lines: list[bytes]
+
+
+class Packing:
+    """Packs; `blob` stores a long text and gives its digest."""
+
+    def __init__(
+        self, redactor: Redactor, specs: Mapping[str, FlowSpec], blob: Callable[[bytes], str]
+    ) -> None:
+        self._redactor = redactor
+        self._specs = specs
+        self._blob = blob
+
+    def exchange(self, records: Sequence[RunRecord]) -> Packed:
+        """Pack the records of an exchange; takes as long as what is in them asks for."""
+        redacted = self._redactor.exchange(records, self._specs[records[0].flow].dialect)
+        return self._packed(records, [without_blobs(one, self._blob) for one in redacted])
+
+    def at_once(self, records: Sequence[RunRecord]) -> Packed | None:
+        """Pack a short exchange in which there is nothing to redact; None for any other.
+
+        Takes less than it costs to let another thread do it.
+        """
+        if sum(map(size, records)) > LONGEST:
+            return None
+        if not self._redactor.clean(records, self._specs[records[0].flow].dialect):
+            return None
+        return self._packed(records, records)
+
+    def feedback(self, record: FeedbackRecord) -> Packed:
+        """Pack a feedback."""
+        line = _encoder.encode(self._redactor.feedback(record)) + b"\n"
+        return Packed(f"{_FEEDBACK}/date={_day(record.at)}", [line])
+
+    def _packed(self, records: Sequence[RunRecord], redacted: Sequence[RunRecord]) -> Packed:
+        first = records[0]
+        folder = f"flow={first.flow}/date={_day(first.began)}"
+        return Packed(folder, [encode_run(one) for one in redacted])
+
+
+def size(record: RunRecord) -> int:
+    """Estimate the memory of a record by its texts, in bytes."""
+    found = sum([len(text) for _, text in record.frames])
+    if record.request is not None:
+        found += len(memoryview(record.request.body))
+    for entry in record.tape or ():
+        found += len(memoryview(entry.args)) + sum(len(memoryview(one)) for one in entry.items)
+    return found
+
+
+def _day(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).strftime("%Y-%m-%d")
