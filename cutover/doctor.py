@@ -16,7 +16,9 @@ from cutover.finding import Finding
 from cutover.flows import flows_of
 from cutover.models import model_entries
 from cutover.stacks import DEFAULTS, load_stack
+from cutover.stores import pauses_sealing
 from cutover.tool_server_doctor import examined
+from effects.human import Unsealed
 from router.abilities import powers_of
 from router.addresses import address, secret
 from router.remote import endpoint_url
@@ -43,7 +45,13 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Findin
         *(_provider(name, one.base_url) for name, one in settings.providers.items()),
         *(examined(name, one, environ) for name, one in settings.tools.mcp.items()),
     )
-    return [*looked, *_models(settings, environ), *_secrets(settings, environ), _captures(settings)]
+    return [
+        *looked,
+        *_models(settings, environ),
+        *_secrets(settings, environ),
+        _pauses(settings, environ),
+        _captures(settings),
+    ]
 
 
 async def _stack(name: StackName, settings: Settings) -> Finding:
@@ -127,6 +135,19 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
         except CutoverError as error:
             findings.append(Finding(part, good=False, said=str(error)))
     return findings
+
+
+def _pauses(settings: Settings, environ: Mapping[str, str]) -> Finding:
+    """Whether what waits for a human is sealed; that it is not is no fault."""
+    section = settings.pauses
+    try:
+        if isinstance(pauses_sealing(section, environ), Unsealed):
+            return Finding("pauses", good=True, said="not encrypted: [pauses] key_env names no key")
+    except CutoverError as error:
+        return Finding("pauses", good=False, said=str(error))
+    plain = "refused" if section.strict else "read"
+    said = f"sealed by the first key in {section.key_env}; what was stored without one is {plain}"
+    return Finding("pauses", good=True, said=said)
 
 
 def _captures(settings: Settings) -> Finding:

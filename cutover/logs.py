@@ -95,6 +95,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     for where in msgspec.structs.astuple(stores):
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
+    values |= {one.strip() for one in environ.get(settings.pauses.key_env, "").split(",")}
     values |= {token for _, token in split_tokens(environ.get(settings.admin.token_env, ""))}
     values |= {password for value in values if (password := _password(value))}
     for variable in HEADERS:

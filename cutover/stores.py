@@ -8,27 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import CutoverError
+from cutover.sweeping import sweeping
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
+from effects.human import MemoryPauses, SqlitePauses, Unsealed, read_keys
 from effects.locks import ProcessLocks, SqliteLeases, SteadyLocks
 from effects.memory import InMemoryMemory, SqliteMemory
 from effects.pins import MemoryPins, SqlitePins
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
     from contract.ports import Conversations, Memory
+    from effects.human import PauseStore, Sealing
     from effects.locks import Leases
     from effects.pins import PinStore
+    from router.sections import Pauses
 
 Locks: TypeAlias = ProcessLocks | SteadyLocks
 
 CONVERSATIONS = "conversations"
 MEMORY = "memory"
+PAUSES = "pauses"
 LOCKS = "locks"
 PINS = "pins"
 _SCHEMES = {
     CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
     MEMORY: ("memory", "sqlite"),
+    PAUSES: ("memory", "sqlite", "postgresql"),
     LOCKS: ("process", "sqlite", "redis", "rediss"),
     PINS: ("process", "sqlite", "redis", "rediss"),
 }
@@ -70,6 +77,33 @@ async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
             return await stack.enter_async_context(SqliteMemory.open(sqlite_file(rest)))
         case _:
             raise NoSuchStore(MEMORY, scheme)
+
+
+async def open_pauses(address: str, stack: AsyncExitStack, sealing: Sealing) -> PauseStore:
+    """Open the store of pauses, closed with `stack`; as long as it is open, it is swept."""
+    scheme, _, rest = address.partition("://")
+    match scheme:
+        case "memory":
+            pauses: PauseStore = MemoryPauses()
+        case "sqlite":
+            file = sqlite_file(rest)
+            pauses = await stack.enter_async_context(SqlitePauses.open_file(file, sealing=sealing))
+        case "postgresql":
+            adapter = _extra("effects.human.postgres", "PostgresPauses")
+            pauses = await stack.enter_async_context(adapter.open_pool(address, sealing=sealing))
+        case _:
+            raise NoSuchStore(PAUSES, scheme)
+    await stack.enter_async_context(sweeping(pauses))
+    return pauses
+
+
+def pauses_sealing(section: Pauses, environ: Mapping[str, str]) -> Sealing:
+    """Give what seals pauses; raises `KeysUnusable`, and `MissingExtra` without the library."""
+    if not section.key_env:
+        return Unsealed()
+    keys = read_keys(environ.get(section.key_env, ""), section.key_env)
+    seals: Sealing = _extra("effects.human.aes", "AesSeals")(keys, strict=section.strict)
+    return seals
 
 
 async def open_locks(address: str, stack: AsyncExitStack) -> Locks:

@@ -38,6 +38,13 @@ def store_fault(value: str) -> str | None:
     )
 
 
+def pauses_fault(value: str) -> str | None:
+    """Say why `value` is no address where pauses can be kept."""
+    if value.startswith(_FROM_ENVIRONMENT):
+        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
+    return _secret_fault(value) or _scheme_fault(value, ("sqlite", "postgresql", "memory"))
+
+
 def coordination_fault(value: str) -> str | None:
     """Say why `value` is no address where routers find each other: for locks and pins."""
     if value in (AUTO, PROCESS):

@@ -192,6 +192,18 @@ class Stores(Section, frozen=True):
     history: str = "sqlite:///var/cutover.sqlite"
 
 
+class Pauses(Section, frozen=True):
+    """`[pauses]`: how long a question waits, and the keys of what is stored meanwhile.
+
+    `key_env` names the variable with keys (32 bytes each, base64, separated by commas): the first
+    seals, all open. `strict` refuses what was stored without one.
+    """
+
+    key_env: str = ""
+    strict: bool = False
+    keep_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 86_400.0
+
+
 class Flags(Section, frozen=True):
     """`[flags]`: where switches and shares come from beside the file; "" is the file alone.
 

@@ -26,6 +26,7 @@ from router.addresses import (
     network_fault,
     on_loopback,
     path_fault,
+    pauses_fault,
     place_fault,
     service_fault,
     store_fault,
@@ -48,6 +49,7 @@ from router.sections import (
     Log,
     Metrics,
     ModelEntry,
+    Pauses,
     Provider,
     Rate,
     Rescue,
@@ -86,6 +88,7 @@ _SECTIONS = (
     "tracing",
     "log",
     "stores",
+    "pauses",
     "stacks",
     "flags",
     "providers",
@@ -118,6 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tracing: Tracing = Tracing()
     log: Log = Log()
     stores: Stores = Stores()
+    pauses: Pauses = Pauses()
     stacks: Stacks = Stacks()
     flags: Flags = Flags()
     providers: dict[str, Provider] = {}
@@ -170,6 +174,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         tracing=_tracing(table, where),
         log=converted(subtable(table, "log", where), Log, where, "log."),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
+        pauses=converted(subtable(table, "pauses", where), Pauses, where, "pauses."),
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         flags=converted(subtable(table, "flags", where), Flags, where, "flags."),
         providers=_providers(table, where),
@@ -254,10 +259,12 @@ def _check(settings: Settings, where: str) -> None:
     )
     checked(variable_fault, settings.tracing.endpoint_env, where, "tracing.endpoint_env")
     checked(place_fault, settings.captures.path, where, "captures.path")
-    for name in ("conversations", "memory", "pauses"):
+    for name in ("conversations", "memory"):
         checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
+    checked(pauses_fault, settings.stores.pauses, where, "stores.pauses")
     for name in ("locks", "pins"):
         checked(coordination_fault, getattr(settings.stores, name), where, f"stores.{name}")
+    checked(variable_fault, settings.pauses.key_env, where, "pauses.key_env")
     checked(history_fault, settings.stores.history, where, "stores.history")
     _check_limits(settings.limits, where)
     _check_flags(settings.flags, where)

@@ -41,7 +41,7 @@ class ForgottenRows(NamedTuple):
 async def forget_rows(
     stores: Stores, environ: Mapping[str, str], whose: Whose, exchanges: Collection[str]
 ) -> ForgottenRows:
-    """Remove somebody's rows; pauses are those of these exchanges and of the chats concerned.
+    """Remove somebody's rows; pauses are the user's own, of these exchanges, of chats concerned.
 
     A store that fails does not keep the others from being told.
     """
@@ -59,7 +59,8 @@ async def forget_rows(
     # A pause of one message is found by its exchange: others of the chat are not concerned.
     sessions = set() if whose.kind == "message" else chats
     try:
-        pauses = await _pauses(address(stores.pauses, environ), exchanges, sessions)
+        users = {whose.value} if whose.kind == "user" else set()
+        pauses = await _pauses(address(stores.pauses, environ), exchanges, sessions, users)
     except CutoverError as error:
         left.append(_sentence("pauses", error))
     return ForgottenRows(turns.turns, memories, pauses, tuple(left))
@@ -90,12 +91,22 @@ async def _memories(where: str, whose: Whose) -> int:
     return 0
 
 
-async def _pauses(where: str, exchanges: Collection[str], sessions: Collection[str]) -> int:
+async def _pauses(
+    where: str, exchanges: Collection[str], sessions: Collection[str], users: Collection[str]
+) -> int:
+    """Remove pauses; what is sealed goes without its key."""
     scheme, _, rest = where.partition("://")
-    if scheme == "sqlite" and (path := _file(rest)):
-        async with SqlitePauses.open_file(path) as pauses:
-            return await pauses.forget(exchanges, sessions)
-    return 0
+    match scheme:
+        case "postgresql":
+            adapter: Any = import_module("effects.human.postgres").PostgresPauses
+            async with adapter.open_pool(where) as kept:
+                removed: int = await kept.forget(exchanges, sessions, users)
+                return removed
+        case "sqlite" if path := _file(rest):
+            async with SqlitePauses.open_file(path) as pauses:
+                return await pauses.forget(exchanges, sessions, users)
+        case _:
+            return 0
 
 
 def _file(rest: str) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,28 @@ graph = "nowhere:FLOWS"
         "missing tracing.endpoint_env: environment: NOR_THIS: not set",
     ):
         assert words in said
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "words"),
+    [
+        ("", 0, "good    pauses: not encrypted: [pauses] key_env names no key"),
+        ('[pauses]\nkey_env = "KEYS"', 0, "good    pauses: sealed by the first key in KEYS; what"),
+        ('[pauses]\nkey_env = "KEYS"\nstrict = true', 0, "stored without one is refused"),
+        ('[pauses]\nkey_env = "SHORT"', 1, "missing pauses: the keys in 'SHORT' cannot be used"),
+        ('[pauses]\nkey_env = "UNSET"', 1, "missing pauses: the keys in 'UNSET' cannot be used"),
+    ],
+)
+def test_whether_pauses_are_sealed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, status: int, words: str
+) -> None:
+    """Without a key it is no fault, with one that cannot be used it is."""
+    monkeypatch.setenv("KEYS", b64encode(bytes(32)).decode())
+    monkeypatch.setenv("SHORT", b64encode(bytes(8)).decode())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found, said = doctor(tmp_path, more, port=server.getsockname()[1])
+    assert found == status, said
+    assert words in said
 
 
 def test_a_refused_configuration_exits_1(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from contract.memory import MemoryEntry, Recall
 from effects.conversations import SqliteConversations
 from effects.conversations.postgres import PostgresConversations
 from effects.human import Pause, SqlitePauses
+from effects.human.postgres import PostgresPauses
 from effects.memory import SqliteMemory
 from effects.whose import Whose
 from tests.effects.postgres import own_schema
@@ -135,26 +136,45 @@ async def test_memory_forgets_what_is_known_and_its_index(
             assert b"quince" not in b"".join(one.read_bytes() for one in files(tmp_path))
 
 
-async def test_pauses_are_forgotten_by_exchange_and_by_session(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
+async def pauses(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[SqlitePauses | PostgresPauses]:
+    """Give an empty store of pauses."""
+    if request.param == "sqlite":
+        async with SqlitePauses.open_file(tmp_path / "pauses.db") as kept:
+            yield kept
+    else:
+        dsn = request.getfixturevalue("postgres_dsn")
+        async with own_schema(dsn) as place, PostgresPauses.open_pool(place) as kept:
+            yield kept
+
+
+async def test_pauses_are_forgotten_by_exchange_session_and_user(
+    pauses: SqlitePauses | PostgresPauses, tmp_path: Path
+) -> None:
     """Tapes hold whole conversations: they go with them."""
-    async with SqlitePauses.open_file(tmp_path / "pauses.db") as pauses:
-        for number, session in enumerate(("hers", "shared", None)):
-            await pauses.open(
-                Pause(
-                    hitl_id=f"h{number}",
-                    exchange=f"x{number}",
-                    flow="chat",
-                    stack="graph",
-                    created_at=0.0,
-                    expires_at=2e9,
-                    session_id=session,
-                    tape=SECRET.encode(),
-                )
+    for number, session in enumerate(("hers", "shared", None, "shared")):
+        await pauses.open(
+            Pause(
+                hitl_id=f"h{number}",
+                exchange=f"x{number}",
+                flow="chat",
+                stack="graph",
+                created_at=0.0,
+                expires_at=2e9,
+                session_id=session,
+                user_id="ann" if number == 3 else None,
+                tape=SECRET.encode(),
             )
-        assert await pauses.forget({"x2"}, {"hers"}) == 2
-        assert [await pauses.get(f"h{number}") is None for number in range(3)] == [
-            True,
-            False,
-            True,
-        ]
-        assert await pauses.forget({"x2"}, {"hers"}) == 0
+        )
+    assert await pauses.forget({"x2"}, {"hers"}, {"ann"}) == 3
+    assert [await pauses.get(f"h{number}") is None for number in range(4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert await pauses.forget({"x2"}, {"hers"}, {"ann"}) == 0
+    assert await pauses.forget({"x1"}, set()) == 1
+    assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))

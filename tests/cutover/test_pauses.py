@@ -1,0 +1,107 @@
+"""The store of pauses of a deployment: where it is, what seals it, who sweeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import b64encode
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from cutover.stores import NoSuchStore, open_pauses, pauses_sealing
+from cutover.sweeping import EVERY, sweeping
+from effects.clock import ManualClock
+from effects.human import KeysUnusable, MemoryPauses, Pause, Swept, Unsealed
+from effects.human.aes import AesSeals
+from effects.human.sealing import SEALED
+from router.sections import Pauses
+from tests.effects.postgres import own_schema
+
+KEYS = {"KEYS": b64encode(bytes(32)).decode()}
+
+
+def paused(expires_at: float = 2e9) -> Pause:
+    """Make a pause."""
+    return Pause(
+        hitl_id="h1",
+        exchange="x1",
+        flow="companion",
+        stack="graph",
+        created_at=0.0,
+        expires_at=expires_at,
+        tape=b"tape",
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["memory://", "sqlite://", pytest.param("postgresql://", marks=pytest.mark.sockets)]
+)
+async def test_a_store_is_opened_by_its_address(
+    request: pytest.FixtureRequest, tmp_path: Path, address: str
+) -> None:
+    """Each kind keeps a pause; what is sealed comes back."""
+    async with AsyncExitStack() as stack:
+        if address == "sqlite://":
+            address = f"sqlite:///{tmp_path}/made/pauses.db"
+        elif address == "postgresql://":
+            schema = own_schema(request.getfixturevalue("postgres_dsn"))
+            address = await stack.enter_async_context(schema)
+        sealing = pauses_sealing(Pauses(key_env="KEYS"), KEYS)
+        pauses = await open_pauses(address, stack, sealing)
+        assert await pauses.open(paused())
+        assert await pauses.get("h1") == paused()
+
+
+async def test_a_foreign_address_is_refused() -> None:
+    """With the kinds there are."""
+    async with AsyncExitStack() as stack:
+        with pytest.raises(NoSuchStore, match="memory, sqlite, postgresql"):
+            await open_pauses("http://127.0.0.1:1", stack, Unsealed())
+
+
+def test_the_key_comes_from_the_environment() -> None:
+    """None named: not sealed; named and not there: refused."""
+    assert isinstance(pauses_sealing(Pauses(), {}), Unsealed)
+    sealing = pauses_sealing(Pauses(key_env="KEYS"), KEYS)
+    assert isinstance(sealing, AesSeals)
+    assert sealing.seal(b"tape", "h1", "tape").startswith(SEALED)
+    assert sealing.open(b"tape", "h1", "tape") == b"tape"
+    strict = pauses_sealing(Pauses(key_env="KEYS", strict=True), KEYS)
+    with pytest.raises(EffectFailed):
+        strict.open(b"tape", "h1", "tape")
+    with pytest.raises(KeysUnusable, match="'KEYS' cannot be used: it is not set"):
+        pauses_sealing(Pauses(key_env="KEYS"), {})
+
+
+class Away(MemoryPauses):
+    """A store that is away the first time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock.time)
+        self.away = True
+
+    async def sweep(self) -> Swept:
+        """Fail once."""
+        if self.away:
+            self.away = False
+            raise EffectFailed(Fault("store_unavailable", retryable=True))
+        return await super().sweep()
+
+
+@pytest.mark.virtual
+async def test_what_is_due_is_swept_though_nobody_asks(caplog: pytest.LogCaptureFixture) -> None:
+    """Again and again; a store that is away is swept the next time."""
+    clock = ManualClock()
+    pauses = Away(clock)
+    await pauses.open(paused(clock.time()))
+    with caplog.at_level(logging.INFO):
+        async with sweeping(pauses):
+            await asyncio.sleep(EVERY * 1.5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "pauses could not be swept: store_unavailable",
+        "pauses: 1 expired, 0 removed",
+    ]
