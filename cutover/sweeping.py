@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
@@ -22,17 +22,21 @@ EVERY = 600.0
 
 @asynccontextmanager
 async def sweeping(pauses: PauseStore, every: float = EVERY) -> AsyncIterator[None]:
-    """Sweep at once and every so many seconds; a store that fails is swept the next time."""
-    task = asyncio.create_task(_sweep(pauses, every), name="sweep pauses")
+    """Sweep at once and every so many seconds; a store that fails is swept the next time.
+
+    A sweep under way is waited for: a cancellation could get lost in the database's driver.
+    """
+    over = asyncio.Event()
+    task = asyncio.create_task(_sweep(pauses, every, over), name="sweep pauses")
     try:
         yield
     finally:
-        task.cancel()
+        over.set()
         await asyncio.wait({task})
 
 
-async def _sweep(pauses: PauseStore, every: float) -> None:
-    while True:
+async def _sweep(pauses: PauseStore, every: float, over: asyncio.Event) -> None:
+    while not over.is_set():
         try:
             swept = await pauses.sweep()
         except EffectFailed as failure:
@@ -40,4 +44,6 @@ async def _sweep(pauses: PauseStore, every: float) -> None:
         else:
             if any(swept):
                 log.info("pauses: %s expired, %s removed", *swept)
-        await asyncio.sleep(every)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every):
+                await over.wait()
