@@ -17,6 +17,7 @@ from cutover.gateway import open_gateway
 from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
 from cutover.operations import add_operations, admin_tokens
+from cutover.sharing import ALONE, Crew
 from router.app import create_app
 from router.gateway import add_gateway
 from router.metrics.books import Sources
@@ -50,17 +51,18 @@ async def application(
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
     host: str | None = None,
-    workers: int = 1,
+    crew: Crew = ALONE,
 ) -> AsyncIterator[Application]:
     """Open the house for the watched configuration (None: the defaults) and build its HTTP side.
 
-    `host` is where it listens, if not where the configuration says; `workers` is how many of them
-    share this host's stores.
+    `host` is where it listens, if not where the configuration says; `crew` are the routers
+    of this host that are one to their clients.
     """
     first = in_force(watched)()
     tokens = admin_tokens(first, environ, host or first.server.host)
     async with AsyncExitStack() as stack:
-        house = await stack.enter_async_context(opened(in_force(watched), environ, stacks, workers))
+        opening = opened(in_force(watched), environ, stacks, crew)
+        house = await stack.enter_async_context(opening)
         limit = first.limits.loop_seconds
         watchdog = Watchdog(limit or math.inf)
         if limit:
@@ -79,7 +81,8 @@ async def application(
         app = create_app(house.router, faults, page)
         if watched is not None and tokens is not None:
             add_operations(app, house, watched, tokens)
-        if (gateway := open_gateway(house, environ, host or first.server.host)) is not None:
+        gateway = open_gateway(house, environ, host or first.server.host, crew.neighbours)
+        if gateway is not None:
             add_gateway(app, gateway)
         yield Application(app, house)
 

@@ -12,7 +12,7 @@ from cutover.flags import open_flags
 from cutover.flows import flows_of
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
-from cutover.sharing import shared
+from cutover.sharing import ALONE, Crew, shared
 from cutover.stacks import open_stacks, refuse_gaps
 from cutover.stores import Locks, open_conversations, open_locks, open_memory, open_pins
 from cutover.tool_servers import open_tool_servers, tool_servers
@@ -67,15 +67,15 @@ async def opened(
     settings: Callable[[], Settings],
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
-    workers: int = 1,
+    crew: Crew = ALONE,
 ) -> AsyncIterator[House]:
     """Open everything a router needs, and close it in the right order.
 
     `settings` gives those in force now; stores, locks and captures are those of the first call.
-    `workers` is how many routers share this host's stores.
+    `crew` are the routers that share this host's stores.
     """
     first = settings()
-    stores = shared(first.stores, environ, workers)
+    stores = shared(first.stores, environ, crew.workers)
     # What can be wrong with the configuration comes before anything is made on disk.
     entries = model_entries(first, environ)
     servers = tool_servers(first.tools, environ)
@@ -84,14 +84,11 @@ async def opened(
         flows = flows_of(first)
         known = stacks or await open_stacks(first.stacks, stack)
         refuse_gaps(first, flows, known)
-        models = ModelRegistry(entries)
-        stack.push_async_callback(models.aclose)
-        models.warm()
+        models = _registered(entries, stack)
         model = RescuingModel(models, rescue_policy(first.rescue))
         live = await _live(stores, first.limits.tool_seconds, model, servers, stack)
         flags = open_flags(settings, environ, stack)
-        captures = _captures(first, environ)
-        stack.push_async_callback(captures.aclose)
+        captures = _captures(first, environ, stack)
         meters = open_meters(models) if first.metrics.enabled else None
         recent = Recent()
         router = Router(
@@ -106,6 +103,7 @@ async def opened(
                 pins=await _pins(stores, stack),
                 observers=[*traces, *_observers(first, recent, meters)],
                 flags=flags,
+                exchange_id=crew.exchange_id,
             )
         )
         faults = model_faults(entries, first)
@@ -115,6 +113,13 @@ async def opened(
             )
         finally:
             await router.aclose(settings().server.drain_seconds)
+
+
+def _registered(entries: Sequence[ModelEntry], stack: AsyncExitStack) -> ModelRegistry:
+    models = ModelRegistry(entries)
+    stack.push_async_callback(models.aclose)
+    models.warm()
+    return models
 
 
 def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> list[Observer]:
@@ -189,7 +194,11 @@ async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:
     return pins
 
 
-def _captures(settings: Settings, environ: Mapping[str, str]) -> CaptureWriter:
+def _captures(
+    settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> CaptureWriter:
     captures = settings.captures
     key = environ.get(captures.pseudonym_key_env, "").encode()
-    return CaptureWriter(captures, flows_of(settings), salt=settings.rollout.salt, key=key)
+    writer = CaptureWriter(captures, flows_of(settings), salt=settings.rollout.salt, key=key)
+    stack.push_async_callback(writer.aclose)
+    return writer

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cutover.composition import House
+    from router.gateway import Neighbours
 
 
 class GatewayUnguarded(CutoverError):
@@ -31,7 +32,9 @@ class GatewayKeyMissing(CutoverError):
         super().__init__(f"the gateway needs its key in the variable {variable!r}")
 
 
-def open_gateway(house: House, environ: Mapping[str, str], host: str) -> Gateway | None:
+def open_gateway(
+    house: House, environ: Mapping[str, str], host: str, neighbours: Neighbours | None = None
+) -> Gateway | None:
     """Put the gateway on a house that listens on `host`; None where it is not wanted.
 
     Raises `GatewayUnguarded` or `GatewayKeyMissing` where it may not be opened so.
@@ -44,4 +47,11 @@ def open_gateway(house: House, environ: Mapping[str, str], host: str) -> Gateway
     key = environ.get(section.key_env, "")
     if section.key_env and not key:
         raise GatewayKeyMissing(section.key_env)
-    return Gateway(house.router, house.model, house.models, key.encode(), section.max_body_bytes)
+    return Gateway(
+        house.router,
+        house.model,
+        house.models,
+        key.encode(),
+        section.max_body_bytes,
+        neighbours,
+    )

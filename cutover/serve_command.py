@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +22,9 @@ from cutover.lasting import run
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
 from cutover.serve import LAST_WORDS, address, listen, server, settle
-from cutover.sharing import found_again, shared
+from cutover.sharing import Crew, found_again, shared
 from cutover.workers import Line, Supervisor, places
+from router.gateway import Neighbours
 from router.metrics.instruments import FOLDER
 from router.watching import Watched
 
@@ -81,6 +82,7 @@ class _Post:
     host: str
     port: int
     workers: int
+    neighbours: Path | None = None
 
 
 def _alone(post: _Post) -> int:
@@ -96,10 +98,10 @@ def _several(post: _Post) -> int:
     settle()
     stands = places(post.host, post.port, post.workers)
     watched = post.watched
-    with _metrics_together(post.first):
+    with _metrics_together(post.first), TemporaryDirectory(prefix="cutover-workers-") as folder:
         return Supervisor(
             stands,
-            partial(_work, post),
+            partial(_work, replace(post, neighbours=Path(folder))),
             stop_seconds=2 * post.first.server.drain_seconds + LAST_WORDS + CLOSING_SECONDS,
             announce=lambda: _announce(post, stands[0].open()),
             # Who is started again begins with the last good configuration, as the others have it.
@@ -154,13 +156,17 @@ async def _serve(post: _Post, listening: socket.socket, ready: Callable[[Server]
     async with AsyncExitStack() as stack:
         if watched is not None:
             await stack.enter_async_context(watched.watching())
+        sockets, neighbours = [listening], None
+        if post.neighbours is not None and first.gateway.enabled:
+            neighbours = stack.enter_context(Neighbours.joined(post.neighbours))
+            sockets.append(neighbours.listening)
         built = await stack.enter_async_context(
-            application(watched, os.environ, host=post.host, workers=post.workers)
+            application(watched, os.environ, host=post.host, crew=Crew(post.workers, neighbours))
         )
         serving = server(built.app, built.house.router, first.server.drain_seconds)
         ready(serving)
         settle()
-        await serving.serve(sockets=[listening])
+        await serving.serve(sockets=sockets)
 
 
 def _announce(post: _Post, listening: socket.socket) -> None:

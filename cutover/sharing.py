@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, get_args
 
 import msgspec
 
 from contract.errors import CutoverError
 from router.abilities import resumable_fault
 from router.addresses import AUTO, PROCESS, address
+from router.parts import exchange_id
 from router.rollout import Stack as StackName
 from router.sections import Address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.gateway import Neighbours
     from router.sections import Gateway, Stacks, Stores
 
 _KEPT = ("conversations", "memory", "pauses")
@@ -36,6 +39,21 @@ class NotFoundAgain(CutoverError):
 
     def __init__(self, workers: int, name: str, why: str) -> None:
         super().__init__(f"{workers} workers cannot have [stacks.{name}] resumable = true: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """How many routers share this host's stores, and how their gateways find each other."""
+
+    workers: int = 1
+    neighbours: Neighbours | None = None
+
+    def exchange_id(self) -> str:
+        """Make an id for an exchange, from which the others know whose it is."""
+        return self.neighbours.exchange_id() if self.neighbours else exchange_id()
+
+
+ALONE: Final = Crew()
 
 
 def found_again(stacks: Stacks, gateway: Gateway, workers: int) -> None:

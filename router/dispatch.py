@@ -129,7 +129,7 @@ class Router:
         self.admission.knock(spec, body, session)
         decided = await self._assigner.decide(spec, body, qa_header, incoming, session)
         asked = Request(body, decided.flow.options, path, session)
-        return self._take(Arrival(spec, asked, uuid.uuid4().hex, incoming), decided)
+        return self._take(Arrival(spec, asked, self.parts.exchange_id(), incoming), decided)
 
     async def resume(
         self,
@@ -142,7 +142,7 @@ class Router:
 
         Whoever is assigned now goes on, wherever it was paused.
         """
-        pausing, exchange = self.parts.pausing, uuid.uuid4().hex
+        pausing, exchange = self.parts.pausing, self.parts.exchange_id()
         if pausing is None:
             raise Problem(404, "unknown_pause", "nothing is paused here")
         claim = await pausing.claim(spec, hitl_id, exchange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,6 +45,11 @@ class Captures(Protocol):
         ...
 
 
+def exchange_id() -> str:
+    """Make an id for an exchange."""
+    return uuid.uuid4().hex
+
+
 def _own_pins() -> Pins:
     return Pins(MemoryPins(), time.monotonic, time.time)
 
@@ -62,6 +68,7 @@ class Parts:
     settings: Callable[[], Settings]
     qa_key: bytes = b""
     observers: Sequence[Observer] = ()
+    exchange_id: Callable[[], str] = exchange_id
     price: Price = lambda _answered, _usage: None
     monotonic: Callable[[], float] = time.perf_counter
     wall: Callable[[], float] = time.time

@@ -2,5 +2,6 @@
 
 from router.gateway.document import add_gateway
 from router.gateway.endpoint import Gateway
+from router.gateway.neighbours import Neighbours
 
-__all__ = ["Gateway", "add_gateway"]
+__all__ = ["Gateway", "Neighbours", "add_gateway"]

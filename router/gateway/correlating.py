@@ -37,14 +37,27 @@ def asking(router: Router, headers: Headers, path_id: str | None) -> Run | None:
     return drive.run
 
 
+def named(headers: Headers, path_id: str | None) -> str | None:
+    """Give the id of the exchange a call names, in its path or in a header."""
+    if path_id is not None:
+        return path_id
+    return next((value for name in _EXCHANGES if (value := _said(headers, name))), None)
+
+
+def here(router: Router, headers: Headers, path_id: str | None) -> bool:
+    """Whether the exchange a call belongs to is open in this process."""
+    told = named(headers, path_id)
+    return router.ticket(told or router.traces.exchange(headers) or "") is not None
+
+
 def _ticket(router: Router, headers: Headers, path_id: str | None) -> Ticket | None:
     if path_id is not None:
         ticket = router.ticket(path_id)
         if ticket is None:
             raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
         return ticket
-    named = next((value for name in _EXCHANGES if (value := _said(headers, name))), None)
-    return router.ticket(named or router.traces.exchange(headers) or "")
+    told = named(headers, None)
+    return router.ticket(told or router.traces.exchange(headers) or "")
 
 
 def _drive(ticket: Ticket, role: str | None) -> Drive | None:

@@ -9,14 +9,15 @@ import uuid
 from contextlib import aclosing
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.routing import Route
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
-from router.gateway.correlating import SITE, asking
+from router.gateway.correlating import SITE, asking, here
+from router.gateway.neighbours import NOT_HERE
 from router.gateway.refusals import GatewayRefused, refused
 from router.gateway.request import Asked, read
 from router.gateway.whole import WholeAnswer
@@ -26,7 +27,7 @@ from router.problems import Problem
 from router.sending import Deadline, Unread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Coroutine
 
     from starlette.types import Receive, Scope, Send
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from effects.model import ModelRegistry, RescuingModel
     from router.bodies import Room
     from router.dispatch import Router
+    from router.gateway.neighbours import Neighbours
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class Gateway:
     registry: ModelRegistry
     key: bytes
     max_body_bytes: int
+    neighbours: Neighbours | None = None
 
     def routes(self) -> list[Route]:
         """Give the routes, each also below the address of an exchange."""
@@ -76,9 +79,19 @@ class Gateway:
         if kind.lower() != b"bearer" or not compare_digest(key.strip(), self.key):
             raise GatewayRefused(401, "invalid_api_key", "the gateway's key is due as bearer token")
 
+    def elsewhere(self, scope: Scope) -> bool:
+        """Whether a call is not known here, and another worker of this host may know it."""
+        if self.neighbours is None or not self.neighbours.asked(scope):
+            return False
+        return not here(self.router, scope["headers"], scope["path_params"].get("exchange"))
+
     def ask(self, scope: Scope, call: PassedCall) -> AsyncGenerator[Chunk, None]:
         """Ask the model, or play what was answered to the same question in this exchange."""
-        run = asking(self.router, scope["headers"], scope["path_params"].get("exchange"))
+        path_id = scope["path_params"].get("exchange")
+        by_neighbour = self.neighbours is not None and scope.get("client") is None
+        if by_neighbour and not here(self.router, scope["headers"], path_id):
+            raise GatewayRefused(NOT_HERE, "not_here", "another worker's, or nobody's")
+        run = asking(self.router, scope["headers"], path_id)
         if run is None:
             return self.model.stream(SITE, call)
         return run.stream(MODEL_STREAM, SITE, call)
@@ -118,7 +131,11 @@ class Completions:
     async def _complete(self, scope: Scope, receive: Receive, send: Send, room: Room) -> None:
         try:
             self._gateway.admit(scope)
-            asked = read(await room.read(scope, receive, self._gateway.max_body_bytes))
+            body = await room.read(scope, receive, self._gateway.max_body_bytes)
+            asked = read(body)
+            if self._gateway.elsewhere(scope):
+                await self._within(receive, self._passed_on(scope, body, asked, send))
+                return
             chunks = self._gateway.ask(scope, asked.call)
         except Problem as problem:
             await _refuse(send, GatewayRefused(problem.status, problem.code, problem.detail))
@@ -126,9 +143,30 @@ class Completions:
         except GatewayRefused as error:
             await _refuse(send, error)
             return
-        loop = asyncio.get_running_loop()
+        await self._within(receive, self._answered(chunks, asked, scope, send))
+
+    async def _passed_on(self, scope: Scope, body: bytes, asked: Asked, send: Send) -> None:
+        """Let the worker answer whose exchange it is; where there is none, do it here."""
+        neighbours = self._gateway.neighbours
+        if neighbours is not None and await neighbours.answered(scope, body, send):
+            return
+        try:
+            chunks = self._gateway.ask(scope, asked.call)
+        except GatewayRefused as error:
+            await _refuse(send, error)
+            return
+        await self._answered(chunks, asked, scope, send)
+
+    async def _answered(
+        self, chunks: AsyncGenerator[Chunk, None], asked: Asked, scope: Scope, send: Send
+    ) -> None:
         sending = Deadline(send, self._gateway.router.parts.settings().limits.send_seconds)
-        work = loop.create_task(_answer_in_time(chunks, asked, sending, scope), name="gateway")
+        await _answer_in_time(chunks, asked, sending, scope)
+
+    async def _within(self, receive: Receive, doing: Coroutine[Any, Any, None]) -> None:
+        """Do it for as long as the caller is there."""
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(doing, name="gateway")
         gone = loop.create_task(_gone(receive), name="gateway watch")
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,78 @@
+"""Several workers and the gateway: a call reaches the worker whose exchange it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from contract.records import decode_run
+from loadtests.simulator import running
+from tests.e2e.deployment import PLANTED_KEY, Setup, captured, until
+from tests.e2e.processes import router_process
+from tests.router.gateway.test_tape import Asker, by_headers, by_path, stacks
+from tests.router.remote.service import WHOLE, Asked
+from tests.router.remote.service import serving as service_at
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+ENOUGH = 10
+"""Calls of which one reaches the wrong worker of two, but for one time in a thousand."""
+
+
+def by_trace(asked: Asked) -> tuple[str, dict[str, str]]:
+    """Say nothing but the trace of the request."""
+    return "", {"traceparent": asked.header("traceparent")[0]}
+
+
+@pytest.mark.parametrize("tells", [by_headers, by_path, by_trace])
+async def test_whichever_worker_is_asked_the_call_is_on_its_exchanges_tape(
+    tmp_path: Path, tells: Callable[[Asked], tuple[str, dict[str, str]]]
+) -> None:
+    """And the shadow, which asks any of them too, is played what is on it."""
+    legacy, graph = Asker(tells), Asker(tells)
+    async with (
+        running(api_key=PLANTED_KEY) as provider,
+        service_at(legacy) as one,
+        service_at(graph) as other,
+    ):
+        setup = Setup(
+            more=stacks(one, other),
+            shadow=100,
+            others=f"sqlite:///{tmp_path}/store.sqlite",
+        )
+        async with (
+            router_process(tmp_path, provider.base_url, setup, "--workers", "2") as router,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        ):
+            legacy.gateway = graph.gateway = router.url
+            asking = (_ask(session, router.url, number) for number in range(ENOUGH))
+            assert await asyncio.gather(*asking) == [WHOLE] * ENOUGH
+            path = "/exchanges/gone/v1/chat/completions"
+            body = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "Hello"}]}
+            async with session.post(router.url + path, json=body) as response:
+                code = (await response.json())["error"]["code"]
+                assert (response.status, code) == (404, "unknown_exchange")
+            await until(lambda: len(graph.heard) == ENOUGH)
+            assert provider.ledger.counts()["total"] == ENOUGH, "no shadow asks the model"
+            router.child.send_signal(signal.SIGTERM)
+            assert await router.child.wait() == 0
+    runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
+    served = [run for run in runs if run.role == "serving"]
+    shadows = [run for run in runs if run.role == "shadow"]
+    assert [len(run.tape or ()) for run in served] == [1] * ENOUGH
+    assert [play.how for run in shadows for play in run.plays] == ["exact"] * ENOUGH
+    assert [status for status, _ in legacy.heard] == [200] * ENOUGH
+    assert all(answer.endswith(b"data: [DONE]\n\n") for _, answer in legacy.heard)
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, number: int) -> bytes:
+    body = {"message_id": f"m{number}", "content": "Hello"}
+    headers = {"traceparent": f"00-{number + 1:032x}-b7ad6b7169203331-01"}
+    async with session.post(f"{url}/chat/sse", data=json.dumps(body), headers=headers) as answer:
+        return await answer.read()

@@ -1,0 +1,103 @@
+"""Finding the worker whose exchange a call belongs to; ones that die over it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from router.gateway.neighbours import Neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.sockets
+
+TRACEPARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CLIENT = ("127.0.0.1", 50_000)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Make a folder whose path is short: that of a socket has some hundred bytes."""
+    with TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def scope(*headers: tuple[bytes, bytes], client: object = CLIENT, **path: str) -> dict[str, Any]:
+    """Make a call's scope."""
+    url = "/v1/chat/completions"
+    return {"headers": headers, "client": client, "path_params": path, "path": url}
+
+
+def test_the_worker_stands_in_the_id_of_an_exchange(folder: Path) -> None:
+    """Of as many digits as any; ids of nobody here are looked for nowhere."""
+    with Neighbours.joined(folder) as one, Neighbours.joined(folder) as two:
+        mine, theirs = one.exchange_id(), two.exchange_id()
+        assert [len(mine), len(theirs)] == [32, 32]
+        assert one.asked(scope(exchange=mine)) == []
+        assert [path.name for path in one.asked(scope(exchange=theirs))] == [theirs[:6]]
+        assert one.asked(scope((b"x-cutover-exchange", theirs.encode())))
+        for odd in ("", "gone", "../..", "f" * 32):
+            assert one.asked(scope(exchange=odd)) == []
+        assert len(one.asked(scope((b"traceparent", TRACEPARENT)))) == 1
+        assert one.asked(scope()) == []
+        assert one.asked(scope(client=None, exchange=theirs)) == [], "asked by a worker"
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_worker_that_has_died_is_passed_over(folder: Path) -> None:
+    """Its socket stays behind, with nobody there."""
+    with Neighbours.joined(folder) as one:
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(folder / "aaaaaa"))
+        assert not await one.answered(scope(exchange="a" * 32), b"{}", unsent)
+
+
+async def unsent(_: object) -> None:
+    """Fail where anything is sent."""
+    pytest.fail("nobody has answered")
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n"])
+async def test_a_worker_that_dies_before_its_answer(folder: Path, said: bytes) -> None:
+    """Nothing was sent: the call can still be answered here."""
+    with Neighbours.joined(folder) as one:
+        async with await dying(folder / "aaaaaa", said):
+            assert await one.answered(scope(exchange="a" * 32), b"{}", unsent) is False
+
+
+async def test_a_worker_that_dies_over_its_answer(folder: Path) -> None:
+    """An error behind what was sent: nobody takes it for a whole answer."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401 - ASGI's
+        sent.append(message)
+
+    with Neighbours.joined(folder) as one:
+        async with await dying(folder / "aaaaaa", head + b"\r\n9\r\ndata: {}\n\r\n"):
+            assert await one.answered(scope(exchange="a" * 32), b"{}", send)
+    begin, *pieces = sent
+    assert begin["headers"] == [(b"content-type", b"text/event-stream")]
+    body = b"".join(piece["body"] for piece in pieces)
+    assert body.startswith(b"data: {}\n")
+    assert b'"code":"model_unavailable"' in body
+    assert b"[DONE]" not in body
+    assert not pieces[-1].get("more_body")
+
+
+async def dying(path: Path, said: bytes) -> asyncio.Server:
+    """Serve what says so much to everybody and hangs up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_unix_server(serve, str(path))
