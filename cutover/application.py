@@ -134,7 +134,7 @@ class ModelsFollow:
     def __call__(self, settings: Settings) -> None:
         """Take new settings; what is wrong with their models is told by `/readyz`."""
         house = self._house
-        house.model.policy = rescue_policy(settings.rescue)
+        house.model.policy = house.shadow_model.model.policy = rescue_policy(settings.rescue)
         house.faults.pop("models", None)
         try:
             entries = model_entries(settings, self._environ)
@@ -143,6 +143,7 @@ class ModelsFollow:
             house.faults["models"] = str(error)
             return
         house.faults.update(model_faults(entries, settings))
-        task = asyncio.get_running_loop().create_task(house.models.replace(entries))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for registry in (house.models, house.shadow_model.registry):
+            task = asyncio.get_running_loop().create_task(registry.replace(entries))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)

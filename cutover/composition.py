@@ -12,6 +12,7 @@ from cutover.flags import open_flags
 from cutover.flows import flows_of
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
+from cutover.shadow_model import ShadowModel
 from cutover.sharing import ALONE, Crew, shared
 from cutover.stacks import open_stacks, refuse_gaps
 from cutover.stores import Locks, open_conversations, open_locks, open_memory, open_pins
@@ -60,6 +61,7 @@ class House:
     faults: dict[str, str]
     meters: Meters | None
     recent: Recent
+    shadow_model: ShadowModel
 
 
 @asynccontextmanager
@@ -84,8 +86,7 @@ async def opened(
         flows = flows_of(first)
         known = stacks or await open_stacks(first.stacks, stack)
         refuse_gaps(first, flows, known)
-        models = _registered(entries, stack)
-        model = RescuingModel(models, rescue_policy(first.rescue))
+        models, model, shadow_model = _models(entries, first, stack)
         live = await _live(stores, first.limits.tool_seconds, model, servers, stack)
         flags = open_flags(settings, environ, stack)
         captures = _captures(first, environ, stack)
@@ -98,6 +99,7 @@ async def opened(
                 live=live,
                 captures=captures,
                 settings=settings,
+                shadow_model=shadow_model.port,
                 qa_key=environ.get(first.server.qa_key_env, "").encode(),
                 price=prices(models),
                 pins=await _pins(stores, stack),
@@ -108,18 +110,22 @@ async def opened(
         )
         faults = model_faults(entries, first)
         try:
-            yield House(
-                router, models, model, live.tools, captures, live.locks, faults, meters, recent
-            )
+            places = live.tools, captures, live.locks, faults
+            yield House(router, models, model, *places, meters, recent, shadow_model)
         finally:
             await router.aclose(settings().server.drain_seconds)
 
 
-def _registered(entries: Sequence[ModelEntry], stack: AsyncExitStack) -> ModelRegistry:
-    models = ModelRegistry(entries)
+def _models(
+    entries: Sequence[ModelEntry], settings: Settings, stack: AsyncExitStack
+) -> tuple[ModelRegistry, RescuingModel, ShadowModel]:
+    """Open the models: for those who are served, at once, and for shadows, when they ask."""
+    models, policy = ModelRegistry(entries), rescue_policy(settings.rescue)
     stack.push_async_callback(models.aclose)
     models.warm()
-    return models
+    shadow_model = ShadowModel.of(entries, policy, settings.shadow.model_calls)
+    stack.push_async_callback(shadow_model.registry.aclose)
+    return models, RescuingModel(models, policy), shadow_model
 
 
 def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> list[Observer]:

@@ -153,12 +153,17 @@ class Exchange:
 
     async def abandon(self) -> None:
         """Nobody reads any more: model and read-only calls die now, writes go on."""
+        reads = self.hang_up()
+        if reads:
+            await asyncio.wait(reads)
+
+    def hang_up(self) -> tuple[asyncio.Task[None], ...]:
+        """Start nothing more and let reads die, without waiting for them; gives those."""
         self._closed = True
         reads = tuple(self._reads)
         for task in reads:
             task.cancel()
-        if reads:
-            await asyncio.wait(reads)
+        return reads
 
     async def close(self) -> None:
         """End the exchange: reads die, writes end or meet their deadline, locks are let go.

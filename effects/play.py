@@ -22,7 +22,7 @@ class Play:
 
     It is the `n`-th with these arguments and the `ordinal`-th at its site. It is noted when it is
     asked, so that plays stand in the order of asking, whoever waits longer; until an entry is
-    given it counts as missed.
+    given it counts as missed. An entry that is `apart` is on no tape that is written down.
     """
 
     operation: Operation
@@ -33,6 +33,7 @@ class Play:
     ordinal: int
     how: How = "missed"
     entry: Entry | None = None
+    apart: bool = False
 
     @property
     def label(self) -> str:
@@ -41,13 +42,14 @@ class Play:
 
     def record(self) -> PlayRecord:
         """Write the play down; arguments only where the entry has others."""
-        same = self.entry is not None and self.entry.args == self.args
+        entry = None if self.apart else self.entry
+        same = entry is not None and entry.args == self.args
         return PlayRecord(
             port=self.operation.port,
             op=self.operation.name,
             site=self.site,
             how=self.how,
             at=self.at,
-            entry=None if self.entry is None else self.entry.seq,
+            entry=None if entry is None else entry.seq,
             args=None if same else msgspec.Raw(self.args),
         )

@@ -27,12 +27,11 @@ from router.rollout import shadowed
 from router.serving import LETS_GO
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
+from router.shadow_terms import ShadowTerms
 from router.ticket import Counts, Ticket
 from router.traces import Traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from contract.flow import Body, FlowSpec
     from contract.human import Answer
     from router.assigning import Decision
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from router.ledger import Line
     from router.parts import Parts
     from router.settings import Settings
-    from router.stacks import Stack
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +71,7 @@ class Router:
             settings.shadow.queue,
             self._courtesy,
             self.shadow_budget,
-            at_once=_shadows_at_once(parts.stacks.values(), settings),
+            ShadowTerms(parts),
         )
         self._opener = Opener(parts, self.admission, self._budget, self._courtesy)
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
@@ -367,11 +365,6 @@ class Router:
             fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
             resumes=ticket.resumed.claim.pause.exchange if ticket.resumed else "",
         )
-
-
-def _shadows_at_once(stacks: Iterable[Stack], settings: Settings) -> int:
-    """Say how many shadows may run side by side: one that computes here, or many that wait."""
-    return 1 if all(stack.powers.taped for stack in stacks) else settings.shadow.streams
 
 
 def _replaced(ticket: Ticket) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from contract.beside import Sessions
     from contract.flow import Body, FlowSpec
-    from contract.ports import Effects
+    from contract.ports import Effects, Model
     from contract.records import FeedbackRecord, RunRecord
     from router.flags import Flagged
     from router.observers import Observer
@@ -58,7 +58,8 @@ def _own_pins() -> Pins:
 class Parts:
     """What a router is made of; the composition root builds them.
 
-    `live` makes the live ports for one request's body; `settings` gives those in force now.
+    `live` makes the live ports for one request's body; `settings` gives those in force now;
+    `shadow_model` is asked by shadows that may ask, and by nobody else.
     """
 
     specs: Mapping[str, FlowSpec]
@@ -66,6 +67,7 @@ class Parts:
     live: Callable[[Body], Effects]
     captures: Captures
     settings: Callable[[], Settings]
+    shadow_model: Model | None = None
     qa_key: bytes = b""
     observers: Sequence[Observer] = ()
     exchange_id: Callable[[], str] = exchange_id

@@ -92,13 +92,15 @@ class Rate(Section, frozen=True):
 class Shadow(Section, frozen=True):
     """`[shadow]`: how the candidate runs beside, and what it may spend; 0 is no limit.
 
-    `streams` may run at once where stacks are behind addresses; in this process it is one.
+    `streams` may run at once where stacks are behind addresses; in this process it is one or, in
+    mode `live`, as many as may ask their model at once.
     """
 
-    mode: Literal["replay", "tail"] = "replay"
+    mode: Literal["replay", "tail", "live"] = "replay"
     queue: Count = 256
     streams: Count = 256
     seconds: Seconds = 60.0
+    model_calls: Count = 4
     tokens_per_day: Most = 0
     cost_per_day: Price = 0.0
 

@@ -267,6 +267,7 @@ def _check(settings: Settings, where: str) -> None:
     checked(variable_fault, settings.pauses.key_env, where, "pauses.key_env")
     checked(history_fault, settings.stores.history, where, "stores.history")
     _check_limits(settings.limits, where)
+    _check_shadow(settings.shadow, where)
     _check_flags(settings.flags, where)
     _check_gateway(settings, where)
     for name, provider in settings.providers.items():
@@ -283,6 +284,12 @@ def _check_limits(limits: Limits, where: str) -> None:
         # A tool stopped from outside has no result: the reply would fail instead of going on.
         why = f"allowed: less than write_seconds, which is {limits.write_seconds:g}"
         raise ConfigRefused(where, "limits.tool_seconds", why, repr(limits.tool_seconds))
+
+
+def _check_shadow(shadow: Shadow, where: str) -> None:
+    if shadow.mode == "live" and not (shadow.tokens_per_day or shadow.cost_per_day):
+        why = "shadows that ask the model need a budget: tokens_per_day or cost_per_day"
+        raise ConfigRefused(where, "shadow.mode", why, repr(shadow.mode))
 
 
 def _check_gateway(settings: Settings, where: str) -> None:

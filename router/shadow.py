@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
 from contract.sse import is_comment
-from router.courtesy import CourteousRun
+from router.asking import shadow_run
 from router.driving import Ending, Frame, Order
 from router.serving import closing_events
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from router.ledger import Ledger, State
     from router.serving import Serving
     from router.shadow_budget import ShadowBudget
+    from router.shadow_terms import ShadowTerms
     from router.stacks import Stack
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Job:
 
 
 class Shadows:
-    """Runs shadows, `at_once` side by side; settles each in the ledger exactly once."""
+    """Runs shadows, some side by side; settles each in the ledger exactly once."""
 
     def __init__(
         self,
@@ -66,14 +67,13 @@ class Shadows:
         size: int,
         courtesy: Courtesy,
         budget: ShadowBudget,
-        *,
-        at_once: int = 1,
+        terms: ShadowTerms,
     ) -> None:
         self._ledger = ledger
         self._budget = budget
         self._courtesy = courtesy
         self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
-        self._at_once = at_once
+        self._terms = terms
         self._workers: set[asyncio.Task[None]] = set()
         self._tailing: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
@@ -92,7 +92,7 @@ class Shadows:
 
     def tail(self, job: Job) -> bool:
         """Start a shadow beside the serving run; False when that may not be now."""
-        if len(self._tailing) >= self._at_once or self._closed or self._budget.exhausted:
+        if len(self._tailing) >= self._terms.at_once or self._closed or self._budget.exhausted:
             return False
         self._tailing[job.exchange] = job
         self._start(job)
@@ -139,7 +139,7 @@ class Shadows:
             self.cancel(job, "queue_full")
             return
         workers = self._workers = self._alive()
-        if len(workers) < self._at_once:
+        if len(workers) < self._terms.at_once:
             workers.add(
                 asyncio.get_running_loop().create_task(
                     self._work(), name="shadows", context=Context()
@@ -180,7 +180,7 @@ class Shadows:
 
     def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
-        run = CourteousRun(exchange, f"shadow {job.stack.name}", self._courtesy)
+        run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, self._terms.model)
         order = Order(
             plan.spec,
             job.stack,
@@ -203,6 +203,7 @@ class Shadows:
             job.evict()
         try:
             if job.drive is not None:
+                job.drive.run.fence()  # it holds nothing open
                 self._budget.charge(job.serving, job.drive)
             job.done(job.drive if compared else None)
         except Exception:

@@ -12,6 +12,7 @@ from effects.model.fake import (
     in_turn,
     says,
 )
+from effects.model.few import FewAtOnce
 from effects.model.provider import OpenAIModel
 from effects.model.registry import ModelRegistry, ModelTwice
 from effects.model.rescue import BreakerPolicy, RescuePolicy, RescuingModel
@@ -19,6 +20,7 @@ from effects.model.rescue import BreakerPolicy, RescuePolicy, RescuingModel
 __all__ = [
     "BreakerPolicy",
     "Fail",
+    "FewAtOnce",
     "Hang",
     "KeyUnusable",
     "Limits",
