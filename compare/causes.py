@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from compare.answers import noisy_effects, noisy_frames, noisy_outcome, noisy_text, own_answers
 from compare.findings import (
     CallExtra,
     CallSkipped,
@@ -32,6 +33,7 @@ from compare.findings import (
 )
 
 if TYPE_CHECKING:
+    from compare.calls import Call
     from compare.events import Stream
     from compare.pairs import Pair
 
@@ -51,6 +53,7 @@ class Case:
     legacy: Stream
     graph: Stream
     same_tape: bool
+    calls: tuple[list[Call], list[Call]]
     outcome: list[OutcomeFinding] = field(default_factory=list)
     grammar: list[GrammarBroken] = field(default_factory=list)
     frames: list[FrameFinding] = field(default_factory=list)
@@ -69,7 +72,19 @@ def settle(case: Case) -> tuple[Finding, ...]:
     case.grammar = [_mark(f, _why_grammar(case, f)) for f in case.grammar]
     case.text = [_mark(f, _why_text(case, f)) for f in case.text]
     case.effects = [_mark(f, _why_effect(case, f)) for f in case.effects]
+    if own_answers(case.pair):
+        _leave_out_answers(case)
     return case.findings()
+
+
+def _leave_out_answers(case: Case) -> None:
+    """Mark what may be no more than another answer to the same question."""
+    # What breaks a grammar is no answer, whatever else is found of the same text.
+    case.grammar = [msgspec.structs.replace(broken, after=None) for broken in case.grammar]
+    case.outcome = noisy_outcome(case.pair, case.outcome)
+    case.frames = noisy_frames(case.pair, (case.legacy, case.graph), case.frames)
+    case.text = noisy_text(case.text)
+    case.effects = noisy_effects(case.calls, case.effects)
 
 
 def _mark(finding: F, cause: str | None) -> F:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compare.answers import noisy_effects, own_answers
 from compare.calls import Call, calls_of, one_tape, same_calls
 from compare.causes import COMPLETED, Case, settle
 from compare.echoes import sent_alike
@@ -70,7 +71,7 @@ class Comparer:
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
             legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
-        case = Case(pair, legacy, graph, same_tape=_same_answers(pair, *calls))
+        case = Case(pair, legacy, graph, same_tape=_same_answers(pair, *calls), calls=calls)
         case.outcome = outcome_findings(pair)
         case.grammar = grammar
         self._streams(case)
@@ -81,7 +82,8 @@ class Comparer:
     def compare_calls(pair: Pair) -> tuple[Finding, ...]:
         """Find every difference of runs that sent the same, soundly, where there are no rules."""
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
-        return tuple(effect_findings(pair, *calls))
+        found = effect_findings(pair, *calls)
+        return tuple(noisy_effects(calls, found) if own_answers(pair) else found)
 
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""

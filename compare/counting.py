@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compare.answers import own_answers
 from compare.exemplars import exemplar_of
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ def count_pair(tally: Tally, pair: Pair, comparer: Comparer) -> None:
 def count_findings(
     tally: Tally, pair: Pair, findings: tuple[Finding, ...], draw: Callable[[], Exemplar]
 ) -> None:
-    """Count a compared pair by what was found; `draw` makes its exemplar, if one is wanted."""
-    if not findings:
-        tally.equal += 1
+    """Count a compared pair by the causes found; `draw` makes its exemplar, if one is wanted."""
+    tally.own_answers += own_answers(pair)
+    if all(finding.after is not None for finding in findings):
+        tally.equal += 1  # nothing, or nothing but what the model said
         return
     tally.different += 1
     tally.clusters.add(pair.flow, pair.began, findings, draw)

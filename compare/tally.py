@@ -37,7 +37,8 @@ class Tally:
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
     `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
-    by the stack; `control` holds legacy against legacy on one tape.
+    by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
+    shadow asked the model itself.
     """
 
     exchanges: int = 0
@@ -45,6 +46,7 @@ class Tally:
     equal: int = 0
     different: int = 0
     equal_by_rules: int = 0
+    own_answers: int = 0
     rule_hits: Counter[str] = field(default_factory=Counter)
     bases: Kinds = field(default_factory=Kinds)
     alone: Kinds = field(default_factory=Kinds)
@@ -102,6 +104,7 @@ class Tally:
         self.equal += other.equal
         self.different += other.different
         self.equal_by_rules += other.equal_by_rules
+        self.own_answers += other.own_answers
         self.rule_hits += other.rule_hits
         self.bases.merge(other.bases)
         self.alone.merge(other.alone)

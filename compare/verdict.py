@@ -34,7 +34,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def verdict_on(tally: Tally, waivers: Waivers = NO_WAIVERS) -> Verdict:
     """Decide; what could not be looked at is always among the reasons."""
-    rest = (*_bases(tally), *_control(tally), *_passed_over(tally))
+    rest = (*_bases(tally), *_answers(tally), *_control(tally), *_passed_over(tally))
     if not tally.pairs:
         return Verdict("no data", (_nothing(tally), *rest), "no data")
     if not tally.different:
@@ -89,6 +89,13 @@ def _nothing(tally: Tally) -> str:
 
 def _control(tally: Tally) -> list[str]:
     return [control_said(tally.control)] if tally.control.checked else []
+
+
+def _answers(tally: Tally) -> list[str]:
+    if not tally.own_answers:
+        return []
+    pairs = _counted(tally.own_answers, "pair")
+    return [f"{pairs}: the shadow asked the model itself, what may follow from that is left out"]
 
 
 def _bases(tally: Tally) -> list[str]:

@@ -16,7 +16,7 @@ from contract.errors import CutoverError
 from cutover.doctor import declared_said, examine
 from cutover.finding import Finding
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from router.abilities import Ability, abilities, lacking, powers_of, serving
+from router.abilities import Ability, Asking, abilities, lacking, powers_of, serving
 from router.settings import load, parse
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> 
         said = f"{mark} {escape(finding.part)}: {escape(finding.said)}"
         console.print(said, highlight=False, soft_wrap=True)
     for name, flow in settings.flows.items():
-        powers, gateway = powers_of(settings.stacks), settings.gateway.enabled
+        asking = Asking(settings.gateway.enabled, settings.shadow.mode == "live")
         lacks = lacking(name, flow, settings.stacks)
         path = flows_of(settings)[name].path
-        for able in abilities(flow, powers, lacks, gateway=gateway):
+        for able in abilities(flow, powers_of(settings.stacks), lacks, asking):
             title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))

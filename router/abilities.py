@@ -29,6 +29,17 @@ class Ability:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """How models are asked here: through the gateway, and by shadows for themselves."""
+
+    gateway: bool = False
+    live: bool = False
+
+
+_PLAINLY = Asking()
+
+
+@dataclass(frozen=True, slots=True)
 class Abilities:
     """What can be done for requests of a flow that one stack serves."""
 
@@ -84,17 +95,14 @@ def abilities(
     flow: FlowSettings,
     powers: Mapping[StackName, Powers],
     lacks: frozenset[StackName] = frozenset(),
-    *,
-    gateway: bool = False,
+    asking: Asking = _PLAINLY,
 ) -> tuple[Abilities, ...]:
-    """Say what works for a flow, for each stack that serves some of it, with a gateway or not.
+    """Say what works for a flow, for each stack that serves some of it.
 
     `lacks` are the stacks that do not have it.
     """
     return tuple(
-        _abilities(one, flow, powers, lacks, gateway=gateway)
-        for one in serving(flow)
-        if one not in lacks
+        _abilities(one, flow, powers, lacks, asking) for one in serving(flow) if one not in lacks
     )
 
 
@@ -133,13 +141,12 @@ def _abilities(
     flow: FlowSettings,
     powers: Mapping[StackName, Powers],
     lacks: frozenset[StackName],
-    *,
-    gateway: bool,
+    asking: Asking,
 ) -> Abilities:
     other: StackName = "legacy" if served == "graph" else "graph"
     none = Ability("no", f"{other} does not have this flow") if other in lacks else None
     fallback = _fallback(other, flow)
-    shadow = _shadow(served, other, flow, powers, gateway=gateway)
+    shadow = _shadow(served, other, flow, powers, asking)
     takeover = fallback if fallback.answer == "off" else _takeover(served, other, powers)
     if takeover.answer == "yes" and flow.declared is not None:
         takeover = Ability("no", "nobody follows the text of a declared flow")
@@ -190,8 +197,7 @@ def _shadow(
     other: StackName,
     flow: FlowSettings,
     powers: Mapping[StackName, Powers],
-    *,
-    gateway: bool,
+    asking: Asking,
 ) -> Ability:
     if not flow.enable_langgraph:
         return Ability("off", "enable_langgraph = false")
@@ -205,11 +211,7 @@ def _shadow(
             "it does nothing lasting)",
         )
     if powers[other].shadows_beside(powers[served]):
-        how = (
-            "plays the tape"
-            if powers[other].taped
-            else _asked_as_well(served, powers, gateway=gateway)
-        )
+        how = _mirrors(served, other, powers, asking)
         return Ability("yes", f"{other} {how}")
     return Ability(
         "no",
@@ -217,8 +219,13 @@ def _shadow(
     )
 
 
-def _asked_as_well(served: StackName, powers: Mapping[StackName, Powers], *, gateway: bool) -> str:
-    if not gateway:
+def _mirrors(
+    served: StackName, other: StackName, powers: Mapping[StackName, Powers], asking: Asking
+) -> str:
+    """Say how a stack runs in the shadow of another, and whose model it asks."""
+    if powers[other].taped:
+        return "plays the tape" + (", and asks the model itself" if asking.live else "")
+    if not asking.gateway or asking.live:
         return "is asked as well, with its own model"
     if powers[served].taped:
         return f"is asked as well, with its own model: {served}, in this process, asks no gateway"

@@ -30,7 +30,8 @@ VERSION = 2
 class Counts(msgspec.Struct, frozen=True):
     """How many of everything; `not_comparable` and `damaged` by reason.
 
-    Of the `equal` pairs, `equal_by_rules` are so only under the rules.
+    Of the `equal` pairs, `equal_by_rules` are so only under the rules. In `own_answers` of the
+    pairs a shadow asked the model itself: what may follow from its answers is not counted.
     """
 
     exchanges: int
@@ -40,6 +41,7 @@ class Counts(msgspec.Struct, frozen=True):
     not_comparable: dict[str, int]
     damaged: dict[str, int]
     equal_by_rules: int = 0
+    own_answers: int = 0
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
@@ -179,6 +181,7 @@ def _counts(tally: Tally) -> Counts:
         dict(sorted(tally.not_comparable.items())),
         dict(sorted(tally.damage.items())),
         tally.equal_by_rules,
+        tally.own_answers,
     )
 
 

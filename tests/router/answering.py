@@ -32,13 +32,14 @@ def called(*names: str) -> Chunk:
     )
 
 
+ANSWERS: tuple[tuple[Step, ...], ...] = (
+    (*pieces("Let ", "me ", "see"), called("dice", "calc"), Chunk(finish="tool_calls")),
+    (*pieces(" it", " is", " four", "."), Chunk(finish="stop"), Chunk(usage=Usage(1, 2, 3))),
+)
 CASE = Case(
     ChatRequest(message_id="m", content="hi", chat_id="c"),
     ChatOptions(yield_interval=0.25),
-    (
-        (*pieces("Let ", "me ", "see"), called("dice", "calc"), Chunk(finish="tool_calls")),
-        (*pieces(" it", " is", " four", "."), Chunk(finish="stop"), Chunk(usage=Usage(1, 2, 3))),
-    ),
+    ANSWERS,
     tools={"dice": "4", "calc": "42"},
     slow={"dice": 0.75, "calc": 0.25},
 )

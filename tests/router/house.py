@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from contract.chat import CHAT, ChatRequest
 from contract.errors import Refused
 from contract.flow import Body, Flow
-from contract.ports import Effects
+from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
 from contract.sse import is_comment
 from cutover.selftest.world import World
@@ -94,7 +94,9 @@ class Rules:
     assigned: StackName = "legacy"
     stand_in: bool = True
     shadow: float = 0.0
-    mode: Literal["replay", "tail"] = "replay"
+    mode: Literal["replay", "tail", "live"] = "replay"
+    tokens: int = 0
+    asks: Model | None = None
     queue: int = 256
     shadow_seconds: float = 60.0
     exchange_bytes: int = 4 << 20
@@ -125,7 +127,12 @@ class Rules:
                 exchange_bytes=self.exchange_bytes,
                 **self.limits,
             ),
-            shadow=Shadow(mode=self.mode, queue=self.queue, seconds=self.shadow_seconds),
+            shadow=Shadow(
+                mode=self.mode,
+                queue=self.queue,
+                seconds=self.shadow_seconds,
+                tokens_per_day=self.tokens,
+            ),
             version="v-1",
         )
 
@@ -158,6 +165,7 @@ class House:
                 live=self._live,
                 captures=self.captured,
                 settings=lambda: self.settings,
+                shadow_model=rules.asks,
                 qa_key=QA_KEY,
                 price=price,
                 observers=rules.observers,

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from router.abilities import Abilities, abilities, powers_of, resumable_fault, shadow_fault
+from router.abilities import Abilities, Asking, abilities, powers_of, resumable_fault, shadow_fault
 from router.flow_settings import FlowSettings
 from router.sections import Address, Gateway, Stacks
 
@@ -76,21 +76,30 @@ def test_why_nobody_takes_over() -> None:
     assert why(AGAIN, HERE) == f"legacy {near} graph, in this process"
 
 
+OWN = "is asked as well, with its own model"
+
+
 @pytest.mark.parametrize(
-    ("legacy", "gateway", "how"),
+    ("stacks", "asking", "how"),
     [
-        (FAR, False, "is asked as well, with its own model"),
-        (FAR, True, "is asked as well; what both ask the model through the gateway is asked once"),
+        ((FAR, SAFE), Asking(), OWN),
         (
-            HERE,
-            True,
-            "is asked as well, with its own model: legacy, in this process, asks no gateway",
+            (FAR, SAFE),
+            Asking(gateway=True),
+            "is asked as well; what both ask the model through the gateway is asked once",
         ),
+        ((FAR, SAFE), Asking(gateway=True, live=True), OWN),
+        ((HERE, SAFE), Asking(gateway=True), f"{OWN}: legacy, in this process, asks no gateway"),
+        ((HERE, HERE), Asking(), "plays the tape"),
+        ((HERE, HERE), Asking(live=True), "plays the tape, and asks the model itself"),
     ],
 )
-def test_whose_model_a_shadow_asks(legacy: str | Address, gateway: bool, how: str) -> None:  # noqa: FBT001 (a parameter)
+def test_whose_model_a_shadow_asks(
+    stacks: tuple[str | Address, str | Address], asking: Asking, how: str
+) -> None:
     """As it is configured: its own, or the one the serving stack has asked."""
-    (found,) = abilities(ALL, powers_of(Stacks(legacy=legacy, graph=SAFE)), gateway=gateway)
+    legacy, graph = stacks
+    (found,) = abilities(ALL, powers_of(Stacks(legacy=legacy, graph=graph)), asking=asking)
     assert found.shadow.why == f"graph {how}"
 
 

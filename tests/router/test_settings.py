@@ -118,7 +118,7 @@ def test_a_full_file_is_read() -> None:
             "[flows.chat.options.texts]\nlenght = '…'",
             ["flows.chat.options", "no text is called 'lenght'", "'length'"],
         ),
-        ('[shadow]\nmode = "live"', ["shadow.mode = 'live'", "'replay', 'tail'"]),
+        ('[shadow]\nmode = "loud"', ["shadow.mode = 'loud'", "'replay', 'tail', 'live'"]),
         ("[captures]\npercent = 0.0005", ["captures.percent = 0.0005", "steps"]),
         ("[captures.redact]\npath = []", ["captures.redact.path", "did you mean 'paths'?"]),
         ('[captures.redact]\npaths = ["body.x"]', ["redact.paths[0] = 'body.x'", "request"]),
@@ -277,6 +277,15 @@ def test_a_gateway_others_can_reach_needs_a_key() -> None:
     ):
         read(good)
     assert "gateway.key_env" in refusal('[gateway]\nkey_env = "not a name"')
+
+
+def test_shadows_that_ask_the_model_need_a_budget() -> None:
+    """In tokens or in money; nobody is to be surprised by a bill."""
+    told = refusal('[shadow]\nmode = "live"')
+    assert "shadow.mode = 'live'" in told
+    assert "tokens_per_day or cost_per_day" in told
+    for budget in ("tokens_per_day = 1000", "cost_per_day = 0.5"):
+        assert read(f'[shadow]\nmode = "live"\n{budget}').shadow.mode == "live"
 
 
 def test_a_stack_is_resumable_only_through_the_gateway() -> None:
