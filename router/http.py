@@ -10,12 +10,13 @@ import msgspec
 
 from contract.errors import Refused
 from effects.belonging import EXCHANGE
+from router.closing import Unserved
 from router.driving import Incoming
 from router.problems import Problem
 from router.qa_header import HEADER as QA_HEADER
 from router.remote import RemoteRefused
 from router.sending import Deadline, Unread
-from router.serving import GRACE, Unserved
+from router.serving import GRACE
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send

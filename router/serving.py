@@ -12,22 +12,19 @@ import logging
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from contract.errors import CutoverError
 from contract.records import ErrorRecord
 from contract.sse import comment
 from effects.run import Policy, Run
+from router.closing import closing_events, unserved
 from router.driving import Ending, Frame, Order
 from router.resuming import PrefixDiffers, resumption
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    import msgspec
-
     Passing = Callable[[bytes], bool]
     """Sends bytes to the client there and then; False where that cannot be, and nothing is sent."""
 
-    from contract.flow import Event, FlowSpec
     from contract.records import Role
     from effects.exchange import Exchange
     from router.driving import Drive
@@ -55,15 +52,6 @@ GRACE = 0.1
 
 def _nobody() -> None:
     return
-
-
-class Unserved(CutoverError):
-    """Nothing was sent, and nobody could serve."""
-
-    def __init__(self, status: int, code: str) -> None:
-        super().__init__(f"not served: {code}")
-        self.status = status
-        self.code = code
 
 
 class Serving:
@@ -131,7 +119,7 @@ class Serving:
                 raise ending.refusal
             elif not self._replace(ending):
                 self._over = True
-                raise _unserved(ending)
+                raise unserved(ending)
 
     async def pieces(self, passing: Passing | None = None) -> AsyncIterator[list[bytes]]:
         """Yield the frames that go to the client, those together that are there together.
@@ -407,23 +395,5 @@ def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], 
     return frames[position:end], size
 
 
-def closing_events(
-    spec: FlowSpec, options: msgspec.Struct, ending: Ending, last: Event | None
-) -> Sequence[Event]:
-    """Give what ends a stream whose stack has not ended it."""
-    if ending.outcome == "paused":
-        return spec.suspended(options, last)
-    code = ending.error.code if ending.error and ending.blame == "world" else "internal"
-    return spec.failure(options, code, last)
-
-
 def _digest(frame: bytes) -> bytes:
     return blake2b(frame, digest_size=8).digest()
-
-
-def _unserved(ending: Ending) -> Unserved:
-    if ending.error is not None and ending.error.code == "resume_mismatch":
-        return Unserved(409, ending.error.code)
-    if ending.blame == "world" and ending.error is not None:
-        return Unserved(503, ending.error.code)
-    return Unserved(500, "internal")

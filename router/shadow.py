@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from contract.records import ErrorRecord
 from contract.sse import is_comment
 from router.asking import shadow_run
+from router.closing import closing_events
 from router.driving import Ending, Frame, Order
-from router.serving import closing_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from cutover.replay.pace import ClockedRun, Feeder, Pace, TapeClock
 from effects.exchange import Exchange
 from effects.ports import NodeTimes
 from effects.run import Run
+from router.closing import closing_events
 from router.driving import Drive, Ending, Frame, Order
-from router.serving import closing_events
 
 if TYPE_CHECKING:
     from cutover.replay.recording import Recording

@@ -21,6 +21,7 @@ from contract.ports import Effects
 from contract.tools import ToolCall
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
+from router.closing import Unserved
 from router.dispatch import Router
 from router.flow_settings import FlowSettings
 from router.local import LocalStack
@@ -28,7 +29,6 @@ from router.parts import Parts
 from router.pausing import Pausing
 from router.rollout import Stack as StackName
 from router.sections import Rollout
-from router.serving import Unserved
 from router.settings import Settings
 from router.ticket import Ticket
 from tests.router.house import Captured, each

@@ -20,6 +20,7 @@ from effects.pins import MemoryPins
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
+from router.closing import Unserved
 from router.dispatch import Router
 from router.flags import Flagged
 from router.flow_settings import FlowSettings
@@ -30,7 +31,7 @@ from router.parts import Parts
 from router.pins import Pins
 from router.rollout import Stack as StackName
 from router.sections import Limits, Rollout, Shadow
-from router.serving import Serving, Unserved
+from router.serving import Serving
 from router.settings import Settings
 from router.ticket import Ticket
 from tests.flows.playing import FOREVER, Case
