@@ -22,7 +22,7 @@ from cutover.lasting import run
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
 from cutover.serve import LAST_WORDS, address, listen, server, settle
-from cutover.sharing import Crew, found_again, shared
+from cutover.sharing import Crew, shared
 from cutover.workers import Line, Supervisor, places
 from router.gateway import Neighbours
 from router.metrics.instruments import FOLDER
@@ -94,7 +94,6 @@ def _alone(post: _Post) -> int:
 def _several(post: _Post) -> int:
     # Refused before anything is made.
     shared(post.first.stores, os.environ, post.workers)
-    found_again(post.first.stacks, post.first.gateway, post.workers)
     settle()
     stands = places(post.host, post.port, post.workers)
     watched = post.watched

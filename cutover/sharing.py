@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from contract.errors import CutoverError
-from router.abilities import resumable_fault
 from router.addresses import AUTO, PROCESS, address
 from router.parts import exchange_id
-from router.rollout import Stack as StackName
-from router.sections import Address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from router.gateway import Neighbours
-    from router.sections import Gateway, Stacks, Stores
+    from router.sections import Stores
 
 _KEPT = ("conversations", "memory", "pauses")
 _COORDINATING = ("locks", "pins")
@@ -34,13 +31,6 @@ class NotShared(CutoverError):
         )
 
 
-class NotFoundAgain(CutoverError):
-    """Several workers were asked for, and what a stack stands on is known to one of them alone."""
-
-    def __init__(self, workers: int, name: str, why: str) -> None:
-        super().__init__(f"{workers} workers cannot have [stacks.{name}] resumable = true: {why}")
-
-
 @dataclass(frozen=True, slots=True)
 class Crew:
     """How many routers share this host's stores, and how their gateways find each other."""
@@ -54,14 +44,6 @@ class Crew:
 
 
 ALONE: Final = Crew()
-
-
-def found_again(stacks: Stacks, gateway: Gateway, workers: int) -> None:
-    """Look whether so many workers can find again what is asked; raises `NotFoundAgain`."""
-    for name in get_args(StackName):
-        place = stacks.place(name)
-        if isinstance(place, Address) and (why := resumable_fault(place, gateway, workers)):
-            raise NotFoundAgain(workers, name, why)
 
 
 def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:

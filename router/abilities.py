@@ -118,15 +118,11 @@ def shadow_fault(
     return "; ".join(shadow.why for shadow in shadows)
 
 
-def resumable_fault(place: Address, gateway: Gateway, workers: int) -> str | None:
+def resumable_fault(place: Address, gateway: Gateway) -> str | None:
     """Say why a stack declared resumable cannot be so here."""
-    if not place.resumable:
+    if not place.resumable or gateway.enabled:
         return None
-    if not gateway.enabled:
-        return "its model must be asked through the gateway ([gateway] enabled = true)"
-    if workers > 1:
-        return "the gateway knows the exchanges of its own process alone ([server] workers = 1)"
-    return None
+    return "its model must be asked through the gateway ([gateway] enabled = true)"
 
 
 def serving(flow: FlowSettings) -> tuple[StackName, ...]:

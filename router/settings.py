@@ -346,7 +346,7 @@ def _check_stacks(settings: Settings, where: str) -> None:
                 if named not in settings.flows:
                     raise unknown(where, key, settings.flows, "flow")
                 checked(path_fault, path, where, key)
-            if why := resumable_fault(place, settings.gateway, settings.server.workers):
+            if why := resumable_fault(place, settings.gateway):
                 raise ConfigRefused(where, f"stacks.{name}.resumable", why, "true")
             for named in sorted(place.flows - settings.flows.keys()):
                 raise unknown(where, f"stacks.{name}.flows", settings.flows, "flow", named)

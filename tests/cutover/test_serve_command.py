@@ -98,17 +98,3 @@ def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
-
-
-def test_workers_that_cannot_find_an_exchange_again_are_refused(tmp_path: Path) -> None:
-    """The file is good for one; the command line asks for two."""
-    more = """
-[gateway]
-enabled = true
-[stacks.graph]
-url = "http://127.0.0.1:9"
-resumable = true
-"""
-    status, said = serve(tmp_path, more, "--workers", "2")
-    assert status == 2
-    assert "2 workers cannot have [stacks.graph] resumable = true" in " ".join(said.split())

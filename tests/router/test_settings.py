@@ -289,13 +289,12 @@ def test_shadows_that_ask_the_model_need_a_budget() -> None:
 
 
 def test_a_stack_is_resumable_only_through_the_gateway() -> None:
-    """And where one process knows all exchanges: the refusal says what is due."""
+    """The refusal says what is due."""
     stack = '[stacks.graph]\nurl = "http://far"\nresumable = true\n'
     gateway = "[gateway]\nenabled = true\n"
     told = refusal(stack)
     assert "stacks.graph.resumable = true" in told
     assert "[gateway] enabled = true" in told
-    assert "[server] workers = 1" in refusal(f"{stack}{gateway}[server]\nworkers = 2")
     place = read(stack + gateway).stacks.place("graph")
     assert isinstance(place, Address)
     assert place.resumable
