@@ -11,6 +11,7 @@ from router.admin.audit import Change, now
 from router.admin.file_edit import NotWritten, edit_flow
 from router.admin.pages import ExchangesPage
 from router.admin.views import flow_page, flows_page, models_page
+from router.admin.waiting import WaitingPauses
 from router.flow_settings import percent
 from router.problems import Problem
 from router.toml_table import ConfigRefused
@@ -54,6 +55,14 @@ class Operations:
     def show_models(self) -> ModelsPage:
         """Show the registry of models."""
         return models_page(self.models.entries, self.model.breaker_states())
+
+    @property
+    def waiting(self) -> WaitingPauses:
+        """The pauses there are; raises `Problem` where none are kept."""
+        pausing = self.router.parts.pausing
+        if pausing is None:
+            raise Problem(404, "no_pauses", "nothing waits for a human here")
+        return WaitingPauses(pausing.store, self.audit)
 
     def show_exchanges(self, count: int) -> ExchangesPage:
         """Show the last exchanges."""

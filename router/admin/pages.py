@@ -151,3 +151,22 @@ class ExchangesPage(_Page, frozen=True):
     """The last exchanges of this process, the latest first."""
 
     exchanges: list[ExchangePage]
+
+
+class PausePage(_Page, frozen=True):
+    """An exchange that waits for a human; times in seconds, `size` of its tape in bytes."""
+
+    id: str
+    flow: str
+    stack: str
+    session: str | None
+    state: str
+    age: float
+    expires_in: float
+    size: int
+
+
+class PausesPage(_Page, frozen=True):
+    """What waits for a human, the oldest first; nothing that was said, asked or answered."""
+
+    pauses: list[PausePage]

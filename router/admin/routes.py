@@ -11,7 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from router.admin.operations import Operations
-from router.admin.pages import ExchangesPage, FlowPage, FlowsPage, ModelsPage, Share
+from router.admin.pages import (
+    ExchangesPage,
+    FlowPage,
+    FlowsPage,
+    ModelsPage,
+    PausePage,
+    PausesPage,
+    Share,
+)
 from router.admin.recent import KEPT
 from router.admin.tokens import Tokens
 from router.bodies import Bodies
@@ -96,6 +104,22 @@ async def exchanges(
 ) -> Response:
     """Show the last exchanges of this process, the latest first; nothing that was said in them."""
     return _page(operations.show_exchanges(limit))
+
+
+@admin.get("/pauses", response_class=Response, responses=_answers(PausesPage, 404, 503))
+async def pauses(_: Who, operations: Ops) -> Response:
+    """Show what waits for a human, the oldest first; nothing it holds."""
+    return _page(await operations.waiting.show())
+
+
+@admin.delete(
+    "/pauses/{hitl_id}",
+    response_class=Response,
+    responses=_answers(PausePage, 404, 409, 410, 422, 503),
+)
+async def expire_pause(who: Who, operations: Ops, hitl_id: str) -> Response:
+    """Expire a pause: its question is open no more, and what it held is gone."""
+    return _page(await operations.waiting.expire(who, hitl_id))
 
 
 @admin.post(

@@ -36,8 +36,10 @@ pytestmark = pytest.mark.sockets
 WRONG = "a-wrong-token-0123456789"
 HELLO = {"message_id": "m", "content": "Hello"}
 SHARE = {"percent": 1, "enable": False}
+NAMED = {"flow": "chat", "stack": "graph", "provider": "simulated", "hitl_id": "h1"}
 BODIES: dict[str, list[object]] = {
     "GET": [None],
+    "DELETE": [None],
     "POST": [SHARE, {"percent": ALICE}, b"{", f"[{WRONG}".encode()],
 }
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - nobody listens there: it is what must not answer
@@ -56,7 +58,7 @@ async def routes(place: Deployment) -> list[tuple[str, str]]:
     """Give method and path of everything below /admin, from the router's own document."""
     document = await place.get("/openapi.json")
     return [
-        (method.upper(), path.removeprefix("/admin").format(flow="chat", stack="graph"))
+        (method.upper(), path.removeprefix("/admin").format_map(NAMED))
         for path, found in document["paths"].items()
         if path.startswith("/admin")
         for method in found
@@ -81,7 +83,7 @@ async def test_without_its_token_nothing_is_told_and_nothing_changes(
     text, settings = place.watched.path.read_bytes(), place.watched.current
     stranger = Operator(place, token, scheme)
     found = await routes(place)
-    assert len(found) == 8
+    assert len(found) == 11
     for method, path in found:
         for body in BODIES[method]:
             said, problem = await stranger.ask(method, path, body)
@@ -153,14 +155,14 @@ async def admin_routes(folder: Path, environ: Mapping[str, str], more: str, host
 @pytest.mark.parametrize(
     ("host", "more", "expected"),
     [
-        ("127.0.0.1", MORE, 8),
-        ("::1", MORE, 8),
-        ("localhost", MORE, 8),
+        ("127.0.0.1", MORE, 11),
+        ("::1", MORE, 11),
+        ("localhost", MORE, 11),
         (EVERYWHERE, MORE, 0),
         ("::", MORE, 0),
         ("10.0.0.7", MORE, 0),
         ("router.example.org", MORE, 0),
-        (EVERYWHERE, f"{MORE}anywhere = true\n", 8),
+        (EVERYWHERE, f"{MORE}anywhere = true\n", 11),
         ("127.0.0.1", "", 0),
     ],
 )

@@ -214,6 +214,8 @@ async def test_the_document_describes_it(place: Deployment) -> None:
         "/admin/flows/{flow}": "get",
         "/admin/models": "get",
         "/admin/exchanges": "get",
+        "/admin/pauses": "get",
+        "/admin/pauses/{hitl_id}": "delete",
         "/admin/flows/{flow}/percent": "post",
         "/admin/flows/{flow}/shadow": "post",
         "/admin/flows/{flow}/rollback": "post",
