@@ -103,6 +103,13 @@ class PostgresPool:
         async with self.connection() as connection, connection.transaction():
             yield connection
 
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        """Lend a connection that reads one state, whatever is written meanwhile."""
+        async with self.transaction() as connection:
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield connection
+
     async def read(
         self, kind: type[Row], query: LiteralString, values: Sequence[object] | Mapping[str, object]
     ) -> list[Row]:
@@ -147,3 +154,13 @@ class PostgresPool:
         except psycopg.Error as failure:
             fault = Fault(codes.failed, data={"sqlstate": failure.sqlstate})
             raise EffectFailed(fault) from failure
+
+
+async def attempted(connection: Connection, statement: LiteralString) -> bool:
+    """Execute a statement inside a transaction, which goes on where it fails; tells which."""
+    try:
+        async with connection.transaction():
+            await connection.execute(statement)
+    except psycopg.Error:
+        return False
+    return True

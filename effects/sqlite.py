@@ -149,6 +149,17 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
+def reading(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read several times of one state; writes nothing, and waits for no writer."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
 def erasing(connection: sqlite3.Connection) -> Iterator[None]:
     """Delete all or nothing, and leave nothing of it in the file's free pages or in its log.
 

@@ -1,4 +1,4 @@
-"""Memory in a local SQLite file, found by full-text search (FTS5) and ranked by BM25.
+"""Memory in a local SQLite file: entries, their terms (FTS5, ranked by BM25) and their vectors.
 
 Texts are cut into terms before they reach FTS5 (`effects/memory/terms.py`): its own tokenisers take
 a Chinese sentence for one word, and its trigrams miss words of two characters.
@@ -14,17 +14,19 @@ import msgspec
 
 from contract.memory import MemoryEntry
 from effects.memory import terms
-from effects.memory.entries import check_entry, check_query
-from effects.migrations import Migrations
-from effects.sqlite import SqliteFile, erasing, transaction
-from effects.storable import require_storable
+from effects.memory.longterm import LongTermMemory
+from effects.memory.shelf import Found, Stored, merged
+from effects.memory.sqlite_vectors import VECTOR_TABLES, SqliteVectors, unkeep, wait
+from effects.sqlite import SqliteFile, erasing, reading, transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from contract.memory import Recall
+    from effects.embeddings import Embedder, Vector, Vectors
+    from effects.migrations import Migrations
     from effects.whose import Whose
 
 _COLUMNS = "memory_id, user_id, text, session_id, relation, confidence"
@@ -42,6 +44,7 @@ _MIGRATIONS: Migrations = (
             owner, terms, content = '', tokenize = 'unicode61 remove_diacritics 0'
         )""",
     ),
+    VECTOR_TABLES,
 )
 _WRITE = f"INSERT INTO memories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
 _INDEX = "INSERT INTO memory_terms (rowid, owner, terms) VALUES (?, ?, ?)"
@@ -52,44 +55,71 @@ _RECALL = f"""
 SELECT {_COLUMNS} FROM memory_terms JOIN memories ON memories.seq = memory_terms.rowid
 WHERE memory_terms MATCH ?1 AND user_id = ?2
   AND (?3 IS NULL OR session_id IS NOT ?3) AND (?4 IS NULL OR relation = ?4)
+  AND (?6 IS NULL OR seq IN (
+    SELECT seq FROM memory_waiting WHERE made_by = ?6 AND memory_waiting.user_id = ?2
+  ))
 ORDER BY bm25(memory_terms, 0.0, 1.0), seq DESC LIMIT ?5
+"""  # noqa: S608 (as above)
+_CHOSEN = f"""
+SELECT seq, {_COLUMNS} FROM memories
+WHERE seq IN (SELECT value FROM json_each(?)) AND user_id = ?
 """  # noqa: S608 (as above)
 
 
-class SqliteMemory:
+class SqliteMemory(LongTermMemory):
     """Entries in an SQLite file; made by `SqliteMemory.open(path)`."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: str | Path) -> AsyncIterator[SqliteMemory]:
-        """Open the file, making it where there is none; raises `StoreNotOpened`."""
+    async def open(
+        cls, path: str | Path, embedder: Embedder | None = None, *, least: float = 0.0
+    ) -> AsyncIterator[SqliteMemory]:
+        """Open the file, making it where there is none; raises `StoreNotOpened`.
+
+        With an embedder entries are found by its vectors, if they are more like than `least`.
+        """
         file = SqliteFile("memory", unavailable="memory_unavailable", failed="memory_failed")
         await file.open(path, _MIGRATIONS)
         try:
-            yield cls(file)
+            vectors = SqliteVectors(embedder, least)
+            if embedder is not None:
+                await file.run(vectors.register)
+            memory = cls(SqliteShelf(file, vectors), embedder)
+            async with memory.running():
+                yield memory
         finally:
             await file.aclose()
 
-    async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
-        """Find what shares terms with the query, best first; no terms, no entries."""
-        check_query(query)
-        wanted = terms.of_query(query.query)
-        if not wanted or query.limit <= 0:
-            return ()
-        return await self._file.run(_recall, query, wanted)
 
-    async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Remember all entries or none; returns how many were new."""
-        for entry in entries:
-            check_entry(entry)
-        return await self._file.run(_write, entries) if entries else 0
+class SqliteShelf:
+    """Implements `effects.memory.shelf.Shelf`."""
+
+    def __init__(self, file: SqliteFile, vectors: SqliteVectors) -> None:
+        self._file = file
+        self._vectors = vectors
+
+    async def by_text(self, query: Recall, wanted: Sequence[str]) -> tuple[MemoryEntry, ...]:
+        """Find what shares terms with the query, best first."""
+        return await self._file.run(_by_text, query, wanted, None)
+
+    async def by_vector(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
+        """Find what is near the vector, and by full text what has none of this maker's."""
+        return await self._file.run(_by_vector, self._vectors, query, wanted, vector)
+
+    async def add(self, entries: Sequence[MemoryEntry]) -> list[Stored]:
+        """Keep all entries or none; gives those that are new."""
+        return await self._file.run(_add, entries)
+
+    async def keep(self, stored: Sequence[Stored], vectors: Vectors) -> None:
+        """Keep the vectors of entries that are still there."""
+        await self._file.run(self._vectors.keep, stored, vectors)
+
+    async def waiting(self, after: int, limit: int) -> list[Stored]:
+        """Give entries that wait for a vector, by seq."""
+        return await self._file.run(self._vectors.waiting, after, limit)
 
     async def forget(self, whose: Whose) -> int:
-        """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
-        require_storable("memory_failed", whose.value)
+        """Remove entries with their terms and vectors; returns how many."""
         return await self._file.run(_forget, whose)
 
     async def aclose(self) -> None:
@@ -97,28 +127,57 @@ class SqliteMemory:
         await self._file.aclose()
 
 
-def _recall(
-    connection: sqlite3.Connection, query: Recall, wanted: list[str]
+def _by_text(
+    connection: sqlite3.Connection, query: Recall, wanted: Sequence[str], maker: str | None
 ) -> tuple[MemoryEntry, ...]:
+    """Search all entries or, with a maker, those that wait for its vectors."""
+    if not wanted:
+        return ()
     # Terms hold letters and digits alone, and stand in quotes: no query can be syntax.
     any_term = " OR ".join(f'"{term}"' for term in wanted)
     match = f"owner : {_owner(query.user_id)} AND terms : ({any_term})"
-    rows = connection.execute(
-        _RECALL, (match, query.user_id, query.except_session, query.relation, query.limit)
-    ).fetchall()
+    limits = (query.except_session, query.relation, query.limit, maker)
+    rows = connection.execute(_RECALL, (match, query.user_id, *limits)).fetchall()
     return tuple(_entry(row) for row in rows)
 
 
-def _write(connection: sqlite3.Connection, entries: tuple[MemoryEntry, ...]) -> int:
-    written = 0
+def _by_vector(
+    connection: sqlite3.Connection,
+    vectors: SqliteVectors,
+    query: Recall,
+    wanted: Sequence[str],
+    vector: Vector,
+) -> Found:
+    with reading(connection):
+        nearest = vectors.nearest(connection, query, vector)
+        if nearest is None:
+            return Found(_by_text(connection, query, wanted, None), "text", waiting=False)
+        chosen = _chosen(connection, query.user_id, nearest)
+        if not vectors.wait_of(connection, query.user_id):
+            return Found(chosen, "vectors", waiting=False)
+        others = _by_text(connection, query, wanted, vectors.maker)
+        return Found(merged(chosen, others, query.limit), "vectors_and_text", waiting=True)
+
+
+def _chosen(
+    connection: sqlite3.Connection, user_id: str, seqs: Sequence[int]
+) -> tuple[MemoryEntry, ...]:
+    rows = connection.execute(_CHOSEN, (msgspec.json.encode(seqs).decode(), user_id))
+    entries = {seq: _entry(row) for seq, *row in rows}
+    return tuple(entries[seq] for seq in seqs if seq in entries)
+
+
+def _add(connection: sqlite3.Connection, entries: Sequence[MemoryEntry]) -> list[Stored]:
+    stored = []
     with transaction(connection):
         for entry in entries:
             done = connection.execute(_WRITE, msgspec.structs.astuple(entry))
-            if done.rowcount:
+            if done.rowcount and (seq := done.lastrowid) is not None:
                 words = " ".join(terms.of_text(entry.text))
-                connection.execute(_INDEX, (done.lastrowid, _owner(entry.user_id), words))
-                written += 1
-    return written
+                connection.execute(_INDEX, (seq, _owner(entry.user_id), words))
+                wait(connection, entry.user_id, seq)
+                stored.append(Stored(seq, entry.user_id, entry.text))
+    return stored
 
 
 def _forget(connection: sqlite3.Connection, whose: Whose) -> int:
@@ -137,6 +196,7 @@ def _forget(connection: sqlite3.Connection, whose: Whose) -> int:
             connection.execute("DELETE FROM memories WHERE seq = ?", (seq,))
         if found:
             connection.execute("INSERT INTO memory_terms (memory_terms) VALUES ('optimize')")
+            unkeep(connection, [seq for seq, _, _ in found])
     return len(found)
 
 
@@ -145,7 +205,7 @@ def _owner(user_id: str) -> str:
     return "u" + blake2b(user_id.encode(), digest_size=12).hexdigest()
 
 
-def _entry(row: tuple[Any, ...]) -> MemoryEntry:
+def _entry(row: Sequence[Any]) -> MemoryEntry:
     memory_id, user_id, text, session_id, relation, confidence = row
     return MemoryEntry(
         memory_id=memory_id,

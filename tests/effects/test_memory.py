@@ -1,9 +1,10 @@
-"""Long-term memory: one suite for the fake and for SQLite."""
+"""Long-term memory: one suite for the fake, SQLite and PostgreSQL, by full text and vectors."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 from contract.errors import EffectFailed
 from contract.memory import MemoryEntry, Recall
 from contract.ports import Memory
+from effects.embeddings import HashedEmbedder
 from effects.memory import InMemoryMemory, SqliteMemory, terms
+from effects.memory.postgres import PostgresMemory
+from tests.effects.postgres import own_schema
 
 
 def entry(
@@ -31,14 +35,32 @@ def entry(
     )
 
 
-@pytest.fixture(params=["in memory", "sqlite"])
+@pytest.fixture(
+    params=[
+        "in memory",
+        "sqlite",
+        "sqlite, vectors",
+        pytest.param("postgres", marks=pytest.mark.sockets),
+        pytest.param("postgres, vectors", marks=pytest.mark.sockets),
+    ]
+)
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
     """Give an empty memory of each kind."""
-    if request.param == "in memory":
-        yield InMemoryMemory()
-    else:
-        async with SqliteMemory.open(tmp_path / "memory.db") as memory:
-            yield memory
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        match request.param:
+            case "in memory":
+                yield InMemoryMemory()
+            case "sqlite":
+                yield await enter(SqliteMemory.open(tmp_path / "memory.db"))
+            case "sqlite, vectors":
+                yield await enter(SqliteMemory.open(tmp_path / "memory.db", HashedEmbedder()))
+            case "postgres":
+                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
+                yield await enter(PostgresMemory.open(dsn, connections=4))
+            case _:
+                dsn = await enter(own_schema(request.getfixturevalue("pgvector_dsn")))
+                yield await enter(PostgresMemory.open(dsn, HashedEmbedder(), connections=4))
 
 
 async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: object) -> list[str]:
@@ -131,7 +153,7 @@ async def test_an_equal_text_is_stored_once(memory: Memory) -> None:
     first = entry("likes tea", session_id="s1")
     again = entry("likes tea", session_id="s2")
     assert await memory.write("write", (first, again)) == 1
-    assert await memory.write("write", (again, entry("has a cat"))) == 1
+    assert await memory.write("write", (again, entry("owns dogs"))) == 1
     assert await memory.recall("recall", Recall(user_id="u1", query="tea")) == (first,)
 
 

@@ -1,0 +1,215 @@
+"""Memory in PostgreSQL: entries, their terms, and vectors where the server has pgvector.
+
+Texts are cut into the terms of `effects/memory/terms.py`, as in SQLite. Vectors are searched one by
+one, a user's alone: exact, and no filter can starve the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from contract.memory import MemoryEntry
+from effects.embeddings import maker
+from effects.memory import terms
+from effects.memory.longterm import LongTermMemory
+from effects.memory.postgres_vectors import PostgresVectors, make_vector_tables
+from effects.memory.shelf import Found, Stored, merged
+from effects.postgres import Codes, PostgresPool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from contract.memory import Recall
+    from effects.embeddings import Embedder, Vector, Vectors
+    from effects.postgres import Connection, Steps
+    from effects.whose import Whose
+
+_LOG: Final = logging.getLogger(__name__)
+_CODES: Final = Codes(unavailable="memory_unavailable", failed="memory_failed")
+_STEPS: Steps = (
+    (
+        """CREATE TABLE memories (
+            seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, memory_id text NOT NULL,
+            user_id text NOT NULL, text text NOT NULL, session_id text, relation text,
+            confidence double precision, terms tsvector NOT NULL
+        )""",
+        # A text may be longer than what an index can hold.
+        "CREATE UNIQUE INDEX memories_of_a_user ON memories (user_id, md5(text))",
+        "CREATE INDEX memories_of_a_session ON memories (session_id)",
+        "CREATE INDEX memory_terms ON memories USING gin (terms)",
+        "CREATE TABLE memory_makers (made_by text PRIMARY KEY)",
+        """CREATE TABLE memory_waiting (
+            made_by text NOT NULL, user_id text NOT NULL,
+            seq bigint NOT NULL REFERENCES memories ON DELETE CASCADE,
+            PRIMARY KEY (made_by, user_id, seq)
+        )""",
+        "CREATE INDEX waiting_in_order ON memory_waiting (seq, made_by)",
+    ),
+)
+_COLUMNS = "memory_id, user_id, text, session_id, relation, confidence"
+_WRITE = f"""
+INSERT INTO memories ({_COLUMNS}, terms)
+VALUES (%s, %s, %s, %s, %s, %s, array_to_tsvector(%s::text[]))
+ON CONFLICT DO NOTHING RETURNING seq
+"""  # noqa: S608 (the columns are ours)
+_WAIT = "INSERT INTO memory_waiting SELECT made_by, %s, %s FROM memory_makers"
+# Equal ranks: the newest first.
+_RECALL = f"""
+SELECT {_COLUMNS} FROM memories
+WHERE user_id = %(user)s AND terms @@ %(terms)s::tsquery
+  AND (%(session)s::text IS NULL OR session_id IS DISTINCT FROM %(session)s)
+  AND (%(relation)s::text IS NULL OR relation = %(relation)s)
+  AND (%(maker)s::text IS NULL OR seq IN (
+    SELECT seq FROM memory_waiting WHERE made_by = %(maker)s AND user_id = %(user)s
+  ))
+ORDER BY ts_rank(terms, %(terms)s::tsquery) DESC, seq DESC LIMIT %(limit)s
+"""  # noqa: S608 (as above)
+_CHOSEN = f"SELECT seq, {_COLUMNS} FROM memories WHERE seq = ANY(%s) AND user_id = %s"  # noqa: S608 (as above)
+_FORGET = {
+    "user": "DELETE FROM memories WHERE user_id = %s",
+    "chat": "DELETE FROM memories WHERE session_id = %s",
+}
+# A term is at most this long in the index, and a text has at most so many of them there.
+_LONGEST_TERM = 100
+_MOST_TERMS = 10_000
+
+
+class PostgresMemory(LongTermMemory):
+    """Entries in PostgreSQL; made by `PostgresMemory.open(dsn)`."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        dsn: str,
+        embedder: Embedder | None = None,
+        *,
+        least: float = 0.0,
+        connections: int = 8,
+        limit: float = 5.0,
+    ) -> AsyncIterator[PostgresMemory]:
+        """Connect and bring the tables up to date; `limit` in seconds per wait and per statement.
+
+        With an embedder entries are found by its vectors, if they are more like than `least`; by
+        full text where the server has no pgvector. Raises `EffectFailed` with `memory_unavailable`
+        where no server answers, `StoreNotOpened` where the tables are newer than the code.
+        """
+        async with PostgresPool.open(dsn, _CODES, connections=connections, limit=limit) as pool:
+            await pool.migrate("memory", _STEPS)
+            if embedder is not None and not await make_vector_tables(pool):
+                _LOG.warning("memory: the server has no pgvector 0.7: recalled by full text")
+                embedder = None
+            vectors = PostgresVectors(maker(embedder) if embedder else "", least)
+            if embedder is not None:
+                await vectors.register(pool)
+            memory = cls(PostgresShelf(pool, vectors), embedder)
+            async with memory.running():
+                yield memory
+
+
+class PostgresShelf:
+    """Implements `effects.memory.shelf.Shelf`."""
+
+    def __init__(self, pool: PostgresPool, vectors: PostgresVectors) -> None:
+        self._pool = pool
+        self._vectors = vectors
+
+    async def by_text(self, query: Recall, wanted: Sequence[str]) -> tuple[MemoryEntry, ...]:
+        """Find what shares terms with the query, best first."""
+        async with self._pool.connection() as connection:
+            return await _by_text(connection, query, wanted, None)
+
+    async def by_vector(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
+        """Find what is near the vector, and by full text what has none of this maker's."""
+        vectors = self._vectors
+        async with self._pool.reading() as connection:
+            nearest = await vectors.nearest(connection, query, vector)
+            if nearest is None:
+                found = await _by_text(connection, query, wanted, None)
+                return Found(found, "text", waiting=False)
+            chosen = await _chosen(connection, query.user_id, nearest)
+            if not await vectors.wait_of(connection, query.user_id):
+                return Found(chosen, "vectors", waiting=False)
+            others = await _by_text(connection, query, wanted, vectors.maker)
+        return Found(merged(chosen, others, query.limit), "vectors_and_text", waiting=True)
+
+    async def add(self, entries: Sequence[MemoryEntry]) -> list[Stored]:
+        """Keep all entries or none; gives those that are new."""
+        stored = []
+        async with self._pool.transaction() as connection:
+            for entry in entries:
+                values = (*msgspec.structs.astuple(entry), _terms(terms.of_text(entry.text)))
+                row = await (await connection.execute(_WRITE, values)).fetchone()
+                if row is not None:
+                    await connection.execute(_WAIT, (entry.user_id, row[0]))
+                    stored.append(Stored(row[0], entry.user_id, entry.text))
+        return stored
+
+    async def keep(self, stored: Sequence[Stored], vectors: Vectors) -> None:
+        """Keep the vectors of entries that are still there."""
+        async with self._pool.transaction() as connection:
+            await self._vectors.keep(connection, stored, vectors)
+
+    async def waiting(self, after: int, limit: int) -> list[Stored]:
+        """Give entries that wait for a vector, by seq."""
+        async with self._pool.connection() as connection:
+            return await self._vectors.waiting(connection, after, limit)
+
+    async def forget(self, whose: Whose) -> int:
+        """Remove entries with their terms and vectors; the space is free after a vacuum."""
+        query = _FORGET.get(whose.kind)
+        if query is None:
+            return 0
+        async with self._pool.connection() as connection:
+            return (await connection.execute(query, (whose.value,))).rowcount
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        await self._pool.aclose()
+
+
+async def _by_text(
+    connection: Connection, query: Recall, wanted: Sequence[str], made_by: str | None
+) -> tuple[MemoryEntry, ...]:
+    """Search all entries or, with a maker, those that wait for its vectors."""
+    if not wanted:
+        return ()
+    values = {
+        "user": query.user_id,
+        # Terms hold letters and digits alone, and stand in quotes: no query can be syntax.
+        "terms": " | ".join(f"'{term}'" for term in _terms(wanted)),
+        "session": query.except_session,
+        "relation": query.relation,
+        "maker": made_by,
+        "limit": query.limit,
+    }
+    rows = await (await connection.execute(_RECALL, values)).fetchall()
+    return tuple(_entry(row) for row in rows)
+
+
+async def _chosen(
+    connection: Connection, user_id: str, seqs: Sequence[int]
+) -> tuple[MemoryEntry, ...]:
+    rows = await (await connection.execute(_CHOSEN, (list(seqs), user_id))).fetchall()
+    entries = {seq: _entry(row) for seq, *row in rows}
+    return tuple(entries[seq] for seq in seqs if seq in entries)
+
+
+def _terms(found: Sequence[str]) -> list[str]:
+    return [term[:_LONGEST_TERM] for term in found[:_MOST_TERMS]]
+
+
+def _entry(row: Sequence[Any]) -> MemoryEntry:
+    memory_id, user_id, text, session_id, relation, confidence = row
+    return MemoryEntry(
+        memory_id=memory_id,
+        user_id=user_id,
+        text=text,
+        session_id=session_id,
+        relation=relation,
+        confidence=confidence,
+    )

@@ -1,0 +1,141 @@
+"""Vectors beside the entries in PostgreSQL, by who made them: pgvector's, of half precision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, LiteralString
+
+from effects.memory.shelf import Stored
+from effects.postgres import attempted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from contract.memory import Recall
+    from effects.embeddings import Vector, Vectors
+    from effects.postgres import Connection, PostgresPool, Steps
+
+_STEPS: Steps = (
+    (
+        # Session and relation are the entry's: what is ruled out is so before it is compared.
+        """CREATE TABLE memory_vectors (
+            seq bigint NOT NULL REFERENCES memories ON DELETE CASCADE, user_id text NOT NULL,
+            session_id text, relation text, made_by text NOT NULL, vector halfvec NOT NULL,
+            PRIMARY KEY (seq, made_by)
+        )""",
+        # In the row as long as a page can hold it: what is elsewhere is read at twice the cost.
+        "ALTER TABLE memory_vectors ALTER COLUMN vector SET STORAGE MAIN",
+        "CREATE INDEX vectors_of_a_user ON memory_vectors (made_by, user_id)",
+    ),
+)
+_USABLE = "SELECT to_regtype('halfvec') IS NOT NULL"
+_EXTEND = "CREATE EXTENSION IF NOT EXISTS vector"
+_LET_IN = "INSERT INTO memory_makers VALUES (%s) ON CONFLICT DO NOTHING"
+_ALL_WAIT = """
+INSERT INTO memory_waiting SELECT %(maker)s, user_id, seq FROM memories WHERE NOT EXISTS (
+    SELECT 1 FROM memory_vectors AS made WHERE made.seq = memories.seq AND made_by = %(maker)s
+)
+"""
+_REMOVE_OTHERS = (
+    "DELETE FROM memory_makers WHERE made_by != %s",
+    "DELETE FROM memory_vectors WHERE made_by != %s",
+    "DELETE FROM memory_waiting WHERE made_by != %s",
+)
+# Vectors have the length 1: the inner product, which pgvector negates, is how like they are.
+_NEAREST = """
+SELECT seq FROM memory_vectors
+WHERE made_by = %(maker)s AND user_id = %(user)s AND vector <#> %(vector)s::halfvec < %(most)s
+  AND (%(session)s::text IS NULL OR session_id IS DISTINCT FROM %(session)s)
+  AND (%(relation)s::text IS NULL OR relation = %(relation)s)
+ORDER BY vector <#> %(vector)s::halfvec, seq DESC LIMIT %(limit)s
+"""
+_KNOWN = "SELECT EXISTS (SELECT 1 FROM memory_makers WHERE made_by = %s)"
+_WAIT = "SELECT EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %s)"
+_WAIT_OF = "SELECT EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %s AND user_id = %s)"
+_WAITING = """
+SELECT seq, memories.user_id, text FROM memory_waiting JOIN memories USING (seq)
+WHERE made_by = %s AND seq > %s ORDER BY seq LIMIT %s
+"""
+# Locked, so that it cannot be forgotten meanwhile.
+_KEEP = """
+INSERT INTO memory_vectors (seq, user_id, session_id, relation, made_by, vector)
+SELECT seq, user_id, session_id, relation, %s, %s::halfvec FROM memories
+WHERE seq = %s AND user_id = %s AND text = %s FOR KEY SHARE
+ON CONFLICT DO NOTHING
+"""
+_SETTLED = "DELETE FROM memory_waiting WHERE made_by = %s AND seq = %s"
+
+
+async def make_vector_tables(pool: PostgresPool) -> bool:
+    """Make the tables of vectors; False where the server has no pgvector 0.7, or may not have."""
+    async with pool.migrating() as connection:
+        usable = await _true(connection, _USABLE) or (
+            await attempted(connection, _EXTEND) and await _true(connection, _USABLE)
+        )
+    if usable:
+        await pool.migrate("memory_vectors", _STEPS)
+    return usable
+
+
+class PostgresVectors:
+    """The vectors of one maker."""
+
+    def __init__(self, made_by: str, least: float) -> None:
+        self.maker = made_by
+        self._least = least
+
+    async def register(self, pool: PostgresPool) -> None:
+        """Let entries wait for this maker's vectors; remove those of others once all have one."""
+        async with pool.migrating() as connection:
+            # Whoever has just written an entry has seen either this maker or this lock.
+            await connection.execute("LOCK TABLE memory_makers IN ACCESS EXCLUSIVE MODE")
+            if (await connection.execute(_LET_IN, (self.maker,))).rowcount:
+                await connection.execute(_ALL_WAIT, {"maker": self.maker})
+            if not await _true(connection, _WAIT, self.maker):
+                for statement in _REMOVE_OTHERS:
+                    await connection.execute(statement, (self.maker,))
+
+    async def nearest(
+        self, connection: Connection, query: Recall, vector: Vector
+    ) -> list[int] | None:
+        """Give the entries nearest to a vector; None where nobody knows whether all have one."""
+        if not await _true(connection, _KNOWN, self.maker):
+            return None  # another model's process has removed them
+        values = {
+            "maker": self.maker,
+            "user": query.user_id,
+            "vector": _literal(vector),
+            "most": -self._least,
+            "session": query.except_session,
+            "relation": query.relation,
+            "limit": query.limit,
+        }
+        rows = await (await connection.execute(_NEAREST, values)).fetchall()
+        return [seq for (seq,) in rows]
+
+    async def wait_of(self, connection: Connection, user_id: str) -> bool:
+        """Whether any of a user's entries wait."""
+        return await _true(connection, _WAIT_OF, self.maker, user_id)
+
+    async def waiting(self, connection: Connection, after: int, limit: int) -> list[Stored]:
+        """Give entries that wait, by seq."""
+        rows = await (await connection.execute(_WAITING, (self.maker, after, limit))).fetchall()
+        return [Stored(*row) for row in rows]
+
+    async def keep(
+        self, connection: Connection, stored: Sequence[Stored], vectors: Vectors
+    ) -> None:
+        """Keep the vectors of entries that are still there."""
+        made = zip(stored, vectors, strict=True)
+        rows = [(self.maker, _literal(vector), *one) for one, vector in made]
+        async with connection.cursor() as cursor:
+            await cursor.executemany(_KEEP, rows)
+            await cursor.executemany(_SETTLED, [(self.maker, one.seq) for one in stored])
+
+
+async def _true(connection: Connection, query: LiteralString, *values: str) -> bool:
+    row = await (await connection.execute(query, values)).fetchone()
+    return bool(row and row[0])
+
+
+def _literal(vector: Vector) -> str:
+    return "[" + ",".join(f"{number:.6g}" for number in vector.tolist()) + "]"
