@@ -41,6 +41,7 @@ class CatchingUp:
         self._due = asyncio.Event()
         self._rest = FIRST_REST
         self._refused: set[Stored] = set()
+        self._over = asyncio.Event()
 
     def wake(self) -> None:
         """Say that vectors are due."""
@@ -55,11 +56,13 @@ class CatchingUp:
         try:
             yield
         finally:
+            # A pool of connections may swallow the cancellation that meets its answer.
+            self._over.set()
             task.cancel()
             await asyncio.wait([task])
 
     async def _run(self) -> None:
-        while True:
+        while not self._over.is_set():
             await self._due.wait()
             self._due.clear()
             await self._pass(int(self._draw() * _SEQS))
@@ -68,8 +71,10 @@ class CatchingUp:
     async def _pass(self, after: int) -> None:
         """Go once through what waits; a text the embedder refuses is passed over from then on."""
         size = BATCH
-        while batch := await self._waiting(after, size):
+        while (batch := await self._waiting(after, size)) and not self._over.is_set():
             outcome = await self._try([one for one in batch if one not in self._refused])
+            if self._over.is_set():
+                return
             if outcome == "later":
                 await asyncio.sleep(self._rest)
                 self._rest = min(2 * self._rest, LONGEST_REST)

@@ -1,0 +1,102 @@
+"""Memories to look into: the same tables in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psycopg
+
+from contract.errors import EffectFailed
+from contract.faults import Fault
+from contract.memory import MemoryEntry, Recall
+from effects.embeddings import Embedder, HashedEmbedder, Vectors, maker
+from effects.memory import SqliteMemory
+from effects.memory.longterm import LongTermMemory
+from effects.memory.postgres import PostgresMemory
+
+TABLES = ("memories", "memory_vectors", "memory_waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A place of memories, opened as often as one likes."""
+
+    place: Path | str
+
+    def open(self, embedder: Embedder | None) -> AbstractAsyncContextManager[LongTermMemory]:
+        """Open the memory with an embedder, or without."""
+        if isinstance(self.place, Path):
+            return SqliteMemory.open(self.place, embedder)
+        return PostgresMemory.open(self.place, embedder, connections=2)
+
+    def read(self, query: str) -> list[tuple[object, ...]]:
+        """Read the tables from outside."""
+        if isinstance(self.place, Path):
+            file = sqlite3.connect(self.place)
+            try:
+                return file.execute(query).fetchall()
+            finally:
+                file.close()
+        with psycopg.connect(self.place, autocommit=True) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def counts(self) -> list[object]:
+        """Count entries, vectors and those that wait."""
+        return [self.read(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]  # noqa: S608 (ours)
+
+    async def settled(self, embedder: Embedder) -> None:
+        """Wait until no entry waits for a vector of this embedder's."""
+        query = f"SELECT 1 FROM memory_waiting WHERE made_by = '{maker(embedder)}'"  # noqa: S608 (ours)
+        while await asyncio.to_thread(self.read, query):
+            pass
+
+
+class Moody:
+    """An embedder that fails while `fault` is set, and notes the texts it was asked for."""
+
+    def __init__(self, embedder: Embedder | None = None) -> None:
+        self._embedder = embedder or HashedEmbedder()
+        self.name = self._embedder.name
+        self.dimensions = self._embedder.dimensions
+        self.fault: Fault | None = None
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Make vectors, or fail."""
+        self.asked += texts
+        if self.fault is not None:
+            raise EffectFailed(self.fault)
+        return await self._embedder.embed(texts)
+
+
+class Compass:
+    """An embedder of two dimensions: a text begins with its direction in degrees."""
+
+    name = "compass"
+    dimensions = 2
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Make a vector of each text."""
+        turns = np.radians([float(text.split()[0]) for text in texts])
+        return np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
+
+
+def entry(
+    text: str, user_id: str = "u1", session_id: str | None = None, relation: str | None = None
+) -> MemoryEntry:
+    """Make an entry named after its text."""
+    return MemoryEntry(
+        memory_id=text, user_id=user_id, text=text, session_id=session_id, relation=relation
+    )
+
+
+async def told(memory: LongTermMemory, query: Recall | str) -> list[str]:
+    """Recall, and give the texts."""
+    asked = Recall(user_id="u1", query=query) if isinstance(query, str) else query
+    return [found.text for found in await memory.recall("recall", asked)]
