@@ -68,7 +68,8 @@ class FlowSpec:
     with an honest failure. `route_keys` says where in the body each route key stands, as a path
     with dots; the first is the default. `request` is a struct, or any type of a JSON object.
 
-    `also` are further paths at which a stream is asked for, each with its request. `responding` and
+    `also` are further paths at which a stream is asked for, each with its request; `bodies` says at
+    which of all paths a body may have more bytes than elsewhere, and how many. `responding` and
     `continuing` say how a pause is answered and gone on from, for flows that pause; `calls` are
     what is asked of the stores, by no stack. `afterwards` is for how many seconds a flow may go on
     working after its terminal event; the locks it has released by then are free at once. One that
@@ -87,6 +88,7 @@ class FlowSpec:
     route_keys: Mapping[str, str]
     suspended: Callable[[Any, Event | None], Sequence[Event]] = _never_suspends
     also: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
+    bodies: Mapping[str, int] = field(default_factory=dict)
     responding: Responding | None = None
     continuing: Continuing | None = None
     calls: tuple[Call, ...] = ()

@@ -54,6 +54,7 @@ class FlowEndpoint:
         self._router = router
         self._spec = spec
         self._path = "" if path == spec.path else path
+        self._longest = spec.bodies.get(path or spec.path, 0)
         self._decoder = msgspec.json.Decoder(spec.requests[path or spec.path])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +94,7 @@ class FlowEndpoint:
             raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
         self._router.admission.check(self._spec.name)
         server = self._router.parts.settings().server
-        body = await room.read(scope, receive, server.max_body_bytes)
+        body = await room.read(scope, receive, max(server.max_body_bytes, self._longest))
         incoming = Incoming(
             body,
             tuple(scope["headers"]),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from effects.exchange import Deadlines, Exchange
+from effects.model.resolving import shown
 from effects.tape import Tape
 from router.plan import Plan
 from router.problems import Problem
@@ -105,7 +106,7 @@ class Opener:
     ) -> tuple[SuspendingHuman | None, Exchange]:
         limits, resumed = decided.settings.limits, arrival.resumed
         tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes, budget=self._budget)
-        live = self._parts.live(arrival.request.body)
+        live = shown(self._parts.live(arrival.request.body), arrival.request.body)
         human = self._human(arrival, decided, tape)
         exchange = Exchange(
             replace(live, human=human) if human else live,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
 from contract.sse import is_comment
+from effects.model.resolving import showing
 from router.asking import shadow_run
 from router.closing import closing_events
 from router.driving import Ending, Frame, Order
@@ -180,7 +181,9 @@ class Shadows:
 
     def _start(self, job: Job) -> Drive:
         exchange, plan = job.serving.exchange, job.serving.plan
-        run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, self._terms.model)
+        model = self._terms.model
+        asked = model and showing(model, plan.request.body)
+        run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, asked)
         order = Order(
             plan.spec,
             job.stack,

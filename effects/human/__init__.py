@@ -1,6 +1,6 @@
 """Humans who answer questions, and the pauses that wait for them."""
 
-from effects.human.form import Problem, check_answer, values
+from contract.forms import Problem, check_answer, values
 from effects.human.memory import MemoryPauses
 from effects.human.pause import (
     ClaimReply,
