@@ -11,6 +11,7 @@ from router.stacks import IN_PROCESS, Powers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from contract.dialects.file import DialectFile
     from router.flow_settings import FlowSettings
     from router.rollout import Stack as StackName
     from router.sections import Gateway, Stacks
@@ -144,8 +145,8 @@ def _abilities(
     fallback = _fallback(other, flow)
     shadow = _shadow(served, other, flow, powers, asking)
     takeover = fallback if fallback.answer == "off" else _takeover(served, other, powers)
-    if takeover.answer == "yes" and flow.declared is not None:
-        takeover = Ability("no", "nobody follows the text of a declared flow")
+    if takeover.answer == "yes" and flow.declared is not None and not told(flow.declared.dialect):
+        takeover = Ability("no", "the flow's dialect does not say where its text is")
     return Abilities(
         served,
         fallback if fallback.answer == "off" else none or fallback,
@@ -155,6 +156,11 @@ def _abilities(
         if powers[served].taped
         else Ability("no", f"{served} is behind an address: its effects are on no tape"),
     )
+
+
+def told(dialect: DialectFile) -> bool:
+    """Whether a dialect says where its text is, so that it can be followed."""
+    return bool(dialect.text) and dialect.payload == "json"
 
 
 def _fallback(other: StackName, flow: FlowSettings) -> Ability:

@@ -65,18 +65,20 @@ class Prefix:
         if worded.name in self._wording.dialect.failures:
             self._goes_on = True  # that it fails is news wherever it says so
             return frame
-        rests = {said.track: self._rest(said) for said in worded.said}
+        rests = [self._rest(said) for said in worded.said]
         if not self._is_new(worded, rests):
             return None
         self._goes_on = not self._behind
-        if all(rests[said.track] == said.units for said in worded.said):
+        if rests == [said.units for said in worded.said]:
             return frame
         return self._wording.rewritten(frame, worded, rests)
 
     def _keep(self, worded: Worded) -> None:
         """Note an event the client has had."""
         dialect = self._wording.dialect
-        self._sound = self._sound and worded.name not in dialect.failures | dialect.terminal
+        ended = worded.name in dialect.failures | dialect.terminal
+        # Of calls that were cut elsewhere nobody could tell which piece belongs to which.
+        self._sound = self._sound and not ended and not worded.calls
         for said in worded.said:
             had = self._had.get(said.track, b"")
             if said.place.growth == "delta":
@@ -107,9 +109,9 @@ class Prefix:
         """Whether some text of the client's has not been said again yet."""
         return any(self._reached.get(track, 0) < len(had) for track, had in self._had.items())
 
-    def _is_new(self, worded: Worded, rests: dict[Track, Units]) -> bool:
+    def _is_new(self, worded: Worded, rests: list[Units]) -> bool:
         """Whether an event says anything the client has not had."""
-        if any(self._is_more(said, rests[said.track]) for said in worded.said):
+        if any(map(self._is_more, worded.said, rests)):
             return True
         self._met[worded.kind] += not worded.said
         if self._behind:

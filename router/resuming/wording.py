@@ -9,14 +9,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
+
+from contract.dialect import TextField
+from contract.dialects.naming import Names, texts_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
-    from contract.dialect import Dialect, TextField
+    from contract.dialect import Dialect
 
-Track = Literal["text", "reasoning"]
+Track = str
+"""Which text of a stream: the answer's, the reasoning, a tool call's arguments."""
 Units = bytes
 """UTF-16 code units, two bytes each."""
 
@@ -37,12 +41,16 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Worded:
-    """An event: its texts, what sort of thing it says beside them, and what that is."""
+    """An event: its texts, what sort of thing it says beside them, and what that is.
+
+    `calls`: it holds a piece of a tool call's arguments.
+    """
 
     name: str
     said: tuple[Said, ...]
     kind: tuple[str, ...]
     rest: str
+    calls: bool = False
 
 
 class Wording:
@@ -51,10 +59,14 @@ class Wording:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self._sse = dialect.framing == "sse"
+        self._declared = None if dialect.file is None else Names(dialect.file.event)
 
     @property
     def tells(self) -> bool:
         """Whether the wire says where its texts are: without, no two streams can be matched."""
+        file = self.dialect.file
+        if file is not None:
+            return bool(file.text) and file.payload == "json"
         return bool(self.dialect.text)
 
     def read(self, frame: bytes) -> Worded | None:
@@ -69,17 +81,18 @@ class Wording:
             return Worded(name, (), (name,), said)
         name = self._name(event, tree)
         texts = tuple(self._texts(name, tree))
+        cut = any(one.track == "arguments" and one.units for one in texts)
         for one in texts:
             _put(tree, one.place.path, "")
         kind = (name, *sorted(set(_said_of(tree))))
-        return Worded(name, texts, kind, json.dumps(tree, sort_keys=True))
+        return Worded(name, texts, kind, json.dumps(tree, sort_keys=True), cut)
 
-    def rewritten(self, frame: bytes, worded: Worded, texts: Mapping[Track, Units]) -> bytes:
+    def rewritten(self, frame: bytes, worded: Worded, texts: Sequence[Units]) -> bytes:
         """Give a frame with other texts in it, all else being as it was."""
         _, payload = self._payload(frame)
         tree = _tree(payload or "")
-        for one in worded.said:
-            _put(tree, one.place.path, texts[one.track].decode(_UTF_16, "surrogatepass"))
+        for one, text in zip(worded.said, texts, strict=True):
+            _put(tree, one.place.path, text.decode(_UTF_16, "surrogatepass"))
         data = _encoded(tree)
         return _with_data(frame, data) if self._sse else data + frame[len(frame.rstrip()) :]
 
@@ -97,21 +110,28 @@ class Wording:
         return event, "\n".join(data) if data else None
 
     def _name(self, event: str, tree: Any) -> str:  # noqa: ANN401 (JSON)
+        if self._declared is not None:
+            return self._declared.of(event, tree)
         if self.dialect.name is None:
             return event or _UNNAMED
         name = _at(tree, self.dialect.name)
         return name if isinstance(name, str) else _UNNAMED
 
     def _texts(self, name: str, tree: Any) -> Iterator[Said]:  # noqa: ANN401 (JSON)
-        tracks: tuple[tuple[Track, Mapping[str, TextField]], ...] = (
-            ("text", self.dialect.text),
-            ("reasoning", self.dialect.reasoning),
-        )
+        if self.dialect.file is not None:
+            for track, at, whole in texts_in(self.dialect.file, name, tree):
+                path = tuple(str(step) for step in at)
+                place = TextField(path, "cumulative" if whole else "delta")
+                yield Said(track, place, _units(_at(tree, path)))
+            return
+        tracks = ("text", self.dialect.text), ("reasoning", self.dialect.reasoning)
         for track, fields in tracks:
-            place = fields.get(name)
-            text = None if place is None else _at(tree, place.path)
-            if place is not None and isinstance(text, str):
-                yield Said(track, place, text.encode(_UTF_16, "surrogatepass"))
+            if (known := fields.get(name)) and isinstance(text := _at(tree, known.path), str):
+                yield Said(track, known, _units(text))
+
+
+def _units(text: str) -> Units:
+    return text.encode(_UTF_16, "surrogatepass")
 
 
 def _tree(payload: str) -> Any:  # noqa: ANN401 (JSON)

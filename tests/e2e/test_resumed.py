@@ -208,3 +208,55 @@ async def test_it_is_silent_before_it_breaks_again(tmp_path: Path) -> None:
     assert answer.steps == ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
     assert grown(answer)
     assert [json.loads(frame[6:])["step"] for _, frame in second.frames][-2:] == ["FAILED", "END"]
+
+
+@dataclass
+class Relay(Chatter):
+    """A service that speaks OpenAI's own wire: each piece of the text is an event."""
+
+    told: int = 0
+
+    def event(self, step: str, content: str | None = None) -> bytes:
+        """Write an event; one that is none of this wire is a comment."""
+        if step == "END":
+            return b"data: [DONE]\n\n"
+        if step == "ACCEPT":
+            return b": accepted\n\n"
+        delta: dict[str, str] = {"role": "assistant"}
+        if content is not None:
+            delta = {"content": content[self.told :]}
+            self.told = len(content)
+        finish = "stop" if step == "SUCCESS" else None
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return f"data: {json.dumps({'id': str(id(self)), 'choices': [choice]})}\n\n".encode()
+
+
+SUPPORT = """
+[flows.support]
+path = "/api/support"
+dialect = "openai"
+enable_langgraph = true
+langgraph_percent = 100
+"""
+
+
+@pytest.mark.parametrize(("breaks", "every"), [(1, 3), (4, 2)])
+async def test_a_declared_flow_goes_on_with_what_is_missing(
+    tmp_path: Path, breaks: int, every: int
+) -> None:
+    """A delta in which the two meet is cut; the pieces make the whole text, once."""
+    graph, legacy = Relay(breaks=breaks, gateway="yes"), Relay(every=every, gateway="yes")
+    async with service_at(legacy) as one, service_at(graph) as other:
+        more = stacks(one, other, "true").replace("/chat/sse", "/") + SUPPORT
+        async with deployed(tmp_path, Setup(more=more)) as place:
+            legacy.gateway = graph.gateway = place.url
+            async with place.session.post(f"{place.url}/api/support", data=b"{}") as response:
+                body = await response.read()
+            assert calls(place) == 1
+    frames = [frame for frame in body.split(b"\n\n") if frame.startswith(b"data: {")]
+    choices = [json.loads(frame[6:])["choices"][0] for frame in frames]
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == legacy.text != ""
+    assert sum("role" in choice["delta"] for choice in choices) == 1
+    assert sum(choice["finish_reason"] == "stop" for choice in choices) == 1
+    assert body.endswith(b"data: [DONE]\n\n")
+    assert body.count(b": served-by legacy ") == 1

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.chat import CHAT
+from contract.declared_flow import DeclaredFlow, declared_spec
 from contract.dialect import Dialect, TextField
+from contract.dialects import built_in
 from router.resuming import Wording
 
 TOKENS = Dialect(
@@ -29,7 +31,14 @@ LINES = Dialect(
     reasoning={"say": TextField(("thought",), "cumulative")},
     terminal=frozenset({"end"}),
 )
-DIALECTS = {"tokens": TOKENS, "chunks": CHUNKS, "lines": LINES, "chat": CHAT.dialect}
+OPENAI = declared_spec("d", DeclaredFlow(path="/d", dialect=built_in()["openai"])).dialect
+DIALECTS = {
+    "tokens": TOKENS,
+    "chunks": CHUNKS,
+    "lines": LINES,
+    "chat": CHAT.dialect,
+    "openai": OPENAI,
+}
 Json = Any
 
 
@@ -45,7 +54,9 @@ class Speech:
 def spoken(wire: str, speech: Speech) -> list[bytes]:
     """Say it on a wire."""
     return list(
-        {"tokens": _tokens, "chunks": _chunks, "lines": _lines, "chat": _chat}[wire](speech)
+        {"tokens": _tokens, "chunks": _chunks, "lines": _lines, "chat": _chat, "openai": _chunks}[
+            wire
+        ](speech)
     )
 
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.chat import CHAT
+from contract.declared_flow import DeclaredFlow, declared_spec
 from contract.dialect import Dialect
+from contract.dialects.file import DialectFile
 from router.resuming import Prefix, PrefixDiffers, Wording
 from tests.router.resuming.speaking import (
     DIALECTS,
@@ -189,3 +191,23 @@ def test_a_wire_that_does_not_say_where_its_texts_are() -> None:
     """Cannot be followed, and says so."""
     assert not Wording(Dialect()).tells
     assert Wording(TOKENS).tells
+
+
+def test_a_tool_call_under_way_cannot_be_followed() -> None:
+    """Its arguments may be cut elsewhere: nobody could tell what is missing."""
+
+    def piece(arguments: str) -> bytes:
+        call = {"index": 0, "function": {"arguments": arguments}}
+        return f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n".encode()
+
+    with pytest.raises(PrefixDiffers):
+        gone_on("openai", [piece('{"a"')], [piece('{"a":1}')])
+    assert gone_on("openai", [], [piece("{}")]) == [piece("{}")]
+
+
+def test_a_declared_wire_tells_its_text_or_not() -> None:
+    """Where it is text altogether, or says nothing, nobody follows it."""
+    told = Wording(DIALECTS["openai"])
+    assert told.tells
+    plain = DeclaredFlow(path="/d", dialect=DialectFile(payload="text", text={"*": ""}))
+    assert not Wording(declared_spec("d", plain).dialect).tells
