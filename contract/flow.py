@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -54,6 +54,17 @@ class Request(Generic[B, P]):
 
 Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
 """A flow: an async generator function; it raises `Refused` before its first event or never."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFlows:
+    """What a stack's `opened(address)` gives: its flows, and how it forgets a conversation.
+
+    A stack that keeps something of its own beside the ports has such a hook beside its `FLOWS`.
+    """
+
+    flows: Mapping[str, Flow]
+    forget: Callable[[str], Awaitable[None]]
 
 
 def _never_suspends(_options: object, _last: Event | None) -> Sequence[Event]:

@@ -12,10 +12,19 @@ from cutover.flags import open_flags
 from cutover.flows import flows_of
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
+from cutover.sessions import KeptSessions
 from cutover.shadow_model import ShadowModel
 from cutover.sharing import ALONE, Crew, shared
 from cutover.stacks import open_stacks, refuse_gaps
-from cutover.stores import Locks, open_conversations, open_locks, open_memory, open_pins
+from cutover.stores import (
+    Locks,
+    open_conversations,
+    open_locks,
+    open_memory,
+    open_pauses,
+    open_pins,
+    pauses_sealing,
+)
 from cutover.tool_servers import open_tool_servers, tool_servers
 from cutover.tracing import open_tracing
 from effects.clock import SystemClock
@@ -30,6 +39,7 @@ from router.capture import CaptureWriter
 from router.dispatch import Router
 from router.exchange_log import ExchangeLog
 from router.parts import Parts
+from router.pausing import Pausing
 from router.pins import Pins
 
 if TYPE_CHECKING:
@@ -84,11 +94,11 @@ async def opened(
     async with AsyncExitStack() as stack:
         traces = open_tracing(first.tracing, environ, stack)
         flows = flows_of(first)
-        known = stacks or await open_stacks(first.stacks, stack)
+        known = stacks or await open_stacks(first.stacks, stack, stores.checkpoints)
         refuse_gaps(first, flows, known)
         models, model, shadow_model = _models(entries, first, stack)
         live = await _live(stores, first.limits.tool_seconds, model, servers, stack)
-        flags = open_flags(settings, environ, stack)
+        pausing = await _pausing(stores, first, environ, stack)
         captures = _captures(first, environ, stack)
         meters = open_meters(models) if first.metrics.enabled else None
         recent = Recent()
@@ -104,13 +114,14 @@ async def opened(
                 price=prices(models),
                 pins=await _pins(stores, stack),
                 observers=[*traces, *_observers(first, recent, meters)],
-                flags=flags,
+                flags=open_flags(settings, environ, stack),
                 exchange_id=crew.exchange_id,
+                pausing=pausing,
+                sessions=KeptSessions(live, known, pausing.store),
             )
         )
-        faults = model_faults(entries, first)
         try:
-            places = live.tools, captures, live.locks, faults
+            places = live.tools, captures, live.locks, model_faults(entries, first)
             yield House(router, models, model, *places, meters, recent, shadow_model)
         finally:
             await router.aclose(settings().server.drain_seconds)
@@ -192,6 +203,14 @@ async def _live(
     stack.push_async_callback(tools.aclose)
     conversations = await open_conversations(stores.conversations, stack)
     return Live(model, tools, memory, conversations, await open_locks(stores.locks, stack))
+
+
+async def _pausing(
+    stores: Stores, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> Pausing:
+    pauses = settings.pauses
+    store = await open_pauses(stores.pauses, stack, pauses_sealing(pauses, environ))
+    return Pausing(store, pauses.keep_seconds, time.time)
 
 
 async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:

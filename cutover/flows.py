@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.chat import CHAT
+from contract.session import SESSION
 from router import declared_flows
 from router.settings import load
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from router.settings import Settings
 
-SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT,)}
+SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, SESSION)}
 """The built-in ones."""
 
 DEFAULT_CONFIG = Path("cutover.toml")

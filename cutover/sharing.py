@@ -52,7 +52,8 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
     For one worker `auto` is `process`, for several the SQLite file of the other stores. Raises
     `NotShared`, and `ConfigRefused` for a variable that is not set.
     """
-    found = {name: address(getattr(stores, name), environ) for name in (*_KEPT, *_COORDINATING)}
+    names = (*_KEPT, *_COORDINATING, "checkpoints")
+    found = {name: address(getattr(stores, name), environ) for name in names}
     if workers > 1:
         for name in _KEPT:
             if found[name] == _IN_MEMORY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AsyncExitStack
 
-    from contract.flow import FlowSpec
+    from contract.flow import FlowSpec, OpenedFlows
     from router.rollout import Stack as StackName
     from router.sections import Stacks
     from router.settings import Settings
@@ -59,16 +60,32 @@ def refuse_gaps(
                 raise FlowNotHad(stack, name)
 
 
-async def open_stacks(stacks: Stacks, opened: AsyncExitStack) -> dict[StackName, Stack]:
-    """Import the stacks in this process and open the others; raises `StackNotLoaded`."""
+async def open_stacks(
+    stacks: Stacks, opened: AsyncExitStack, checkpoints: str = ""
+) -> dict[StackName, Stack]:
+    """Import the stacks in this process and open the others; raises `StackNotLoaded`.
+
+    `checkpoints` is where stacks that keep something of their own keep it; "" is nowhere.
+    """
     found: dict[StackName, Stack] = {}
     for name, default in DEFAULTS.items():
         place = stacks.place(name) or default
         if isinstance(place, Address):
             found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
         else:
-            found[name] = load_stack(name, place)
+            found[name] = await _keeping(load_stack(name, place), place, checkpoints, opened)
     return found
+
+
+async def _keeping(
+    stack: LocalStack, place: str, checkpoints: str, opened: AsyncExitStack
+) -> LocalStack:
+    """Open a stack that keeps something by its module's `opened`; any other stays as it is."""
+    hook = getattr(import_module(place.partition(":")[0]), "opened", None)
+    if hook is None or not checkpoints:
+        return stack
+    kept: OpenedFlows = await opened.enter_async_context(hook(checkpoints))
+    return replace(stack, flows=kept.flows, forget=kept.forget)
 
 
 def load_stacks() -> dict[StackName, LocalStack]:

@@ -7,9 +7,8 @@ start than all that comes before the opening frames: it is started once they are
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,16 +38,17 @@ from contract.tools import ToolCall, ToolResult
 from graph_impl import draft as drafts
 from graph_impl.admission import admit, earlier
 from graph_impl.draft import Draft
+from graph_impl.plain import plain_tool
 from graph_impl.prompting import FOLDER, Render, system_prompt
-from graph_impl.run import Sink, run
+from graph_impl.run import Course, Sink, run
 from graph_impl.state import (
     ChatContext,
     ChatState,
     draft_of,
     question,
     rounds_of,
-    tool_to_plain,
 )
+from graph_impl.tool_runs import started
 from rules import chat as rules
 from rules.messages import conversation, tool_answer, tool_round
 from rules.prompting import parameters
@@ -70,7 +70,7 @@ async def _lay_out(context: ChatContext, render: Render) -> ChatState:
     tools = await effects.tools.list("offer") if context.model.enable_tools else ()
     return {
         "messages": msgspec.to_builtins(messages),
-        "tools": [tool_to_plain(tool) for tool in tools],
+        "tools": [plain_tool(tool) for tool in tools],
         "draft": {},
     }
 
@@ -136,7 +136,7 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
         news = Feedback(call.name, "running")
         draft = await context.send(drafts.feedback(draft, news, options))
     try:
-        async with _started(context, calls) as tasks:
+        async with started(context.effects, calls) as tasks:
             for call, task in zip(calls, tasks, strict=True):
                 result = await task
                 messages.append(msgspec.to_builtins(tool_answer(call, result)))
@@ -148,25 +148,8 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
     return Command(update=update, goto="model")
 
 
-async def _run_tool(context: ChatContext, call: ToolCall) -> ToolResult:
-    return await context.effects.tools.run("tool", call)
-
-
 def _news(call: ToolCall, result: ToolResult) -> Feedback:
     return Feedback(call.name, "done" if result.ok else "error")
-
-
-@asynccontextmanager
-async def _started(
-    context: ChatContext, calls: tuple[ToolCall, ...]
-) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
-    tasks = [asyncio.create_task(_run_tool(context, call)) for call in calls]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _finish(context: ChatContext, answer: _Round) -> Command[Any]:
@@ -235,7 +218,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
             return
         # the last question, and two supersteps a round of tools; some to spare
         steps = 2 * model.max_tool_iterations + 5
-        async with aclosing(run(graph, state, context, context.sink, steps=steps)) as events:
+        async with aclosing(run(graph, state, context, context.sink, Course(steps))) as events:
             async for event in events:
                 yield event
 

@@ -18,13 +18,13 @@ FOLDER = Path(__file__).parent / "prompts"
 Render = Callable[[Mapping[str, PromptValue]], str]
 
 
-def system_prompt(name: str, folder: Path = FOLDER) -> Render:
+def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
     """Read a template; a missing file is said in the log and stood in for by the default."""
     try:
         source = (folder / name).read_text(encoding="utf-8")
     except FileNotFoundError:
         log.warning("prompt %r is missing in %s: the built-in default is used", name, folder)
-        source = DEFAULT_SYSTEM_PROMPT
+        source = default
     template = PromptTemplate.from_template(source)
 
     def render(parameters: Mapping[str, PromptValue]) -> str:

@@ -8,6 +8,7 @@ through an AnyIO scope, it costs twice as much per event, and it holds events ba
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 # The engine imports these when the first graph of a process runs: a user would wait for it.
@@ -17,7 +18,9 @@ import langchain_core.tracers.stdout  # noqa: F401 - imported to be there, see a
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
+    from langchain_core.runnables import RunnableConfig
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.types import Durability
 
     from contract.flow import Event
 
@@ -49,23 +52,30 @@ class Sink:
             yield event
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How many supersteps a run may take, and the thread it keeps, if any."""
+
+    steps: int
+    thread: str | None = None
+
+
 async def run(
     graph: CompiledStateGraph[Any, Any, Any, Any],
     state: Mapping[str, object],
     context: object,
     sink: Sink,
-    *,
-    steps: int,
+    course: Course,
 ) -> AsyncGenerator[Event]:
     """Run a graph and yield what its nodes send to the sink; raises what a node raised.
 
-    The graph starts from `state`, and its nodes are given `context`; `steps` bounds the
-    supersteps. When the reader leaves, the run is cancelled and awaited.
+    The graph starts from `state`, and its nodes are given `context`. When the reader leaves, the
+    run is cancelled and awaited.
 
     The engine starts with the loop's next turn: whoever was woken by an event yielded before has
     sent it by then.
     """
-    task = asyncio.create_task(_drain(graph, state, context, steps), name="graph run")
+    task = asyncio.create_task(_drain(graph, state, context, _config(course)), name="graph run")
     task.add_done_callback(sink.close)
     try:
         async for event in sink.events():
@@ -79,13 +89,20 @@ async def _drain(
     graph: CompiledStateGraph[Any, Any, Any, Any],
     state: Mapping[str, object],
     context: object,
-    steps: int,
+    config: RunnableConfig,
 ) -> None:
     # No stream mode: nobody reads the states between the steps, so they are not put together.
-    async for _ in graph.astream(
-        state, {"recursion_limit": steps}, context=context, stream_mode=[]
-    ):
+    # One state is kept of a run, its last: what breaks off is begun anew from the store.
+    kept: Durability | None = "exit" if graph.checkpointer else None
+    async for _ in graph.astream(state, config, context=context, stream_mode=[], durability=kept):
         pass
+
+
+def _config(course: Course) -> RunnableConfig:
+    config: RunnableConfig = {"recursion_limit": course.steps}
+    if course.thread is not None:
+        config["configurable"] = {"thread_id": course.thread}
+    return config
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import msgspec
 
@@ -13,14 +13,12 @@ from contract.conversations import Turn
 from contract.flow import Request
 from contract.model import AssistantMessage, Message, ModelCall
 from contract.ports import Effects
-from contract.tools import ToolCall, ToolSpec
+from contract.tools import ToolCall
 from graph_impl import draft as drafts
 from graph_impl.draft import Draft
+from graph_impl.plain import Plain, tool
 from graph_impl.run import Sink
 from rules import chat as rules
-
-Plain = dict[str, Any]
-"""A contract struct as plain values: what a checkpoint can hold."""
 
 
 class ChatState(TypedDict, total=False):
@@ -55,20 +53,6 @@ class ChatContext:
         return draft
 
 
-def tool_to_plain(tool: ToolSpec) -> Plain:
-    """Turn an offered tool into plain values."""
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": bytes(tool.parameters).decode(),
-    }
-
-
-def _tool(plain: Plain) -> ToolSpec:
-    parameters = msgspec.Raw(plain["parameters"].encode())
-    return ToolSpec(plain["name"], plain["description"], parameters)
-
-
 def draft_of(state: ChatState) -> Draft:
     """Give the reply in the making."""
     return msgspec.convert(state["draft"], Draft)
@@ -83,7 +67,7 @@ def rounds_of(messages: Sequence[Message]) -> list[tuple[ToolCall, ...]]:
 def question(state: ChatState, model: rules.ChatModel) -> ModelCall:
     """Build the next question to the model; the last one may not call tools."""
     messages = msgspec.convert(state, _Said).messages
-    tools = tuple(map(_tool, state["tools"]))
+    tools = tuple(map(tool, state["tools"]))
     last = len(rounds_of(messages)) >= model.max_tool_iterations
     return ModelCall(
         model_id=model.model_id,

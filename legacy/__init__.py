@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from legacy.chat import chat
+from legacy.session import session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.flow import Flow
 
-FLOWS: Mapping[str, Flow] = {"chat": chat()}
+FLOWS: Mapping[str, Flow] = {"chat": chat(), "session": session()}
 
 __all__ = ["FLOWS"]

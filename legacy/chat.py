@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
@@ -24,6 +23,7 @@ from contract.chat import (
 from contract.errors import EffectFailed
 from contract.model import ModelCall
 from legacy.prompting import FOLDER, system_prompt
+from legacy.tool_runs import started
 from rules import chat as rules
 from rules.history import window
 from rules.messages import conversation, tool_answer, tool_round
@@ -183,7 +183,7 @@ class Reply:
         for call in self.calls:
             for frame in self.output.feedback(call, None, self.at):
                 yield frame
-        async with _started(self.effects, self.calls) as running:
+        async with started(self.effects, self.calls) as running:
             for call, task in zip(self.calls, running, strict=True):
                 result = await task
                 self.at = max(self.at, result.at)
@@ -198,23 +198,6 @@ class Reply:
             "reply", rules.reply(reply_id, turn, self.output.content)
         )
         await self.effects.locks.release("message", rules.lock_key(turn.message_id))
-
-
-async def _run_tool(effects: Effects, call: ToolCall) -> ToolResult:
-    return await effects.tools.run("tool", call)
-
-
-@asynccontextmanager
-async def _started(
-    effects: Effects, calls: tuple[ToolCall, ...]
-) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
-    tasks = [asyncio.create_task(_run_tool(effects, call)) for call in calls]
-    try:
-        yield tasks
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def chat(prompts: Path = FOLDER) -> Flow:

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "prompts"
 Render = Callable[[Mapping[str, PromptValue]], str]
 
 
-def system_prompt(name: str, folder: Path = FOLDER) -> Render:
+def system_prompt(name: str, folder: Path = FOLDER, default: str = DEFAULT_SYSTEM_PROMPT) -> Render:
     """Compile a template; a missing file is said in the log and stood in for by the default."""
     # Prompts are plain text for a model: escaping for HTML would change what it reads.
     environment = Environment(
@@ -30,4 +30,4 @@ def system_prompt(name: str, folder: Path = FOLDER) -> Render:
         return environment.get_template(name).render
     except TemplateNotFound:
         log.warning("prompt %r is missing in %s: the built-in default is used", name, folder)
-        return lambda parameters: DEFAULT_SYSTEM_PROMPT.format(**parameters)
+        return lambda parameters: default.format(**parameters)

@@ -28,6 +28,7 @@ from router.serving import LETS_GO
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
 from router.shadow_terms import ShadowTerms
+from router.telling import first_ending, tell
 from router.ticket import Counts, Ticket
 from router.traces import Traces
 
@@ -280,8 +281,8 @@ class Router:
             await ticket.serving.finish()
             await settle_pauses(ticket)
         finally:
-            ticket.admitted.over(_first_ending(ticket))
-            _tell(ticket)
+            ticket.admitted.over(first_ending(ticket))
+            tell(ticket)
             self._count(ticket)
             recorded = self._record(ticket)
             self.observers.concluded(ticket)
@@ -371,27 +372,6 @@ def _replaced(ticket: Ticket) -> None:
     """Another stack steps in: the failure counts now, and the tape is no longer the shadow's."""
     stand_in = ticket.serving.plan.fallback
     if stand_in is not None:
-        ticket.admitted.replaced(_first_ending(ticket), stand_in.name)
+        ticket.admitted.replaced(first_ending(ticket), stand_in.name)
     if ticket.job is not None:
         ticket.job.evict()
-
-
-def _first_ending(ticket: Ticket) -> Ending | None:
-    """Give the end of the stack that was tried first, None where it has none."""
-    drives = ticket.serving.drives
-    return drives[0].ending if drives else None
-
-
-def _tell(ticket: Ticket) -> None:
-    """Log what the world outside failed a flow with; a stack's own failures are logged by it."""
-    drive = ticket.serving.drives[-1] if ticket.serving.drives else None
-    if drive is None or drive.ending is None or drive.ending.blame != "world":
-        return
-    fault, error = drive.run.fault, drive.ending.error
-    log.warning(
-        "%s exchange %s failed: %s %s",
-        ticket.spec.name,
-        ticket.exchange,
-        error.code if error else drive.ending.outcome,
-        dict(fault.data) if fault else "",
-    )

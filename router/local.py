@@ -12,7 +12,7 @@ from router.pace import RanAway
 from router.stacks import IN_PROCESS, Powers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from contract.flow import Event, Flow, FlowSpec
     from effects.run import Run
@@ -31,6 +31,8 @@ class LocalStack:
     name: StackName
     flows: Mapping[str, Flow]
     fingerprint: str
+    forget: Callable[[str], Awaitable[None]] | None = None
+    """Removes what the stack keeps of a conversation of its own; None where it keeps nothing."""
 
     @property
     def powers(self) -> Powers:

@@ -192,6 +192,7 @@ class Stores(Section, frozen=True):
     locks: str = "auto"
     pins: str = "auto"
     history: str = "sqlite:///var/cutover.sqlite"
+    checkpoints: str = "sqlite:///var/checkpoints.sqlite"
 
 
 class Pauses(Section, frozen=True):

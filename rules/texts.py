@@ -21,6 +21,9 @@ DEFAULT_SYSTEM_PROMPT: Final = (
 )
 """Stands in for a missing prompt file; in `str.format` syntax."""
 
+SESSION_PROMPT: Final = "{system_prompt}{memories}"
+"""Stands in for the session flow's; in `str.format` syntax."""
+
 
 def text(name: str, overrides: Mapping[str, str]) -> str:
     """Give a fixed text by its name."""

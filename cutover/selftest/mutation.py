@@ -277,6 +277,20 @@ def _not(node: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), copy.deepcopy(node))
 
 
+OF_CHAT = (
+    "admission",
+    "chat",
+    "draft",
+    "plain",
+    "prompting",
+    "run",
+    "state",
+    "tool_runs",
+)
+"""What answers chats: the recorded requests are chats, and tell nothing of the rest."""
+
+
 def modules_in(folder: Path) -> dict[str, str]:
-    """Read the sources of a package's modules, by their name."""
-    return {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.py"))}
+    """Read the sources of the modules that answer chats, by their name."""
+    paths = (folder / f"{name}.py" for name in OF_CHAT)
+    return {path.stem: path.read_text("utf-8") for path in paths if path.exists()}

@@ -25,6 +25,7 @@ _SAME_CODEC = "the same encoding under another spelling, or the platform's, whic
 _SPARE = "a bound with room to spare: more supersteps than all rounds take, and never reached"
 _SAME_TURN = "the reader has the event before the next effect is answered, all the same"
 _NOT_READ = "the states between the steps are put together, and nobody reads them: only slower"
+_NO_THREAD = "a chat keeps no thread, and its graph nothing to keep one in"
 _TYPES = "tells the engine a type it does not check"
 _ENDS_BY_ITSELF = "the tools' tasks are cancelled already, and end with the next turn of the loop"
 _RAISED_ALREADY = "what it would raise is being raised already: the failure of one of the tools"
@@ -34,7 +35,7 @@ _LONGER_STATE = "the state is written with its defaults, and read as the same dr
 _EQUAL_LENGTHS = "as many tasks as calls, by the line above"
 
 _MISSING = "prompt %r is missing in %s: the built-in default is used"
-_STREAM = "graph.astream(state, {'recursion_limit': steps}, context=con… → "
+_STREAM = "graph.astream(state, config, context=context, stream_mode=[]… → "
 
 _CHAT: Mapping[tuple[str, str], str] = {
     ("_Round", "dataclass(slots=True) → dataclass() (without slots)"): _GUARDS,
@@ -44,15 +45,6 @@ _CHAT: Mapping[tuple[str, str], str] = {
     ("_tools", "'tools' → 'tools!'"): _NAMES,
     ("_use", "zip(calls, tasks, strict=True) → zip(calls, tasks) (without strict)"): _EQUAL_LENGTHS,
     ("_use", "True → False"): _EQUAL_LENGTHS,
-    ("_started", "await asyncio.gather(*tasks, return_exceptions=True) → pass"): _ENDS_BY_ITSELF,
-    (
-        "_started",
-        (
-            "asyncio.gather(*tasks, return_exceptions=True) → "
-            "asyncio.gather(*tasks) (without return_exceptions)"
-        ),
-    ): _RAISED_ALREADY,
-    ("_started", "True → False"): _RAISED_ALREADY,
     ("_end", "return Command(goto=END) → pass"): _OVER,
     ("_end", "Command(goto=END) → Command() (without goto)"): _OVER,
     (
@@ -99,17 +91,57 @@ _RUN: Mapping[tuple[str, str], str] = {
     ("Sink.send", "await asyncio.sleep(0) → pass"): _SAME_TURN,
     ("Sink.send", "0 → -1"): _SAME_TURN,
     (
+        "Course",
+        "dataclass(frozen=True, slots=True) → dataclass(slots=True) (without frozen)",
+    ): _GUARDS,
+    (
+        "Course",
+        "dataclass(frozen=True, slots=True) → dataclass(frozen=True) (without slots)",
+    ): _GUARDS,
+    ("Course", "True → False"): _GUARDS,
+    ("Course", "True → False [2]"): _GUARDS,
+    (
         "run",
         (
-            "asyncio.create_task(_drain(graph, state, context, steps), na… → "
-            "asyncio.create_task(_drain(graph, state, context, steps)) (without name)"
+            "asyncio.create_task(_drain(graph, state, context, _config(co… → "
+            "asyncio.create_task(_drain(graph, state, context, _config(co… (without name)"
         ),
     ): _NAMES,
     ("run", "'graph run' → 'graph run!'"): _NAMES,
-    ("_drain", f"{_STREAM}{_STREAM.removesuffix(' → ')} (without stream_mode)"): _NOT_READ,
-    ("_drain", "{'recursion_limit': steps} → {} (without 'recursion_limit')"): _SPARE,
-    ("_drain", "'recursion_limit' → 'recursion_limit!'"): _SPARE,
+    (
+        "_drain",
+        "'exit' if graph.checkpointer else None → 'exit' if not graph.checkpointer else None",
+    ): _NO_THREAD,
+    ("_drain", "'exit' → 'exit!'"): _NO_THREAD,
+    (
+        "_drain",
+        (
+            f"{_STREAM}graph.astream(state, config, context=context, durability=kep… "
+            "(without stream_mode)"
+        ),
+    ): _NOT_READ,
+    ("_drain", f"{_STREAM}{_STREAM.removesuffix(' → ')} (without durability)"): _NO_THREAD,
+    ("_config", "{'recursion_limit': course.steps} → {} (without 'recursion_limit')"): _SPARE,
+    ("_config", "'recursion_limit' → 'recursion_limit!'"): _SPARE,
+    ("_config", "course.thread is not None → course.thread is None"): _NO_THREAD,
+    ("_config", "config['configurable'] = {'thread_id': course.thread} → pass"): _NO_THREAD,
+    ("_config", "'configurable' → 'configurable!'"): _NO_THREAD,
+    ("_config", "{'thread_id': course.thread} → {} (without 'thread_id')"): _NO_THREAD,
+    ("_config", "'thread_id' → 'thread_id!'"): _NO_THREAD,
+    ("_config", "return config → pass"): _SPARE,
     ("_stop", "task.exception() → pass"): _UNREAD_FAILURE,
+}
+
+_TOOL_RUNS: Mapping[tuple[str, str], str] = {
+    ("started", "await asyncio.gather(*tasks, return_exceptions=True) → pass"): _ENDS_BY_ITSELF,
+    (
+        "started",
+        (
+            "asyncio.gather(*tasks, return_exceptions=True) → "
+            "asyncio.gather(*tasks) (without return_exceptions)"
+        ),
+    ): _RAISED_ALREADY,
+    ("started", "True → False"): _RAISED_ALREADY,
 }
 
 _STATE: Mapping[tuple[str, str], str] = {
@@ -134,6 +166,7 @@ EXPLAINED: Mapping[Key, str] = {
         ("prompting.py", _PROMPTING),
         ("run.py", _RUN),
         ("state.py", _STATE),
+        ("tool_runs.py", _TOOL_RUNS),
     )
     for (function, change), reason in reasons.items()
 }

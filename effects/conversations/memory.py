@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from effects.conversations.turns import check_ids, check_turn, same
+from effects.conversations.turns import Forgotten, check_ids, check_turn, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from contract.conversations import Turn
+    from effects.whose import Whose
 
 
 class MemoryConversations:
@@ -42,6 +43,26 @@ class MemoryConversations:
         """Read up to `limit` turns stored before a message, oldest first."""
         check_ids(chat_id, before)
         return recent(self._before(chat_id, before), limit)
+
+    async def forget(self, whose: Whose) -> Forgotten:
+        """Remove somebody's turns and the replies to them."""
+        check_ids(whose.value)
+        found = [turn for turn in self._turns.values() if self._is_of(turn, whose)]
+        for turn in found:
+            del self._turns[turn.message_id]
+        return Forgotten(len(found), frozenset(turn.chat_id for turn in found if turn.chat_id))
+
+    def _is_of(self, turn: Turn, whose: Whose) -> bool:
+        match whose.kind:
+            case "chat":
+                return turn.chat_id == whose.value
+            case "message":
+                return whose.value in {turn.message_id, turn.reply_to}
+            case "user":
+                asked = self._turns.get(turn.reply_to or "")
+                return whose.value in {turn.user_id, asked.user_id if asked else None}
+            case _:
+                assert_never(whose.kind)
 
     def _before(self, chat_id: str, before: str) -> list[Turn]:
         earlier: list[Turn] = []

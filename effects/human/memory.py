@@ -12,7 +12,7 @@ from effects.human.pause import ClaimReply, ExpireReply, Pause, RespondReply, Sw
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from contract.human import Answer
 
@@ -115,6 +115,20 @@ class MemoryPauses:
         return tuple(
             transitions.waiting(pause, sizes[pause.hitl_id]) for pause in await self.pending()
         )
+
+    async def forget(
+        self, exchanges: Collection[str], sessions: Collection[str], users: Collection[str] = ()
+    ) -> int:
+        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many."""
+        require_storable("store_failed", *exchanges, *sessions, *users)
+        found = [
+            pause.hitl_id
+            for pause in self._pauses.values()
+            if pause.exchange in exchanges or pause.session_id in sessions or pause.user_id in users
+        ]
+        for hitl_id in found:
+            del self._pauses[hitl_id]
+        return len(found)
 
     async def sweep(self) -> Swept:
         """Expire what is due and remove what has been over for a day."""

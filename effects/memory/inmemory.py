@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from contract.memory import MemoryEntry, Recall
+    from effects.whose import Whose
 
 
 class InMemoryMemory:
@@ -47,6 +48,18 @@ class InMemoryMemory:
         for entry in entries:
             self._entries.setdefault((entry.user_id, entry.text), entry)
         return len(self._entries) - before
+
+    async def forget(self, whose: Whose) -> int:
+        """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
+        kept = {key: one for key, one in self._entries.items() if not _is_of(one, whose)}
+        forgotten = len(self._entries) - len(kept)
+        self._entries = kept
+        return forgotten
+
+
+def _is_of(entry: MemoryEntry, whose: Whose) -> bool:
+    whoever = {"user": entry.user_id, "chat": entry.session_id}
+    return whoever.get(whose.kind) == whose.value
 
 
 def _may_be_told(entry: MemoryEntry, query: Recall) -> bool:

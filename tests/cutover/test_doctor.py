@@ -80,7 +80,8 @@ graph = "nowhere:FLOWS"
     assert status == 1
     nobody = f"nobody listens at 127.0.0.1:{port}"
     for words in (
-        f"missing stacks.legacy: http://127.0.0.1:{port}/chat/sse: {nobody}",
+        f"missing stacks.legacy: http://127.0.0.1:{port}/api/v1/chat, ",
+        f"http://127.0.0.1:{port}/chat/sse: {nobody}",
         "missing stacks.graph: stack 'graph' cannot be loaded from 'nowhere:FLOWS'",
         f"missing providers.near: http://127.0.0.1:{port}/v1: {nobody}",
         "missing server.qa_key_env: environment: NOT_SET_HERE: not set",

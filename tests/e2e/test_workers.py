@@ -86,7 +86,7 @@ async def test_two_workers_share_locks_drain_together_and_keep_every_capture(
         (Setup(others="sqlite:///x", locks="process"), "locks = 'process'; use sqlite:///…"),
         (Setup(others="sqlite:///x", pins="process"), "pins = 'process'; use sqlite:///…"),
         (
-            Setup(conversations="http://localhost", others="http://localhost"),
+            Setup(conversations="http://localhost", others="postgresql://localhost/x"),
             "locks = 'auto'; use sqlite:///… or redis://…",
         ),
     ],

@@ -16,7 +16,15 @@ from tests.e2e.deployment import Deployment, Setup, captured, deployed
 pytestmark = pytest.mark.sockets
 
 HELLO = {"message_id": "m", "content": "Hello"}
-ROUTES = {"/chat/sse": "post", "/feedback": "post", "/healthz": "get", "/readyz": "get"}
+ROUTES = {
+    "/chat/sse": "post",
+    "/api/v1/chat": "post",
+    "/api/v1/sessions/{session_id}": "delete",
+    "/api/v1/sessions/{session_id}/messages": "get",
+    "/feedback": "post",
+    "/healthz": "get",
+    "/readyz": "get",
+}
 
 
 @pytest.fixture
@@ -97,7 +105,7 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
     await place.settled()
     ready = await place.get("/readyz")
     assert (ready["status"], ready["faults"]) == ("ready", {})
-    assert ready["stages"] == {"chat": "full"}
+    assert ready["stages"] == {"chat": "full", "session": "off"}
     assert ready["counts"]["requests"] == 2
     assert ready["ledger"] == {
         "open": 0,
@@ -150,6 +158,9 @@ async def test_the_document_is_valid_and_lists_every_route(place: Deployment) ->
     }
     assert statuses == {
         "/chat/sse": {"200", "400", "404", "408", "409", "413", "422", "429", "500", "503"},
+        "/api/v1/chat": {"200", "400", "404", "408", "409", "413", "422", "429", "500", "503"},
+        "/api/v1/sessions/{session_id}": {"204", "404", "409", "422", "500", "503"},
+        "/api/v1/sessions/{session_id}/messages": {"200", "404", "409", "422", "500", "503"},
         "/feedback": {"202", "400", "408", "413", "422", "500", "503"},
         "/healthz": {"200"},
         "/readyz": {"200", "503"},

@@ -1,0 +1,85 @@
+"""What is kept of conversations, in all stores together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from contract.errors import Refused
+from effects.whose import Whose
+from router.local import LocalStack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from contract.conversations import Turn
+    from contract.ports import Conversations, Memory
+    from cutover.stores import Locks
+    from effects.human import PauseStore
+    from router.rollout import Stack as StackName
+    from router.stacks import Stack
+
+MOST_TURNS = 10_000
+"""Of one session that are read at once."""
+_TTL = 60.0
+_SITE = "sessions"
+
+
+class Live(Protocol):
+    """The live ports whose stores hold conversations."""
+
+    @property
+    def conversations(self) -> Conversations:
+        """Turns."""
+        ...
+
+    @property
+    def memory(self) -> Memory:
+        """What was learnt in them."""
+        ...
+
+    @property
+    def locks(self) -> Locks:
+        """Who is at one of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSessions:
+    """Reads and forgets conversations: turns, memories, pauses, and what stacks keep."""
+
+    live: Live
+    stacks: Mapping[StackName, Stack]
+    pauses: PauseStore
+
+    async def turns(self, session_id: str) -> tuple[Turn, ...]:
+        """Read every turn of a session, oldest first; none of one nobody knows."""
+        return await self.live.conversations.history(_SITE, session_id, before="", limit=MOST_TURNS)
+
+    async def forget(self, session_id: str, *, lock: str) -> bool:
+        """Remove a session everywhere; False when nothing was kept.
+
+        Raises `Refused` 409 while an exchange holds `lock`, 503 where a service keeps the turns.
+        """
+        locks = self.live.locks.for_exchange()
+        if not await locks.acquire(_SITE, lock, _TTL):
+            raise Refused(409, "session_busy", "a turn of this session is under way")
+        try:
+            return await self._forget(session_id)
+        finally:
+            await locks.release(_SITE, lock)
+
+    async def _forget(self, session_id: str) -> bool:
+        whose = Whose("chat", session_id)
+        store: Any = self.live.conversations
+        if not hasattr(store, "forget"):
+            raise Refused(503, "kept_elsewhere", "a service keeps the turns: ask it")
+        memory: Any = self.live.memory
+        pauses: Any = self.pauses
+        removed: int = (await store.forget(whose)).turns
+        removed += await memory.forget(whose)
+        removed += await pauses.forget((), (session_id,))
+        for stack in self.stacks.values():
+            if isinstance(stack, LocalStack) and stack.forget is not None:
+                await stack.forget(session_id)
+        return removed > 0

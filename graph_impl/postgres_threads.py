@@ -1,0 +1,47 @@
+"""Threads in PostgreSQL, for several hosts; needs the extra `postgres`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from psycopg import AsyncConnection
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from graph_impl.threads import WAIT_SECONDS, Steady, Threads
+
+_CONNECTIONS = 8
+
+
+class _SteadyPostgres(Steady, AsyncPostgresSaver):
+    pass
+
+
+class PostgresThreads(Threads):
+    """Threads in a PostgreSQL database."""
+
+    def __init__(self, pool: AsyncConnectionPool[AsyncConnection[DictRow]]) -> None:
+        self.saver: AsyncPostgresSaver = _SteadyPostgres(pool)
+
+    async def _tidy(self, thread: str) -> None:
+        await self.saver.aprune([thread])
+
+
+@asynccontextmanager
+async def opened(address: str) -> AsyncIterator[Threads]:
+    """Open the threads of a database, making its tables where there are none."""
+    pool: AsyncConnectionPool[AsyncConnection[DictRow]] = AsyncConnectionPool(
+        address,
+        min_size=1,
+        max_size=_CONNECTIONS,
+        timeout=WAIT_SECONDS,
+        open=False,
+        # The saver asks for all three.
+        kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
+    )
+    async with pool:
+        threads = PostgresThreads(pool)
+        await threads.saver.setup()
+        yield threads

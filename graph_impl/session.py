@@ -1,0 +1,303 @@
+"""Flow `session`: admission, the opening frames; then the graph: recall → process ⇄ tools → keep.
+
+The engine's thread holds what users and the model said, and nothing else: it starts from what the
+conversation store holds, so that a thread that missed a turn is set right by the next one. What a
+run needs beside that goes from node to node in channels that are not kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+from langgraph.channels import UntrackedValue
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from contract.flow import Event, Flow
+from contract.model import AssistantMessage, Message, ModelCall, Usage
+from contract.ports import Effects
+from contract.session import (
+    Done,
+    NewSession,
+    Piece,
+    Said,
+    SessionCreated,
+    Thinking,
+    failed,
+    lock_key,
+)
+from contract.tools import ToolCall, ToolSpec
+from graph_impl.plain import Plain, plain_tool, tool
+from graph_impl.prompting import FOLDER, Render, system_prompt
+from graph_impl.run import Course, Sink, run
+from graph_impl.threads import Threads
+from graph_impl.tool_runs import started
+from rules import session as rules
+from rules.history import window
+from rules.memories import entries, facts
+from rules.messages import conversation, tool_answer, tool_round
+from rules.session import SessionAsked
+from rules.texts import SESSION_PROMPT
+from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+
+log = logging.getLogger(__name__)
+
+
+class SessionState(TypedDict, total=False):
+    """What flows between the nodes; only `messages` are kept."""
+
+    messages: list[Plain]
+    asked: Annotated[list[Plain], UntrackedValue]
+    tools: Annotated[list[Plain], UntrackedValue]
+    text: Annotated[str, UntrackedValue]
+    usage: Annotated[Plain, UntrackedValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A turn that was taken: what was said before it, and whether its session is new."""
+
+    turn: Turn
+    earlier: tuple[Turn, ...]
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What one run reaches the world and the client through; never part of the state."""
+
+    asked: SessionAsked
+    admitted: Admitted
+    effects: Effects
+    render: Render
+    sink: Sink
+
+
+Session = Runtime[SessionContext]
+ToTools = Command[Literal["tools", "keep"]]
+
+
+async def _admit(asked: SessionAsked, effects: Effects) -> Admitted:
+    """Check model, lock and session, and store what was said; raises `Refused`."""
+    options, session = asked.options, rules.session_of(asked)
+    try:
+        info = await effects.model.lookup("model", options.model_id)
+    except EffectFailed as failure:
+        if failure.fault.code == "unknown_model":
+            raise rules.unknown_model(options.model_id) from failure
+        raise
+    rules.check_limits(options, info)
+    if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
+        raise rules.session_busy()
+    message_id = await effects.ids.new("message")
+    earlier = await effects.conversations.history(
+        "history", session, before=message_id, limit=options.history_limit
+    )
+    new = rules.check_known(asked, earlier)
+    turn = rules.sent(asked, message_id)
+    await effects.conversations.put("message", turn)
+    return Admitted(turn, earlier, new)
+
+
+async def _recall(
+    state: SessionState,  # noqa: ARG001 - the engine passes it by this name
+    runtime: Session,
+) -> SessionState:
+    """Recall what is known of the user, and lay out the question."""
+    context = runtime.context
+    options, admitted = context.asked.options, context.admitted
+    with context.effects.trace.node("recall"):
+        memories = await _memories(context)
+    system = context.render({"system_prompt": options.system_prompt, "memories": memories})
+    history = window(admitted.earlier, options.history_tokens)
+    asked = conversation(system, history, admitted.turn)
+    tools = await context.effects.tools.list("offer") if options.enable_tools else ()
+    return {
+        "asked": msgspec.to_builtins(asked),
+        "tools": [plain_tool(one) for one in tools],
+        "text": "",
+        "usage": msgspec.to_builtins(Usage()),
+    }
+
+
+async def _memories(context: SessionContext) -> str:
+    wanted = rules.recall(context.asked, new=context.admitted.new)
+    if wanted is None:
+        return ""
+    try:
+        return rules.told(await context.effects.memory.recall("recall", wanted))
+    except EffectFailed as failure:
+        log.warning("nothing is recalled: %s", failure.fault.code)
+        return ""
+
+
+class _Asked(msgspec.Struct):
+    """The question of a state, typed."""
+
+    asked: tuple[Message, ...]
+    usage: Usage
+    text: str
+
+    @property
+    def rounds(self) -> list[tuple[ToolCall, ...]]:
+        """The calls of each round of tools so far."""
+        said = (one for one in self.asked if isinstance(one, AssistantMessage))
+        return [one.tool_calls for one in said if one.tool_calls]
+
+
+async def _process(state: SessionState, runtime: Session) -> ToTools:
+    """Ask the model once."""
+    context = runtime.context
+    so_far = msgspec.convert(state, _Asked)
+    tools: tuple[ToolSpec, ...] = tuple(map(tool, state["tools"]))
+    options, rounds = context.asked.options, so_far.rounds
+    last = len(rounds) >= options.max_tool_iterations
+    call = rules.question(options, so_far.asked, tools, last=last)
+    with context.effects.trace.node("process"):
+        text, usage, finish, assembly = await _read(context, call)
+    update: SessionState = {
+        "text": so_far.text + text,
+        "usage": msgspec.to_builtins(so_far.usage + usage),
+    }
+    calls: tuple[ToolCall, ...] = ()
+    if call.tool_choice == "auto" and finish not in EARLY_ENDINGS:
+        calls = assembly.calls(len(rounds), {it.id for one in rounds for it in one})
+    if not calls:
+        return Command(update=update, goto="keep")
+    said = tool_round(text, calls)
+    update["asked"] = [*state["asked"], msgspec.to_builtins(said)]
+    return Command(update=update, goto="tools")
+
+
+async def _read(
+    context: SessionContext, call: ModelCall
+) -> tuple[str, Usage, str, ToolCallAssembly]:
+    """Read an answer to its end, sending its text on the way."""
+    text, usage, finish, assembly = "", Usage(), "", ToolCallAssembly()
+    async for chunk in context.effects.model.stream("reply", call):
+        finish = chunk.finish or finish
+        usage += chunk.usage or Usage()
+        assembly.add(chunk.tool_calls)
+        if chunk.text:
+            text += chunk.text
+            await context.sink.send(Said(Piece(chunk.text)))
+    return text, usage, finish, assembly
+
+
+async def _tools(state: SessionState, runtime: Session) -> Command[Literal["process"]]:
+    """Run the round's calls side by side; remember them in index order."""
+    context = runtime.context
+    calls = msgspec.convert(state["asked"][-1], AssistantMessage).tool_calls
+    answers: list[Plain] = []
+    with context.effects.trace.node("tools"):
+        async with started(context.effects, calls) as running:
+            for call, task in zip(calls, running, strict=True):
+                answers.append(msgspec.to_builtins(tool_answer(call, await task)))
+    return Command(update={"asked": [*state["asked"], *answers]}, goto="process")
+
+
+async def _keep(state: SessionState, runtime: Session) -> SessionState:
+    """Store the answer, say that the session is free again, and end the stream."""
+    context = runtime.context
+    effects, turn = context.effects, context.admitted.turn
+    reply = rules.reply(await effects.ids.new("reply"), turn, state["text"])
+    await effects.conversations.put("reply", reply)
+    await effects.locks.release("session", lock_key(rules.session_of(context.asked)))
+    usage = msgspec.convert(state["usage"], Usage)
+    await context.sink.send(rules.done(reply, usage))
+    return {"messages": [*state["messages"], _kept(reply)]}
+
+
+def _kept(turn: Turn) -> Plain:
+    return {"id": turn.message_id, "role": turn.role, "content": turn.content}
+
+
+def build(threads: Threads | None) -> CompiledStateGraph[Any, SessionContext, Any, Any]:
+    """Compile the graph; without threads it keeps nothing."""
+    graph = StateGraph(SessionState, context_schema=SessionContext)
+    graph.add_node("recall", _recall)
+    graph.add_node("process", _process)
+    graph.add_node("tools", _tools)
+    graph.add_node("keep", _keep)
+    graph.add_edge(START, "recall")
+    graph.add_edge("recall", "process")
+    graph.add_edge("keep", END)
+    return graph.compile(threads.saver if threads else None, name="session")
+
+
+def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
+    """Build the flow with the prompts of a folder; its threads are kept where they are given."""
+    render = system_prompt("session_system.md", prompts, SESSION_PROMPT)
+    kept, rehearsed = build(threads), build(None)
+
+    async def flow(asked: SessionAsked, effects: Effects) -> AsyncIterator[Event]:
+        with effects.trace.node("prepare"):
+            admitted = await _admit(asked, effects)
+        thread = rules.session_of(asked)
+        if admitted.new:
+            yield SessionCreated(NewSession(thread))
+        yield Thinking()
+        context = SessionContext(asked, admitted, effects, render, Sink())
+        keeps = threads is not None and not effects.rehearsal
+        graph = kept if keeps else rehearsed
+        end: Done | None = None
+        try:
+            async with aclosing(_answer(graph, context, thread if keeps else None)) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        end = event  # goes out once the thread is kept
+                    else:
+                        yield event
+        except EffectFailed as failure:
+            yield failed(failure.fault.code)
+            return
+        if end is None:
+            return
+        yield end
+        if threads is not None and keeps:
+            await threads.tidy(thread)
+        with effects.trace.node("extract"):
+            await _learn(context, end)
+
+    return flow
+
+
+def _answer(
+    graph: CompiledStateGraph[Any, SessionContext, Any, Any],
+    context: SessionContext,
+    thread: str | None,
+) -> AsyncGenerator[Event]:
+    admitted, options = context.admitted, context.asked.options
+    # recall, keep, the last question, and two supersteps a round of tools; some to spare
+    steps = 2 * options.max_tool_iterations + 6
+    state = {"messages": [_kept(turn) for turn in (*admitted.earlier, admitted.turn)]}
+    return run(graph, state, context, context.sink, Course(steps, thread))
+
+
+async def _learn(context: SessionContext, end: Done) -> None:
+    """Draw facts from the conversation and remember them; what fails is not learnt."""
+    effects, admitted, asked = context.effects, context.admitted, context.asked
+    message = end.data.final_message
+    reply = rules.reply(message.id, admitted.turn, message.content)
+    call = rules.extraction(asked, (*admitted.earlier, admitted.turn, reply))
+    if call is None or asked.body.user_id is None:
+        return
+    try:
+        said = [chunk.text async for chunk in effects.model.stream("extract", call)]
+        found = facts("".join(said))
+        if found:
+            ids = [await effects.ids.new("memory") for _ in found]
+            learnt = entries(found, ids, asked.body.user_id, rules.session_of(asked))
+            await effects.memory.write("learn", learnt)
+    except EffectFailed as failure:
+        log.warning("nothing is learnt: %s", failure.fault.code)

@@ -1,0 +1,31 @@
+"""Running the tool calls of a round side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from contract.ports import Effects
+    from contract.tools import ToolCall, ToolResult
+
+
+@asynccontextmanager
+async def started(
+    effects: Effects, calls: tuple[ToolCall, ...]
+) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
+    """Start every call of a round; whoever leaves early leaves none behind."""
+    tasks = [asyncio.create_task(_run(effects, call)) for call in calls]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run(effects: Effects, call: ToolCall) -> ToolResult:
+    return await effects.tools.run("tool", call)

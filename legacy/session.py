@@ -1,0 +1,192 @@
+"""Flow `session`, the old way: recall, ask, keep, and learn once the answer is out."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from contract.errors import EffectFailed
+from contract.model import Usage
+from contract.session import (
+    NewSession,
+    Piece,
+    Said,
+    SessionCreated,
+    SessionEvent,
+    Thinking,
+    failed,
+    lock_key,
+)
+from legacy.prompting import FOLDER, system_prompt
+from legacy.tool_runs import started
+from rules import session as rules
+from rules.history import window
+from rules.memories import entries, facts
+from rules.messages import conversation, tool_answer, tool_round
+from rules.texts import SESSION_PROMPT
+from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from pathlib import Path
+
+    from contract.conversations import Turn
+    from contract.flow import Flow
+    from contract.model import Message, ModelCall
+    from contract.ports import Effects
+    from contract.tools import ToolCall, ToolSpec
+    from legacy.prompting import Render
+    from rules.session import SessionAsked
+
+log = logging.getLogger(__name__)
+
+
+class Talk:
+    """One turn of a session."""
+
+    def __init__(self, asked: SessionAsked, effects: Effects) -> None:
+        self.asked = asked
+        self.options = asked.options
+        self.effects = effects
+        self.session = rules.session_of(asked)
+        self.new = False
+        self.earlier: tuple[Turn, ...] = ()
+        self.messages: tuple[Message, ...] = ()
+        self.calls: tuple[ToolCall, ...] = ()
+        self.text = ""
+        self.usage = Usage()
+        self._taken: set[str] = set()
+
+    async def admit(self) -> Turn:
+        """Check model, lock and session, and store what was said; raises `Refused`."""
+        await self._check_model()
+        ttl = self.options.lock_ttl
+        if not await self.effects.locks.acquire("session", lock_key(self.session), ttl):
+            raise rules.session_busy()
+        message_id = await self.effects.ids.new("message")
+        self.earlier = await self.effects.conversations.history(
+            "history", self.session, before=message_id, limit=self.options.history_limit
+        )
+        self.new = rules.check_known(self.asked, self.earlier)
+        turn = rules.sent(self.asked, message_id)
+        await self.effects.conversations.put("message", turn)
+        return turn
+
+    async def _check_model(self) -> None:
+        try:
+            info = await self.effects.model.lookup("model", self.options.model_id)
+        except EffectFailed as failure:
+            if failure.fault.code == "unknown_model":
+                raise rules.unknown_model(self.options.model_id) from failure
+            raise
+        rules.check_limits(self.options, info)
+
+    async def memories(self) -> str:
+        """Recall; a memory that fails is a memory of nothing."""
+        wanted = rules.recall(self.asked, new=self.new)
+        if wanted is None:
+            return ""
+        try:
+            return rules.told(await self.effects.memory.recall("recall", wanted))
+        except EffectFailed as failure:
+            log.warning("nothing is recalled: %s", failure.fault.code)
+            return ""
+
+    async def answer(self, tools: tuple[ToolSpec, ...]) -> AsyncGenerator[Said]:
+        """Ask the model, round by round, until it calls no more tools."""
+        for number in range(self.options.max_tool_iterations + 1):
+            last = number >= self.options.max_tool_iterations
+            call = rules.question(self.options, self.messages, tools, last=last)
+            with self.effects.trace.node("process"):
+                async with aclosing(self._ask(call, number)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            if not self.calls:
+                return
+            with self.effects.trace.node("tools"):
+                await self._use_tools()
+
+    async def _ask(self, call: ModelCall, number: int) -> AsyncGenerator[Said]:
+        assembly, finish, before = ToolCallAssembly(), "", len(self.text)
+        async for chunk in self.effects.model.stream("reply", call):
+            finish = chunk.finish or finish
+            self.usage += chunk.usage or Usage()
+            assembly.add(chunk.tool_calls)
+            if chunk.text:
+                self.text += chunk.text
+                yield Said(Piece(chunk.text))
+        self.calls = ()
+        if call.tool_choice == "auto" and finish not in EARLY_ENDINGS:
+            self.calls = assembly.calls(number, self._taken)
+            self._taken.update(call.id for call in self.calls)
+            if self.calls:
+                self.messages += (tool_round(self.text[before:], self.calls),)
+
+    async def _use_tools(self) -> None:
+        async with started(self.effects, self.calls) as running:
+            for call, task in zip(self.calls, running, strict=True):
+                self.messages += (tool_answer(call, await task),)
+
+    async def keep(self, turn: Turn) -> Turn:
+        """Store the answer and say that the session is free again."""
+        reply = rules.reply(await self.effects.ids.new("reply"), turn, self.text)
+        await self.effects.conversations.put("reply", reply)
+        await self.effects.locks.release("session", lock_key(self.session))
+        return reply
+
+
+def session(prompts: Path = FOLDER) -> Flow:
+    """Build the flow with the prompts of a folder."""
+    render = system_prompt("session_system.j2", prompts, SESSION_PROMPT)
+
+    async def flow(asked: SessionAsked, effects: Effects) -> AsyncIterator[SessionEvent]:
+        talk = Talk(asked, effects)
+        with effects.trace.node("prepare"):
+            turn = await talk.admit()
+        if talk.new:
+            yield SessionCreated(NewSession(talk.session))
+        yield Thinking()
+        try:
+            async with aclosing(_answer(talk, turn, render)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            reply = await talk.keep(turn)
+        except EffectFailed as failure:
+            yield failed(failure.fault.code)
+            return
+        yield rules.done(reply, talk.usage)
+        with effects.trace.node("extract"):
+            await _learn(talk, (*talk.earlier, turn, reply))
+
+    return flow
+
+
+async def _answer(talk: Talk, turn: Turn, render: Render) -> AsyncGenerator[Said]:
+    with talk.effects.trace.node("recall"):
+        memories = await talk.memories()
+    system = render({"system_prompt": talk.options.system_prompt, "memories": memories})
+    history = window(talk.earlier, talk.options.history_tokens)
+    talk.messages = conversation(system, history, turn)
+    tools = await talk.effects.tools.list("offer") if talk.options.enable_tools else ()
+    async with aclosing(talk.answer(tools)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+async def _learn(talk: Talk, turns: tuple[Turn, ...]) -> None:
+    """Draw facts from the conversation and remember them; what fails is not learnt."""
+    call = rules.extraction(talk.asked, turns)
+    if call is None or talk.asked.body.user_id is None:
+        return
+    answer = ""
+    try:
+        async for chunk in talk.effects.model.stream("extract", call):
+            answer += chunk.text
+        found = facts(answer)
+        if found:
+            ids = [await talk.effects.ids.new("memory") for _ in found]
+            learnt = entries(found, ids, talk.asked.body.user_id, talk.session)
+            await talk.effects.memory.write("learn", learnt)
+    except EffectFailed as failure:
+        log.warning("nothing is learnt: %s", failure.fault.code)

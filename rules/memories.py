@@ -1,0 +1,103 @@
+"""What is drawn from conversations to be remembered, and how it is told to a model."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from contract.memory import MemoryEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+LONGEST: Final = 500
+"""Characters of one fact; a longer one is no fact but a retelling."""
+MOST: Final = 20
+"""Facts that are taken from one answer."""
+
+_FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
+_KEYS = ("memories", "facts", "items")
+_TEXTS = ("text", "content", "fact", "memory")
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something a model says is worth remembering; `confidence` from 0 to 1."""
+
+    text: str
+    confidence: float = 1.0
+
+
+def facts(answer: str) -> tuple[Fact, ...]:
+    """Read the facts in a model's answer: JSON, in a fence or in prose; what is none is left out.
+
+    A list, or an object with one under a usual name; its items are texts, or objects with a text
+    and perhaps a confidence. Equal texts count once, the first time.
+    """
+    found: dict[str, Fact] = {}
+    for item in _items(answer):
+        fact = _fact(item)
+        if fact is not None:
+            found.setdefault(fact.text, fact)
+    return tuple(found.values())[:MOST]
+
+
+def entries(
+    found: Iterable[Fact], ids: Sequence[str], user_id: str, session_id: str
+) -> tuple[MemoryEntry, ...]:
+    """Build what is written to memory: a fact for each id."""
+    return tuple(
+        MemoryEntry(
+            memory_id=memory_id,
+            user_id=user_id,
+            text=fact.text,
+            session_id=session_id,
+            confidence=fact.confidence,
+        )
+        for fact, memory_id in zip(found, ids, strict=True)
+    )
+
+
+def as_list(memories: Iterable[MemoryEntry]) -> str:
+    """Tell memories as lines of a list, each on one line."""
+    return "\n".join(f"- {' '.join(memory.text.split())}" for memory in memories)
+
+
+def _items(answer: str) -> list[Any]:
+    for candidate in _candidates(answer):
+        try:
+            said = msgspec.json.decode(candidate)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
+        if isinstance(said, dict):
+            said = next((said[key] for key in _KEYS if key in said), None)
+        if isinstance(said, list):
+            return said
+    return []
+
+
+def _candidates(answer: str) -> Iterator[str]:
+    yield answer
+    for fenced in _FENCED.finditer(answer):
+        yield fenced[1]
+    for opening, closing in (("{", "}"), ("[", "]")):
+        start, end = answer.find(opening), answer.rfind(closing)
+        if 0 <= start < end:
+            yield answer[start : end + 1]
+
+
+def _fact(item: Any) -> Fact | None:  # noqa: ANN401 - whatever a model wrote
+    text, confidence = item, 1.0
+    if isinstance(item, dict):
+        text = next((item[key] for key in _TEXTS if key in item), None)
+        confidence = _confidence(item.get("confidence", 1.0))
+    if not isinstance(text, str) or not text.strip() or len(text) > LONGEST or "\x00" in text:
+        return None
+    return Fact(text.strip(), confidence)
+
+
+def _confidence(said: Any) -> float:  # noqa: ANN401 - whatever a model wrote
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return 0.0
+    return float(said) if 0 <= said <= 1 else 0.0

@@ -1,0 +1,157 @@
+"""What both stacks hold a session's turn to, and the shapes of what they ask and store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from contract.conversations import Turn
+from contract.errors import Refused
+from contract.flow import Request
+from contract.memory import Recall
+from contract.model import ModelCall, SystemMessage, UserMessage
+from contract.session import (
+    Done,
+    FinalMessage,
+    Result,
+    SessionOptions,
+    SessionRequest,
+    unknown_session,
+)
+from rules.memories import as_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from contract.memory import MemoryEntry
+    from contract.model import Message, ModelInfo, Usage
+    from contract.tools import ToolSpec
+
+SessionAsked = Request[SessionRequest, SessionOptions]
+"""What a flow is asked for a turn."""
+
+MEMORIES_HEADING: Final = "\n\n相关记忆：\n"
+EXTRACTION_PROMPT: Final = (
+    "从下面的对话中提取关于用户、值得长期记住的事实（身份、偏好、计划、关系）。\n"
+    '只输出 JSON：{"facts": ["…"]}；没有就输出 {"facts": []}。不要输出对话里没有的内容。'
+)
+"""Asks for facts; braces and all, no template."""
+
+
+def is_new(asked: SessionAsked) -> bool:
+    """Whether the request names no session, so that one begins."""
+    return asked.body.session_id is None
+
+
+def session_of(asked: SessionAsked) -> str:
+    """Name the session of a request: its own, or the one that begins."""
+    return asked.body.session_id or asked.session
+
+
+def check_limits(options: SessionOptions, info: ModelInfo) -> None:
+    """Refuse what the model cannot do."""
+    if options.max_tokens > info.max_output_tokens:
+        raise Refused(
+            422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
+        )
+
+
+def check_known(asked: SessionAsked, history: Sequence[Turn]) -> bool:
+    """Say whether a session is to be announced as new; raises `Refused` 404."""
+    if is_new(asked) or history:
+        return is_new(asked)
+    if asked.options.unknown_session == "refuse":
+        raise unknown_session()
+    return True
+
+
+def session_busy() -> Refused:
+    """Refuse a turn while another one of its session is under way."""
+    return Refused(409, "session_busy", "another turn of this session is under way")
+
+
+def unknown_model(model_id: str) -> Refused:
+    """Refuse a model nobody registered."""
+    return Refused(422, "unknown_model", f"no model {model_id!r} is registered")
+
+
+def sent(asked: SessionAsked, message_id: str) -> Turn:
+    """Build the turn a request brings."""
+    return Turn(
+        message_id=message_id,
+        role="user",
+        content=asked.body.message,
+        chat_id=session_of(asked),
+        user_id=asked.body.user_id,
+    )
+
+
+def reply(message_id: str, turn: Turn, content: str) -> Turn:
+    """Build the turn a finished answer leaves in the store."""
+    return Turn(
+        message_id=message_id,
+        role="assistant",
+        content=content,
+        chat_id=turn.chat_id,
+        user_id=turn.user_id,
+        reply_to=turn.message_id,
+    )
+
+
+def recall(asked: SessionAsked, *, new: bool) -> Recall | None:
+    """Say what is looked for in memory; None where nothing is."""
+    body, options = asked.body, asked.options
+    if body.user_id is None or not options.recall_limit:
+        return None
+    if options.recall == "new_session_only" and not new:
+        return None
+    return Recall(
+        user_id=body.user_id,
+        query=body.message,
+        limit=options.recall_limit,
+        except_session=session_of(asked),
+    )
+
+
+def told(memories: Iterable[MemoryEntry]) -> str:
+    """Tell memories as they stand at the end of the system prompt; "" without any."""
+    listed = as_list(memories)
+    return MEMORIES_HEADING + listed if listed else ""
+
+
+def question(
+    options: SessionOptions,
+    messages: tuple[Message, ...],
+    tools: tuple[ToolSpec, ...],
+    *,
+    last: bool,
+) -> ModelCall:
+    """Build a question to the model; the `last` one may not call tools."""
+    return ModelCall(
+        model_id=options.model_id,
+        messages=messages,
+        temperature=options.temperature,
+        max_tokens=options.max_tokens or None,
+        tools=tools,
+        tool_choice=("none" if last else "auto") if tools else None,
+    )
+
+
+def done(kept: Turn, usage: Usage) -> Done:
+    """Build the terminal event of an answer that is kept."""
+    return Done(Result(FinalMessage(kept.message_id, "assistant", kept.content), usage))
+
+
+def extraction(asked: SessionAsked, turns: Sequence[Turn]) -> ModelCall | None:
+    """Build the question for facts; None where the conversation is too short, or nobody's."""
+    options = asked.options
+    if not options.extract_from or len(turns) < options.extract_from:
+        return None
+    if asked.body.user_id is None:
+        return None
+    said = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+    return ModelCall(
+        model_id=options.model_id,
+        messages=(SystemMessage(EXTRACTION_PROMPT), UserMessage(said)),
+        temperature=0.0,
+        json_object=True,
+    )
