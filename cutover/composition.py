@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from contract.ports import Effects
+from cutover.embedding import open_embedder
 from cutover.flags import open_flags
 from cutover.flows import flows_of
 from cutover.meters import Meters, open_meters
@@ -93,11 +94,12 @@ async def opened(
     servers = tool_servers(first.tools, environ)
     async with AsyncExitStack() as stack:
         traces = open_tracing(first.tracing, environ, stack)
-        flows = flows_of(first)
         known = stacks or await open_stacks(first.stacks, stack, stores.checkpoints)
-        refuse_gaps(first, flows, known)
+        refuse_gaps(first, flows := flows_of(first), known)
         models, model, shadow_model = _models(entries, first, stack)
-        live = await _live(stores, first.limits.tool_seconds, model, servers, stack)
+        memory = await _memory(stores, first, environ, stack)
+        tools = _tools(memory, first.limits.tool_seconds, servers, stack)
+        live = await _live(stores, model, memory, tools, stack)
         pausing = await _pausing(stores, first, environ, stack)
         captures = _captures(first, environ, stack)
         meters = open_meters(models) if first.metrics.enabled else None
@@ -189,20 +191,30 @@ class Live:
         )
 
 
+async def _memory(
+    stores: Stores, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> Memory:
+    embedder = await open_embedder(settings.embeddings, environ, stack)
+    least = settings.embeddings.least_similarity
+    return await open_memory(stores.memory, stack, embedder, least)
+
+
 async def _live(
-    stores: Stores,
-    longest: float,
-    model: Model,
-    servers: Sequence[McpServer],
-    stack: AsyncExitStack,
+    stores: Stores, model: Model, memory: Memory, tools: ToolRegistry, stack: AsyncExitStack
 ) -> Live:
-    """Open what the live ports stand on; a tool may take `longest` seconds at most."""
-    memory = await open_memory(stores.memory, stack)
+    """Open what the live ports stand on beside these."""
+    conversations = await open_conversations(stores.conversations, stack)
+    return Live(model, tools, memory, conversations, await open_locks(stores.locks, stack))
+
+
+def _tools(
+    memory: Memory, longest: float, servers: Sequence[McpServer], stack: AsyncExitStack
+) -> ToolRegistry:
+    """Open the tools; one may take `longest` seconds at most."""
     sources = open_tool_servers(servers, stack)
     tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest, sources=sources)
     stack.push_async_callback(tools.aclose)
-    conversations = await open_conversations(stores.conversations, stack)
-    return Live(model, tools, memory, conversations, await open_locks(stores.locks, stack))
+    return tools
 
 
 async def _pausing(

@@ -12,6 +12,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from cutover.composition import model_faults
+from cutover.embedding import recall_told
 from cutover.finding import Finding
 from cutover.flows import flows_of
 from cutover.models import model_entries
@@ -42,6 +43,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Findin
     looked = await asyncio.gather(
         *(_stack(name, settings) for name in DEFAULTS),
         *(_store(name, place, environ) for name, place in _stores(settings).items()),
+        _recall(settings, environ),
         *(_provider(name, one.base_url) for name, one in settings.providers.items()),
         *(examined(name, one, environ) for name, one in settings.tools.mcp.items()),
     )
@@ -100,6 +102,14 @@ async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:
     if scheme in _PORTS:
         return await _reached(part, url, place)
     return Finding(part, good=True, said=f"{place}: for the life of one process")
+
+
+async def _recall(settings: Settings, environ: Mapping[str, str]) -> Finding:
+    """By what the memory finds: vectors, and who makes them, or full text, and why."""
+    good, said = await recall_told(settings, environ)
+    if good and (base_url := settings.embeddings.base_url):
+        return await _reached("recall", base_url, said)
+    return Finding("recall", good=good, said=said)
 
 
 async def _provider(name: str, base_url: str) -> Finding:

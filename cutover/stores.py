@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from contract.ports import Conversations, Memory
+    from effects.embeddings import Embedder
     from effects.human import PauseStore, Sealing
     from effects.locks import Leases
     from effects.pins import PinStore
@@ -34,7 +35,7 @@ LOCKS = "locks"
 PINS = "pins"
 _SCHEMES = {
     CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
-    MEMORY: ("memory", "sqlite"),
+    MEMORY: ("memory", "sqlite", "postgresql"),
     PAUSES: ("memory", "sqlite", "postgresql"),
     LOCKS: ("process", "sqlite", "redis", "rediss"),
     PINS: ("process", "sqlite", "redis", "rediss"),
@@ -67,14 +68,23 @@ async def open_conversations(address: str, stack: AsyncExitStack) -> Conversatio
             raise NoSuchStore(CONVERSATIONS, scheme)
 
 
-async def open_memory(address: str, stack: AsyncExitStack) -> Memory:
-    """Open the long-term memory; it is closed with `stack`."""
+async def open_memory(
+    address: str, stack: AsyncExitStack, embedder: Embedder | None = None, least: float = 0.0
+) -> Memory:
+    """Open the long-term memory, closed with `stack`; with an embedder it finds by vectors."""
     scheme, _, rest = address.partition("://")
     match scheme:
         case "memory":
             return InMemoryMemory()
         case "sqlite":
-            return await stack.enter_async_context(SqliteMemory.open(sqlite_file(rest)))
+            file = SqliteMemory.open(sqlite_file(rest), embedder, least=least)
+            return await stack.enter_async_context(file)
+        case "postgresql":
+            adapter = _extra("effects.memory.postgres", "PostgresMemory")
+            opened: Memory = await stack.enter_async_context(
+                adapter.open(address, embedder, least=least)
+            )
+            return opened
         case _:
             raise NoSuchStore(MEMORY, scheme)
 

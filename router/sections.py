@@ -207,6 +207,24 @@ class Pauses(Section, frozen=True):
     keep_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 86_400.0
 
 
+class Embeddings(Section, frozen=True):
+    """`[embeddings]`: what makes the vectors of the memory; without it full text is searched.
+
+    `local` is the model of the extra `local-embeddings`; else `base_url`, `model`, `key_env` and
+    `dimensions` name an OpenAI-compatible endpoint. `shortened` asks it for that many dimensions.
+    Entries less like a query than `least_similarity` are not told.
+    """
+
+    local: bool = False
+    base_url: str = ""
+    model: str = ""
+    key_env: str = ""
+    dimensions: Annotated[int, Meta(ge=0, le=16_000)] = 0
+    shortened: bool = False
+    total_seconds: Seconds = 5.0
+    least_similarity: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
 class Flags(Section, frozen=True):
     """`[flags]`: where switches and shares come from beside the file; "" is the file alone.
 

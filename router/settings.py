@@ -43,6 +43,7 @@ from router.sections import (
     Admin,
     BreakerRules,
     Captures,
+    Embeddings,
     Flags,
     Gateway,
     Limits,
@@ -88,6 +89,7 @@ _SECTIONS = (
     "tracing",
     "log",
     "stores",
+    "embeddings",
     "pauses",
     "stacks",
     "flags",
@@ -121,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tracing: Tracing = Tracing()
     log: Log = Log()
     stores: Stores = Stores()
+    embeddings: Embeddings = Embeddings()
     pauses: Pauses = Pauses()
     stacks: Stacks = Stacks()
     flags: Flags = Flags()
@@ -174,6 +177,9 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         tracing=_tracing(table, where),
         log=converted(subtable(table, "log", where), Log, where, "log."),
         stores=converted(subtable(table, "stores", where), Stores, where, "stores."),
+        embeddings=converted(
+            subtable(table, "embeddings", where), Embeddings, where, "embeddings."
+        ),
         pauses=converted(subtable(table, "pauses", where), Pauses, where, "pauses."),
         stacks=converted(subtable(table, "stacks", where), Stacks, where, "stacks."),
         flags=converted(subtable(table, "flags", where), Flags, where, "flags."),
@@ -266,6 +272,7 @@ def _check(settings: Settings, where: str) -> None:
         checked(coordination_fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(variable_fault, settings.pauses.key_env, where, "pauses.key_env")
     checked(history_fault, settings.stores.history, where, "stores.history")
+    _check_embeddings(settings.embeddings, where)
     _check_limits(settings.limits, where)
     _check_shadow(settings.shadow, where)
     _check_flags(settings.flags, where)
@@ -277,6 +284,20 @@ def _check(settings: Settings, where: str) -> None:
         _check_model(name, settings, where)
     _check_redaction(settings.captures, where)
     _check_stacks(settings, where)
+
+
+def _check_embeddings(embeddings: Embeddings, where: str) -> None:
+    checked(variable_fault, embeddings.key_env, where, "embeddings.key_env")
+    if not embeddings.base_url:
+        return
+    checked(endpoint_fault, embeddings.base_url, where, "embeddings.base_url")
+    if embeddings.local:
+        why = "allowed: an endpoint or the local model, not both"
+        raise ConfigRefused(where, "embeddings.local", why, "true")
+    for key in ("model", "dimensions"):
+        if not (value := getattr(embeddings, key)):
+            why = "required with base_url: it says whose vectors they are"
+            raise ConfigRefused(where, f"embeddings.{key}", why, repr(value))
 
 
 def _check_limits(limits: Limits, where: str) -> None:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir
 
 import httpcore2
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import Phase, settings
 from pytest_asyncio import is_async_test
 
 from cutover.selftest.virtual_time import VirtualLoop
+from tests.effects.postgres import pgvector_server
 
 ROOT = Path(__file__).resolve().parent.parent
 TURNS_TO_END = 5
@@ -94,6 +96,17 @@ def postgres_dsn() -> str:
     """Return the address of a PostgreSQL on loopback; without one skip, and fail under CI."""
     _require_server("PostgreSQL", 5432)
     return "postgresql://postgres:postgres@127.0.0.1:5432/postgres"
+
+
+@pytest.fixture(scope="session")
+def pgvector_dsn() -> Iterator[str]:
+    """Return the address of a PostgreSQL with pgvector, one for all workers.
+
+    For root it runs as somebody else, to whom pytest closes its own folders.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with pgvector_server(Path(gettempdir()) / f"cutover-pgvector-{run}") as dsn:
+        yield dsn
 
 
 def _require_server(name: str, port: int) -> None:

@@ -84,11 +84,19 @@ async def _turns(where: str, whose: Whose) -> Forgotten:
 
 
 async def _memories(where: str, whose: Whose) -> int:
+    """Remove memories; their vectors go with them, whoever made them."""
     scheme, _, rest = where.partition("://")
-    if scheme == "sqlite" and (path := _file(rest)):
-        async with SqliteMemory.open(path) as memory:
-            return await memory.forget(whose)
-    return 0
+    match scheme:
+        case "postgresql":
+            adapter: Any = import_module("effects.memory.postgres").PostgresMemory
+            async with adapter.open(where) as kept:
+                forgotten: int = await kept.forget(whose)
+                return forgotten
+        case "sqlite" if path := _file(rest):
+            async with SqliteMemory.open(path) as memory:
+                return await memory.forget(whose)
+        case _:
+            return 0
 
 
 async def _pauses(

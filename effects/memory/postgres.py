@@ -16,9 +16,9 @@ from contract.memory import MemoryEntry
 from effects.embeddings import maker
 from effects.memory import terms
 from effects.memory.longterm import LongTermMemory
-from effects.memory.postgres_vectors import PostgresVectors, make_vector_tables
+from effects.memory.postgres_vectors import MEMORY_CODES, PostgresVectors, make_vector_tables
 from effects.memory.shelf import Found, Stored, merged
-from effects.postgres import Codes, PostgresPool
+from effects.postgres import PostgresPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from effects.whose import Whose
 
 _LOG: Final = logging.getLogger(__name__)
-_CODES: Final = Codes(unavailable="memory_unavailable", failed="memory_failed")
 _STEPS: Steps = (
     (
         """CREATE TABLE memories (
@@ -98,7 +97,9 @@ class PostgresMemory(LongTermMemory):
         full text where the server has no pgvector. Raises `EffectFailed` with `memory_unavailable`
         where no server answers, `StoreNotOpened` where the tables are newer than the code.
         """
-        async with PostgresPool.open(dsn, _CODES, connections=connections, limit=limit) as pool:
+        async with PostgresPool.open(
+            dsn, MEMORY_CODES, connections=connections, limit=limit
+        ) as pool:
             await pool.migrate("memory", _STEPS)
             if embedder is not None and not await make_vector_tables(pool):
                 _LOG.warning("memory: the server has no pgvector 0.7: recalled by full text")

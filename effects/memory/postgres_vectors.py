@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, LiteralString
 
 from effects.memory.shelf import Stored
-from effects.postgres import attempted
+from effects.postgres import Codes, PostgresPool, attempted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from contract.memory import Recall
     from effects.embeddings import Vector, Vectors
-    from effects.postgres import Connection, PostgresPool, Steps
+    from effects.postgres import Connection, Steps
 
+MEMORY_CODES = Codes(unavailable="memory_unavailable", failed="memory_failed")
 _STEPS: Steps = (
     (
         # Session and relation are the entry's: what is ruled out is so before it is compared.
@@ -28,6 +29,10 @@ _STEPS: Steps = (
     ),
 )
 _USABLE = "SELECT to_regtype('halfvec') IS NOT NULL"
+_OFFERED = """
+SELECT to_regtype('halfvec') IS NOT NULL
+    OR EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector')
+"""
 _EXTEND = "CREATE EXTENSION IF NOT EXISTS vector"
 _LET_IN = "INSERT INTO memory_makers VALUES (%s) ON CONFLICT DO NOTHING"
 _ALL_WAIT = """
@@ -74,6 +79,15 @@ async def make_vector_tables(pool: PostgresPool) -> bool:
     if usable:
         await pool.migrate("memory_vectors", _STEPS)
     return usable
+
+
+async def may_have_vectors(dsn: str) -> bool:
+    """Whether the server offers pgvector; nothing is made. Raises `EffectFailed`."""
+    async with (
+        PostgresPool.open(dsn, MEMORY_CODES, connections=1) as pool,
+        pool.connection() as connection,
+    ):
+        return await _true(connection, _OFFERED)
 
 
 class PostgresVectors:

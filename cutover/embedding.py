@@ -1,0 +1,87 @@
+"""What the memory finds by: from settings to an embedder, and in words for the doctor."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from contract.errors import CutoverError
+from cutover.models import KeyMissing
+from effects.embeddings import EndpointEmbedder
+from effects.model import Limits, ModelEntry, Provider, Secret
+from router.addresses import address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AsyncExitStack
+
+    from effects.embeddings import Embedder
+    from router.sections import Embeddings
+    from router.settings import Settings
+
+_NAME = "embeddings"
+_FULL_TEXT = "full text"
+
+
+async def open_embedder(
+    section: Embeddings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> Embedder | None:
+    """Open what makes vectors, closed with `stack`; None where nothing is configured.
+
+    Raises `MissingExtra` and `KeyMissing`.
+    """
+    if section.local:
+        local: Embedder = await stack.enter_async_context(_local().open())
+        return local
+    if not section.base_url:
+        return None
+    embedder = EndpointEmbedder(
+        embedding_entry(section, environ), section.dimensions, shortened=section.shortened
+    )
+    stack.push_async_callback(embedder.aclose)
+    return embedder
+
+
+def embedding_entry(section: Embeddings, environ: Mapping[str, str]) -> ModelEntry:
+    """Build the entry of an endpoint; raises `KeyMissing`."""
+    key = environ.get(section.key_env, "") if section.key_env else ""
+    if section.key_env and not key:
+        raise KeyMissing(_NAME, section.key_env)
+    limits = Limits(connect=section.total_seconds, total=section.total_seconds)
+    return ModelEntry(_NAME, Provider(_NAME, section.base_url, Secret(key), limits), section.model)
+
+
+async def recall_told(settings: Settings, environ: Mapping[str, str]) -> tuple[bool, str]:
+    """Say by what the memory finds, and whether that is what is configured."""
+    section = settings.embeddings
+    if not (section.local or section.base_url):
+        return True, f"{_FULL_TEXT}: [embeddings] names no model"
+    try:
+        made_by = _maker(section, environ)
+        where = address(settings.stores.memory, environ)
+        why = await _lack(where)
+    except CutoverError as error:
+        return False, str(error)
+    return (False, f"{_FULL_TEXT}: {why}") if why else (True, f"vectors by {made_by}")
+
+
+def _maker(section: Embeddings, environ: Mapping[str, str]) -> str:
+    if section.local:
+        return f"{_local().name}, in this process"
+    entry = embedding_entry(section, environ)
+    return f"{entry.model}, {section.dimensions} dimensions, {section.base_url}"
+
+
+async def _lack(where: str) -> str:
+    """Say why a store cannot search vectors; "" where it can."""
+    scheme = where.partition("://")[0]
+    if scheme == "memory":
+        return "[stores] memory = 'memory://' keeps no vectors"
+    if scheme != "postgresql":
+        return ""
+    tables: Any = import_module("effects.memory.postgres_vectors")
+    return "" if await tables.may_have_vectors(where) else "the server has no pgvector"
+
+
+def _local() -> Any:  # noqa: ANN401 - a class of an optional library
+    return import_module("effects.embeddings.local").LocalEmbedder

@@ -1,0 +1,138 @@
+"""What the memory finds by: configured, opened, and said by `cutover doctor`."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from contract.memory import MemoryEntry, Recall
+from cutover.embedding import open_embedder, recall_told
+from cutover.flows import SPECS
+from cutover.models import KeyMissing
+from cutover.stores import open_memory
+from effects.embeddings import maker
+from effects.memory.longterm import LongTermMemory
+from router.settings import parse
+from router.toml_table import ConfigRefused
+from tests.cutover import test_doctor
+from tests.cutover.test_doctor import GOOD, doctor
+from tests.effects.asgi import served
+from tests.effects.embeddings.serving import asked, hashing
+from tests.effects.postgres import own_schema
+
+ENDPOINT = """
+[embeddings]
+base_url = "http://127.0.0.1:{port}/v1"
+model = "small"
+dimensions = 64
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "key"),
+    [
+        ('base_url = "http://h/v1"\ndimensions = 8', "embeddings.model"),
+        ('base_url = "http://h/v1"\nmodel = "m"', "embeddings.dimensions"),
+        ('base_url = "http://h"\nmodel = "m"\ndimensions = 8\nlocal = true', "embeddings.local"),
+        ('base_url = "h"', "embeddings.base_url"),
+        ('base_url = "http://u:hush@h/"', "embeddings.base_url"),
+        ('key_env = "sk-0123"', "embeddings.key_env"),
+        ("least_similarity = 1.5", "embeddings.least_similarity"),
+        ("locale = true", "embeddings.locale"),
+    ],
+)
+def test_half_a_configuration_is_refused(lines: str, key: str) -> None:
+    """With the key that is wrong."""
+    with pytest.raises(ConfigRefused, match=key) as refused:
+        parse(f"[embeddings]\n{lines}", "file", SPECS)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.sockets
+async def test_a_memory_finds_by_what_is_configured(tmp_path: Path) -> None:
+    """From the file to the nearest entry, by way of the endpoint."""
+    async with served(asked(hashing(), [])) as url, AsyncExitStack() as stack:
+        text = ENDPOINT.replace("http://127.0.0.1:{port}", url)
+        section = parse(text + 'key_env = "K"', "file", SPECS).embeddings
+        with pytest.raises(KeyMissing, match="'embeddings' needs its key in the variable 'K'"):
+            await open_embedder(section, {}, stack)
+        embedder = await open_embedder(section, {"K": "sk-1"}, stack)
+        assert embedder is not None
+        assert maker(embedder) == "small/64"
+        memory = await open_memory(f"sqlite:///{tmp_path}/m.db", stack, embedder)
+        assert isinstance(memory, LongTermMemory)
+        entry = MemoryEntry(memory_id="1", user_id="u", text="likes tea")
+        await memory.write("w", (entry,))
+        assert await memory.recall("r", Recall(user_id="u", query="teas")) == (entry,)
+        assert memory.recalls == {"vectors": 1}
+
+
+async def test_nothing_configured_is_full_text() -> None:
+    """And no embedder is opened."""
+    settings = parse("", "file", SPECS)
+    async with AsyncExitStack() as stack:
+        assert await open_embedder(settings.embeddings, {}, stack) is None
+    assert await recall_told(settings, {}) == (True, "full text: [embeddings] names no model")
+
+
+@pytest.mark.slow
+async def test_the_local_model_needs_no_network(tmp_path: Path) -> None:
+    """Two words about the same thing, in Chinese and in English."""
+    settings = parse("[embeddings]\nlocal = true", "file", SPECS)
+    async with AsyncExitStack() as stack:
+        embedder = await open_embedder(settings.embeddings, {}, stack)
+        memory = await open_memory(f"sqlite:///{tmp_path}/m.db", stack, embedder)
+        texts = ("用户喜欢喝绿茶", "养了一只猫", "lives in Paris")
+        await memory.write(
+            "w", tuple(MemoryEntry(memory_id=text, user_id="u", text=text) for text in texts)
+        )
+        for query, best in (("what does she drink?", texts[0]), ("where is home", texts[2])):
+            found = await memory.recall("r", Recall(user_id="u", query=query))
+            assert found[0].text == best
+    said = await recall_told(settings, {})
+    assert said == (True, "vectors by wordllama-l2-supercat, in this process")
+
+
+@pytest.mark.sockets
+def test_the_doctor_says_what_recall_uses(tmp_path: Path) -> None:
+    """Vectors and by which model; or full text and why; and whether anybody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        _, said = doctor(tmp_path, port=port)
+        assert "good    recall: full text: [embeddings] names no model" in said
+        status, said = doctor(tmp_path, ENDPOINT, port=port)
+        assert status == 1
+        assert "missing recall: full text: [stores] memory = 'memory://' keeps no vectors" in said
+        kept = ("GOOD", GOOD.replace('memory = "memory://"', 'memory = "sqlite:///{folder}/m.db"'))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(test_doctor, *kept)
+            status, said = doctor(tmp_path, ENDPOINT, port=port)
+            vectors = f"vectors by small, 64 dimensions, http://127.0.0.1:{port}/v1"
+            assert f"good    recall: {vectors}: reachable" in said
+            assert status == 0
+            _, said = doctor(tmp_path, ENDPOINT.format(port=1), port=port)
+            assert "missing recall: vectors by small" in said
+            assert "nobody listens at 127.0.0.1:1" in said
+
+
+@pytest.mark.sockets
+async def test_a_server_without_pgvector_is_named(
+    postgres_dsn: str, pgvector_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the doctor as missing, by the router in its log: it finds by full text."""
+    settings = parse('[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS)
+    assert (await recall_told(settings, {"DB": pgvector_dsn}))[0]
+    good, said = await recall_told(settings, {"DB": postgres_dsn})
+    if good:
+        pytest.skip("the server has pgvector")
+    assert said == "full text: the server has no pgvector"
+    async with own_schema(postgres_dsn) as dsn, AsyncExitStack() as stack:
+        embedder = await open_embedder(settings.embeddings, {}, stack)
+        memory = await open_memory(dsn, stack, embedder)
+        entry = MemoryEntry(memory_id="1", user_id="u", text="likes tea")
+        await memory.write("w", (entry,))
+        assert await memory.recall("r", Recall(user_id="u", query="tea")) == (entry,)
+    assert "no pgvector" in caplog.text
