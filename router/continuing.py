@@ -48,7 +48,15 @@ class Resumed:
             raise unavailable(failure) from failure
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise outdated() from error
-        return cls(claim, request, tape, answer)
+        resumed = cls(claim, request, tape, answer)
+        claim.so_far = resumed.so_far
+        return resumed
+
+    def so_far(self) -> bytes | None:
+        """Encode what has been done by now; None where the tape does not know any more."""
+        if self.tape.overflowed:
+            return None
+        return broken_off(request_of(self.claim.pause), self.tape, self.answer)
 
     async def hold(self, exchange: Exchange) -> None:
         """Hold the locks again that were held; raises `Problem` 409 or 503."""
@@ -65,11 +73,11 @@ class Resumed:
         reached = ending is not None and ending.outcome in {"completed", "paused"}
         if reached and not serving.left:
             await self.claim.finish()
+        elif self.tape.overflowed:
+            log.error("pause %s is over: its tape outgrew its bounds", self.claim.hitl_id)
+            await self.claim.finish()  # to go on from it once more could do things twice
         else:
-            tape = serving.exchange.tape
-            asked = request_of(self.claim.pause)
-            kept = None if tape.overflowed else broken_off(asked, tape, self.answer)
-            await self.claim.give_back(kept)
+            await self.claim.give_back(self.so_far())
 
 
 def _answer(pause: Pause) -> Answer:

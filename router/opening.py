@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from contract.flow import value_in
 from effects.exchange import Deadlines, Exchange
 from effects.model.resolving import shown
+from effects.suspending import Asking
 from effects.tape import Tape
 from router.plan import Plan
 from router.problems import Problem
@@ -122,5 +124,12 @@ class Opener:
         pausing, spec = self._parts.pausing, arrival.spec
         if pausing is None or spec.continuing is None:
             return None
-        asked = request_record(arrival.request)
-        return pausing.human(arrival.exchange, spec.name, decided.assignment.stack, asked, tape)
+        asked = arrival.request
+        asking = Asking(
+            exchange=arrival.exchange,
+            flow=spec.name,
+            stack=decided.assignment.stack,
+            request=request_record(asked),
+            user_id=value_in(asked.body, "user_id"),
+        )
+        return pausing.human(asking, tape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from contract.errors import EffectFailed
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec
     from contract.human import Answer
-    from contract.records import RequestRecord
     from effects.human import Pause, PauseStore
     from effects.tape import Tape
 
@@ -37,12 +37,11 @@ class Pausing:
     seconds: float
     wall: Callable[[], float]
 
-    def human(
-        self, exchange: str, flow: str, stack: str, request: RequestRecord, tape: Tape
-    ) -> SuspendingHuman:
+    def human(self, asking: Asking, tape: Tape) -> SuspendingHuman:
         """Give the human an exchange may ask."""
-        asking = Asking(exchange, flow, stack, request, self.seconds)
-        return SuspendingHuman(self.store, tape, asking, wall=self.wall)
+        return SuspendingHuman(
+            self.store, tape, replace(asking, seconds=self.seconds), wall=self.wall
+        )
 
     async def respond(self, spec: FlowSpec, hitl_id: str, answer: Answer) -> None:
         """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
@@ -70,11 +69,16 @@ class Pausing:
         try:
             await self._find(spec, hitl_id)
             reply = await self.store.claim(hitl_id, owner, LEASE)
-            pause = await self.store.get(hitl_id)
         except EffectFailed as failure:
             raise unavailable(failure) from failure
         if reply != "claimed":
             raise _unclaimed(reply)
+        try:
+            pause = await self.store.get(hitl_id)
+        except EffectFailed as failure:
+            with suppress(EffectFailed):
+                await self.store.give_back(hitl_id, owner)
+            raise unavailable(failure) from failure
         if pause is None or pause.answer is None:
             raise _unknown()
         return Claim(self.store, pause, owner)
@@ -93,11 +97,17 @@ class Pausing:
         return pause
 
 
+def _nothing() -> None:
+    return None
+
+
 class Claim:
     """A pause somebody goes on from; renewed until it is finished or given back."""
 
     def __init__(self, store: PauseStore, pause: Pause, owner: str) -> None:
         self.pause = pause
+        self.so_far: Callable[[], bytes | None] = _nothing
+        """Gives the tape as it is now, to be kept with each renewal: this process may die."""
         self._store = store
         self._owner = owner
         self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="renew claim")
@@ -129,7 +139,7 @@ class Claim:
         while True:
             await asyncio.sleep(LEASE / _RENEWALS)
             try:
-                await self._store.renew(self.hitl_id, self._owner, LEASE)
+                await self._store.renew(self.hitl_id, self._owner, LEASE, self.so_far())
             except EffectFailed as failure:
                 log.warning("pause %s is not renewed: %s", self.hitl_id, failure.fault.code)
 

@@ -169,6 +169,18 @@ class Reply:
         return [event.get("content") or event.get("status") or "?" for event in self.events]
 
 
+class Pauses(MemoryPauses):
+    """Pauses that can be out of reach of those who renew."""
+
+    away = False
+
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim."""
+        return not self.away and await super().renew(hitl_id, owner, lease_s, tape)
+
+
 class Desk:
     """A router with one flow that asks, and the clients in front of it."""
 
@@ -185,7 +197,7 @@ class Desk:
         self.world = world
         self.captured = Captured()
         self.now = asyncio.get_running_loop().time
-        self.pauses = MemoryPauses(self.now)
+        self.pauses = Pauses(self.now)
         self.assigned: StackName = "legacy"
         self.shadow = Decimal(0)
         self._flows: Mapping[str, Flow] = {"legacy": legacy, "graph": graph}

@@ -15,7 +15,7 @@ from effects.model.fake import says
 from effects.tools.scripted import ScriptedTools
 from router.problems import Problem
 from router.rollout import Stack
-from tests.router.asking import Ask, Desk, Options, looping
+from tests.router.asking import Ask, Desk, Done, Options, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -202,6 +202,38 @@ async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
         await desk.go_on(paused.hitl_id)
     assert told.value.code == "continued_already"
     await claim.give_back()
+
+
+async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
+    """Once its lease is over somebody else goes on, and pays no second time."""
+    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
+    desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering, graph=looping)
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    await asyncio.sleep(15)
+    desk.pauses.away = True
+    await asyncio.sleep(30)
+    survivor = Desk(World(tools=tools))  # the dead one's locks have expired
+    survivor.pauses = desk.pauses
+    survivor.start()
+    desk.pauses.away = False
+    rest = await survivor.go_on(paused.hitl_id)
+    assert rest.said == ["approve red", "paid", "completed"]
+    assert tools.called == ["book", "pay"]
+    going_on.cancel()
+    await asyncio.gather(going_on, return_exceptions=True)
+
+
+async def lingering(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+    """Stay for a while before the last frame."""
+    async for event in looping(request, effects):
+        if isinstance(event, Done):
+            await asyncio.sleep(9)
+            for _ in range(10):
+                await effects.clock.now("waiting")
+                await asyncio.sleep(9)
+        yield event
 
 
 async def test_another_deployment_does_not_ask_the_model_again() -> None:
