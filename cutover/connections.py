@@ -6,11 +6,13 @@ first is answered, would be kept for as long as the memory lasts.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
+from cutover.corking import Corked
 from router.http import ABORT, PASSING
 
 MOST_HEAD: Final = 65_536
@@ -35,6 +37,11 @@ class Connection(HttpToolsProtocol):
     _beside = 0
     """Bytes since the last that belonged to a body, or ended a request."""
     _too_large = False
+    transport: Corked
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
+        """Keep the connection; what is said in one turn of the loop leaves together."""
+        super().connection_made(Corked(transport))
 
     def on_message_begin(self) -> None:
         """Begin a request; its scope says how to drop the connection."""
@@ -54,7 +61,7 @@ class Connection(HttpToolsProtocol):
             return False
         if not cycle.chunked_encoding:
             return False  # its head has not gone out
-        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        self.transport.write_now(b"%x\r\n%b\r\n" % (len(body), body))
         return True
 
     def data_received(self, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FEEDBACK = "feedback"
 _MICROSECONDS = 1_000_000
+_DAY = 86_400
 
 _encoder = msgspec.json.Encoder()
 
@@ -80,4 +82,9 @@ def size(record: RunRecord) -> int:
 
 
 def _day(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / _MICROSECONDS, UTC).strftime("%Y-%m-%d")
+    return _date(microseconds // _MICROSECONDS // _DAY)
+
+
+@cache
+def _date(days: int) -> str:
+    return datetime.fromtimestamp(days * _DAY, UTC).strftime("%Y-%m-%d")

@@ -131,7 +131,7 @@ class Serving:
         while True:
             drive = self.drive
             async for position, frames in self._produced(drive):
-                piece = self._unsent(position, frames)
+                piece = self._piece(position, frames)
                 if piece:
                     yield piece
                 if self.left or self._over:
@@ -163,15 +163,16 @@ class Serving:
                 self._position += len(frames)
             if drive.ending is not None:
                 return
-            if self._direct(drive):
+            if self._passing is not None and self._news(drive, self._position):
                 drive.passing = self._pass
             await drive.changed.wait()
             drive.passing = None
 
-    def _direct(self, drive: Drive) -> bool:
-        """Whether what comes next is new to the client, and goes to it as it comes."""
-        new = self._position == self._sent > max(drive.sent, drive.old)
-        return new and self._passing is not None and self._prefix is None
+    def _news(self, drive: Drive, position: int) -> bool:
+        """Whether what stands from there on is new to the client, and goes to it as it is."""
+        begun = position == self._sent >= max(drive.sent, drive.old)
+        # Whoever takes over says so first.
+        return begun and self._prefix is None and (position > drive.sent or not position)
 
     def _pass(self) -> bool:
         """Send what has just come, in the turn of the loop in which it came, if it is no end."""
@@ -182,14 +183,20 @@ class Serving:
             return False
         if not self._passing(data):
             return False
-        if self._kept:
-            self._digests += [_digest(one.data) for one in frames]
-        self._last = drive, frames[-1]
+        self._taken(frames)
         self._position += len(frames)
-        self._sent += len(frames)
         drive.pace.took(len(data))
-        self._committed()
         return True
+
+    def _taken(self, frames: Sequence[Frame]) -> list[bytes]:
+        """Commit frames that are all new to the client, and none of them the last."""
+        taken = [frame.data for frame in frames]
+        if self._kept:
+            self._digests += map(_digest, taken)
+        self._last = self.drive, frames[-1]
+        self._sent += len(frames)
+        self._committed()
+        return taken
 
     def leave(self, *, unread: bool = False) -> None:
         """The client has gone, or is given up as `unread`: nothing it has not got will be sent.
@@ -290,10 +297,16 @@ class Serving:
             self._prefix = resumption(self.plan.spec.dialect, had, self.exchange.tape)
         return self._kept or self._prefix is not None
 
-    def _unsent(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
-        """Commit what the client has not got yet, once what it has got is the same."""
+    def _piece(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
+        """Commit what of some frames goes to the client."""
         if self._prefix is not None:
             return self._resumed(self._prefix, position, frames)
+        if self._news(self.drive, position) and not self.drive.ends(frames[-1]):
+            return self._taken(frames)
+        return self._unsent(position, frames)
+
+    def _unsent(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
+        """Commit what the client has not got yet, once what it has got is the same."""
         drive, piece = self.drive, list[bytes]()
         for at, frame in enumerate(frames, position):
             if at < self._sent:
@@ -387,6 +400,10 @@ class Serving:
 
 def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:
     """Give the frames that go out at once, and their bytes: at least one."""
+    rest = frames[position:]
+    size = sum([len(frame.data) for frame in rest])
+    if size <= AT_ONCE:
+        return rest, size
     size = len(frames[position].data)
     end = position + 1
     while end < len(frames) and size + len(frames[end].data) <= AT_ONCE:

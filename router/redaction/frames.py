@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,7 +46,7 @@ class FrameText:
         self._frames = frames
         self._dialect = dialect
         self._paths = paths
-        self.raw = "".join(_distinct(frames)).encode()
+        self.raw = "".join(_distinct([text for _, text in frames])).encode()
 
     @cached_property
     def texts(self) -> list[str]:
@@ -137,14 +137,13 @@ def _name(lines: tuple[str, ...], tree: Json, dialect: Dialect) -> str:
     return next(named, "message")
 
 
-def _distinct(frames: Frames) -> Iterator[str]:
-    """Yield the frames that are not contained in the next: growing text is looked at once."""
-    before = ""
-    for _, text in frames:
-        if not text.startswith(before):
-            yield before
-        before = text.rstrip(_CLOSING)
-    yield before
+def _distinct(frames: Sequence[str]) -> list[str]:
+    """Give the frames that are not contained in the next: growing text is looked at once."""
+    ends = [text.rstrip(_CLOSING) for text in frames]
+    grown = [
+        text for text, after in zip(ends, frames[1:], strict=False) if not after.startswith(text)
+    ]
+    return grown + ends[-1:]
 
 
 def _head(line: str) -> str:
