@@ -79,7 +79,7 @@ _Job = _Exchange | _Feedback | _Ready | _Flush
 class CaptureWriter:
     """Takes finished exchanges on the loop; redacts, packs and stores them in its own thread.
 
-    Short ones without anything to redact are packed on the spot: the thread would take as long, and
+    Short ones of stacks behind addresses are packed on the spot: the thread would take as long, and
     take turns with the loop for the interpreter meanwhile.
 
     `put` and `feedback` never wait: with the queue full (a slow disk), or the disk refusing, whole

@@ -50,15 +50,15 @@ class Packing:
         return self._packed(records, [without_blobs(one, self._blob) for one in redacted])
 
     def at_once(self, records: Sequence[RunRecord]) -> Packed | None:
-        """Pack a short exchange in which there is nothing to redact; None for any other.
+        """Pack a short exchange of stacks behind addresses; None for any other.
 
-        Takes less than it costs to let another thread do it.
+        That is done in less time than it costs to let another thread do it; tapes take longer, and
+        so do texts in which something may have to be redacted.
         """
-        if sum(map(size, records)) > LONGEST:
+        if any(record.tape for record in records) or sum(map(size, records)) > LONGEST:
             return None
-        if not self._redactor.clean(records, self._specs[records[0].flow].dialect):
-            return None
-        return self._packed(records, records)
+        redacted = self._redactor.at_once(records, self._specs[records[0].flow].dialect)
+        return None if redacted is None else self._packed(records, redacted)
 
     def feedback(self, record: FeedbackRecord) -> Packed:
         """Pack a feedback."""

@@ -37,8 +37,7 @@ class Redactor:
 
         What is not marked says what it said: its replay is compared with the recorded frames.
         """
-        runs = [_Run(record, dialect, self._paths) for record in records]
-        possible = self._possible(b"\n".join([part for run in runs for part in run.raw()]))
+        runs, possible = self._looked_at(records, dialect)
         dictionary = Dictionary(self._key, possible)
         for run in runs:
             run.show(Learn(dictionary, possible) if possible else Point(dictionary, possible))
@@ -47,16 +46,29 @@ class Redactor:
         last = Rewrite(dictionary)
         return [msgspec.structs.replace(run.after(last), redacted=True) for run in runs]
 
-    def clean(self, records: Sequence[RunRecord], dialect: Dialect) -> bool:
-        """Whether nothing in there can be personal data, as far as a first look can tell."""
-        runs = [_Run(record, dialect, self._paths) for record in records]
-        possible = self._possible(b"\n".join([part for run in runs for part in run.raw()]))
+    def at_once(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord] | None:
+        """Do as `exchange` does where that is quick; None where texts would have to be searched.
+
+        It is where no pattern could match, and what paths lead to is said in no frame.
+        """
+        runs, possible = self._looked_at(records, dialect)
         if possible:
-            return False
+            return None
         dictionary = Dictionary(self._key, possible)
         for run in runs:
             run.show(Point(dictionary, possible))
-        return not dictionary
+        if not dictionary:
+            return list(records)
+        last = Rewrite(dictionary)
+        if any(run.concerned(last) for run in runs):
+            return None
+        return [msgspec.structs.replace(run.after(last), redacted=True) for run in runs]
+
+    def _looked_at(
+        self, records: Sequence[RunRecord], dialect: Dialect
+    ) -> tuple[list[_Run], Patterns]:
+        runs = [_Run(record, dialect, self._paths) for record in records]
+        return runs, self._possible(b"\n".join([part for run in runs for part in run.raw()]))
 
     def _possible(self, raw: bytes) -> Patterns:
         """Give the patterns that could match; characters may hide in escapes."""
@@ -109,6 +121,10 @@ class _Run:
             entry.after(treatment)
         for play in self._record.plays:
             play_after(play, self._tape, treatment)
+
+    def concerned(self, treatment: Pass) -> bool:
+        """Whether a pass has something to do in the frames or on the tape."""
+        return bool(self._entries) or self._frames.concerned(treatment)
 
     def after(self, treatment: Pass) -> RunRecord:
         """Give the record after a pass."""

@@ -69,9 +69,13 @@ class FrameText:
             for slot in self._slots_of(index, frame)
         ]
 
+    def concerned(self, treatment: Pass) -> bool:
+        """Whether a pass has something to do in them."""
+        return treatment.concerned(self.raw, self._paths, self.texts)
+
     def after(self, treatment: Pass) -> Frames:
         """Give the frames after a pass."""
-        if not treatment.concerned(self.raw, self._paths, self.texts):
+        if not self.concerned(treatment):
             return self._frames
         walk = Walk(treatment)
         trees = [frame and _copy(frame.tree) for frame in self._parsed]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from contract.records import RequestRecord, RunRecord, decode_run
+from contract.records import EntryRecord, RequestRecord, RunRecord, decode_run
 from cutover.flows import SPECS
 from router.packing import Packing
 from router.patterns import compiled
 from router.redaction import Redactor
+
+RAW = msgspec.Raw(b"{}")
 
 
 def packing(*paths: str) -> Packing:
@@ -43,12 +45,28 @@ def test_a_short_exchange_without_anything_to_redact_is_packed_at_once() -> None
     assert [decode_run(line) for line in found.lines] == [a_run("hello")]
 
 
+def test_a_name_at_its_own_place_is_replaced_at_once() -> None:
+    """Where nobody says it elsewhere."""
+    found = packing("request.body.user_name").at_once([a_run("hello")])
+    assert found is not None
+    assert found == packing("request.body.user_name").exchange([a_run("hello")])
+    assert b"Ada" not in found.lines[0]
+    assert b'"redacted":true' in found.lines[0]
+
+
+def test_a_tape_is_left_to_the_thread() -> None:
+    """There is more in it to be looked at."""
+    entry = EntryRecord(seq=0, port="p", op="o", site="s", at=0, end="complete", args=RAW)
+    assert packing().at_once([msgspec.structs.replace(a_run("hello"), tape=(entry,))]) is None
+
+
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
         ("write to ada@example.com", ()),
         ("4111 1111 1111 1111", ()),
-        ("hello", ("request.body.user_name",)),
+        ("hello Ada", ("request.body.user_name",)),
+        ("hello", ("frames.SEND.content",)),
         ("a" * 70_000, ()),
     ],
 )
