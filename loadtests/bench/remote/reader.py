@@ -16,6 +16,7 @@ _OK = b"HTTP/1.1 200"
 _LAST = b"\r\n0\r\n\r\n"
 _STAMP = b'SEND","content":"'
 _STAMP_DIGITS = 19
+_DIGITS = bytes.maketrans(b"abcdefghij", b"0123456789")
 _MOST_CUT = 120
 _MILLION = 1_000_000
 
@@ -90,7 +91,7 @@ class Reader(asyncio.Protocol):
         at = data.find(_STAMP)
         while 0 <= at <= len(data) - len(_STAMP) - _STAMP_DIGITS:
             read = at + len(_STAMP) + _STAMP_DIGITS
-            sent = int(data[read - _STAMP_DIGITS : read])
+            sent = int(data[read - _STAMP_DIGITS : read].translate(_DIGITS))
             self._seen.delays.append((now - sent) / _MILLION)
             at = data.find(_STAMP, read)
         return read
