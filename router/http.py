@@ -125,17 +125,21 @@ class FlowEndpoint:
                 await send_problem(send, problem, _proof(ticket))
             return
         await self._router.answered(ticket)
-        await send(_start(ticket))
-        last = b""
+        begun, last = False, b""
         async for piece in serving.pieces(passing):
             body = b"".join(piece)
             if serving.over:
                 last = body
                 break
+            if not begun:
+                begun = True
+                await send(_start(ticket))
             await send({"type": "http.response.body", "body": body, "more_body": True})
             if serving.left:
                 return
         await serving.settle()
+        if not begun:
+            await send(_start(ticket))  # the whole answer was there at once: it leaves at once
         if not serving.cut:
             await send({"type": "http.response.body", "body": last})
 
