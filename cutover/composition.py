@@ -95,15 +95,14 @@ async def opened(
     async with AsyncExitStack() as stack:
         traces = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(first.stacks, stack, stores.checkpoints)
-        refuse_gaps(first, flows := flows_of(first), known)
+        flows = flows_of(first)
+        refuse_gaps(first, flows, known)
         models, model, shadow_model = _models(entries, first, stack)
         memory = await _memory(stores, first, environ, stack)
-        tools = _tools(memory, first.limits.tool_seconds, servers, stack)
-        live = await _live(stores, model, memory, tools, stack)
+        live = await _live(stores, model, memory, _tools(memory, first, servers, stack), stack)
         pausing = await _pausing(stores, first, environ, stack)
         captures = _captures(first, environ, stack)
-        meters = open_meters(models) if first.metrics.enabled else None
-        recent = Recent()
+        meters, recent = open_meters(models) if first.metrics.enabled else None, Recent()
         router = Router(
             Parts(
                 specs=flows,
@@ -208,10 +207,10 @@ async def _live(
 
 
 def _tools(
-    memory: Memory, longest: float, servers: Sequence[McpServer], stack: AsyncExitStack
+    memory: Memory, settings: Settings, servers: Sequence[McpServer], stack: AsyncExitStack
 ) -> ToolRegistry:
-    """Open the tools; one may take `longest` seconds at most."""
-    sources = open_tool_servers(servers, stack)
+    """Open the tools; each may take so long at most."""
+    longest, sources = settings.limits.tool_seconds, open_tool_servers(servers, stack)
     tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest, sources=sources)
     stack.push_async_callback(tools.aclose)
     return tools
