@@ -24,6 +24,7 @@ OUT = Path("build") / "bench.json"
 # The composition root alone sees adapters and compare: these measure in processes of their own.
 MODEL_PORT = "cutover.model_port_bench"
 COMPARE = "cutover.compare_bench"
+RECALL = "cutover.recall_bench"
 # Two hundred thousand pairs in a full bench.
 PAIRS_A_REQUEST = 500
 
@@ -40,6 +41,11 @@ async def _model_port(effort: Effort) -> list[Row]:
 
 async def _compare(effort: Effort) -> list[Row]:
     return await _apart(COMPARE, effort.rounds, effort.requests * PAIRS_A_REQUEST)
+
+
+async def _recall(effort: Effort) -> list[Row]:
+    sizes = (10_000, 100_000) if effort.rounds > QUICK.rounds else (10_000,)
+    return await _apart(RECALL, effort.requests, *sizes)
 
 
 async def _apart(module: str, *numbers: int) -> list[Row]:
@@ -59,6 +65,7 @@ BENCHES: dict[str, Bench] = {
     "load_truth": _truth,
     "model_port": _model_port,
     "compare": _compare,
+    "recall": _recall,
 }
 
 
