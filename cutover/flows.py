@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.chat import CHAT
+from contract.companion import COMPANION
 from contract.session import SESSION
 from router import declared_flows
 from router.settings import load
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from router.settings import Settings
 
-SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, SESSION)}
+SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
 """The built-in ones."""
 
 DEFAULT_CONFIG = Path("cutover.toml")

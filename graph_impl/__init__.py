@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from contract.flow import OpenedFlows
 from graph_impl.chat import chat
+from graph_impl.companion import companion
 from graph_impl.session import session
 from graph_impl.threads import opened_threads
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from contract.flow import Flow
 
-FLOWS: Mapping[str, Flow] = {"chat": chat(), "session": session()}
+FLOWS: Mapping[str, Flow] = {"chat": chat(), "companion": companion(), "session": session()}
 """The flows, with threads kept nowhere."""
 
 

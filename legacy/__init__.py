@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from legacy.chat import chat
+from legacy.companion import companion
 from legacy.session import session
 
 if TYPE_CHECKING:
@@ -12,6 +13,6 @@ if TYPE_CHECKING:
 
     from contract.flow import Flow
 
-FLOWS: Mapping[str, Flow] = {"chat": chat(), "session": session()}
+FLOWS: Mapping[str, Flow] = {"chat": chat(), "companion": companion(), "session": session()}
 
 __all__ = ["FLOWS"]

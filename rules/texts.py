@@ -25,6 +25,18 @@ SESSION_PROMPT: Final = "{system_prompt}{memories}"
 """Stands in for the session flow's; in `str.format` syntax."""
 
 
+COMPANION_PROMPT: Final = (
+    "你是一个贴心的桌面伙伴。今天是 {current_date} {current_time}。\n"
+    "用户的情绪：{emotion}（{intensity}）。{intent}\n{working_memory}\n你记得的事：\n{memories}"
+)
+VISION_PROMPT: Final = "读出图片中的全部文字。没有文字时，只回答 {no_text}。"
+EXTRACTION_PROMPT: Final = (
+    "从下面的文字中找出关于用户、值得长期记住的事实，只输出 JSON："
+    '{{"memories":[{{"text":"…","confidence":0.5}}]}}。'
+)
+"""Stand in for the companion's; in `str.format` syntax."""
+
+
 def text(name: str, overrides: Mapping[str, str]) -> str:
     """Give a fixed text by its name."""
     return overrides.get(name, DEFAULTS[name])

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from contract.chat import ChatOptions, ChatRequest
+from contract.chat import CHAT, ChatOptions, ChatRequest
 from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.faults import Fault
-from contract.flow import Request
+from contract.flow import FlowSpec, Request
 from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo
 from contract.tools import ToolResult
 from cutover.selftest.world import World
 from effects.conversations import MemoryConversations
 from effects.model import Script, ScriptedModel, Step
 from effects.tools import ScriptedTools
+from rules.chat import lock_key
 
 Answer = tuple[Step, ...]
 
@@ -44,6 +45,16 @@ class Case:
     def request(self) -> Request[ChatRequest, ChatOptions]:
         """What the flow is asked."""
         return Request(self.body, self.options)
+
+    @property
+    def spec(self) -> FlowSpec:
+        """The flow it is asked of."""
+        return CHAT
+
+    @property
+    def taken(self) -> str:
+        """The lock somebody else holds, if any."""
+        return lock_key(self.body.message_id) if self.locked else ""
 
     def world(self) -> World:
         """Build the world anew."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import configparser
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -154,10 +154,21 @@ def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
     for line in ("proxy_buffering off;", "gzip off;", "proxy_next_upstream off;"):
         assert line in text
     (where,) = re.findall(r"location ~ (\S+) {", text)
-    for path in (*(spec.path for spec in SPECS.values()), "/feedback"):
+    for path in (*_paths(), "/feedback"):
         assert re.fullmatch(where, path)
+    (largest,) = re.findall(r"client_max_body_size (\d+)m;", text)
+    taken = (size for spec in SPECS.values() for size in spec.bodies.values())
+    assert int(largest) << 20 >= max((parse("", "d", SPECS).server.max_body_bytes, *taken))
     for inside in ("/admin/flows", "/metrics", "/readyz", "/docs"):
         assert not re.fullmatch(where, inside)
     (limit,) = re.findall(r"proxy_read_timeout (\d+)s;", text)
     provider = parse('[providers.p]\nbase_url = "http://p"', "defaults", SPECS).providers["p"]
     assert float(limit) > provider.total_seconds
+
+
+def _paths() -> Iterator[str]:
+    for spec in SPECS.values():
+        yield from spec.requests
+        for beside in (spec.responding, spec.continuing):
+            if beside is not None:
+                yield beside.path

@@ -1,15 +1,16 @@
-"""Running a chat request on a stack: recording it, and playing the tape to the other one."""
+"""Running a request on a stack: recording it, and playing the tape to the other one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from contract.chat import CHAT, Feedback, Send
+from contract.chat import Feedback, Send
+from contract.flow import FlowSpec, Request
 from contract.model import ModelCall
 from contract.records import EntryRecord, Role
 from cutover.selftest.case import FOREVER, Answer, Case, by_round
@@ -21,7 +22,6 @@ from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.driving import Drive, Order
 from router.local import LocalStack
-from rules.chat import lock_key
 
 STACKS: Mapping[str, LocalStack] = {
     "legacy": LocalStack("legacy", LEGACY, "l1"),
@@ -36,6 +36,7 @@ __all__ = [
     "Answer",
     "Case",
     "Played",
+    "Scene",
     "begin",
     "by_round",
     "play",
@@ -43,6 +44,29 @@ __all__ = [
     "replay",
     "same_on_both",
 ]
+
+
+class Scene(Protocol):
+    """A request, and the world it meets; `taken` is a lock somebody else holds, if any."""
+
+    @property
+    def spec(self) -> FlowSpec:
+        """The flow it is asked of."""
+        ...
+
+    @property
+    def request(self) -> Request[Any, Any]:
+        """What is asked."""
+        ...
+
+    @property
+    def taken(self) -> str:
+        """The lock somebody else holds."""
+        ...
+
+    def world(self) -> World:
+        """Build the world anew."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -117,25 +141,25 @@ class Played:
 
 def begin(
     stack: LocalStack,
-    case: Case,
+    case: Scene,
     exchange: Exchange,
     role: Role = "serving",
     policy: Policy = "live",
 ) -> Drive:
     """Start a stack on an exchange."""
     run = Run(exchange, f"{role} {stack.name}", policy)
-    drive = stack.drive(Order(CHAT, stack, case.request, role), run, exchange.stamp)
+    drive = stack.drive(Order(case.spec, stack, case.request, role), run, exchange.stamp)
     drive.start()
     return drive
 
 
 async def record(
-    stack: LocalStack, case: Case, *, tail: LocalStack | None = None
+    stack: LocalStack, case: Scene, *, tail: LocalStack | None = None
 ) -> tuple[Played, Played | None]:
     """Run a case for real, with another stack reading the tape at the same time if wanted."""
     world = case.world()
-    if case.locked:
-        assert await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
+    if case.taken:
+        assert await world.live().locks.acquire("other", case.taken, FOREVER)
     exchange = world.exchange(Tape())
     drive = begin(stack, case, exchange)
     reader = begin(tail, case, exchange, "shadow", "nearest") if tail else None
@@ -147,7 +171,7 @@ async def record(
     return Played(drive, exchange, world), Played(reader, exchange, world)
 
 
-async def replay(stack: LocalStack, case: Case, tape: tuple[EntryRecord, ...]) -> Played:
+async def replay(stack: LocalStack, case: Scene, tape: tuple[EntryRecord, ...]) -> Played:
     """Play a tape that was written down, at full speed, with nothing live behind it."""
     world = World()
     exchange = world.exchange(Tape.load(tape))
@@ -158,7 +182,7 @@ async def replay(stack: LocalStack, case: Case, tape: tuple[EntryRecord, ...]) -
     return Played(drive, exchange, world)
 
 
-async def same_on_both(case: Case, first: str, second: str) -> Played:
+async def same_on_both(case: Scene, first: str, second: str) -> Played:
     """Record on one stack; tail and replay on the other; everything must be equal."""
     served, tailed = await record(STACKS[first], case, tail=STACKS[second])
     assert tailed is not None
@@ -174,6 +198,6 @@ async def same_on_both(case: Case, first: str, second: str) -> Played:
     return served
 
 
-async def play(stack: str, case: Case) -> Played:
+async def play(stack: str, case: Scene) -> Played:
     """Run a case for real on one stack."""
     return (await record(STACKS[stack], case))[0]

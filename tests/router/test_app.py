@@ -18,6 +18,10 @@ pytestmark = pytest.mark.sockets
 HELLO = {"message_id": "m", "content": "Hello"}
 ROUTES = {
     "/chat/sse": "post",
+    "/chat": "post",
+    "/chat/image": "post",
+    "/hitl/respond": "post",
+    "/hitl/continue": "post",
     "/api/v1/chat": "post",
     "/api/v1/sessions/{session_id}": "delete",
     "/api/v1/sessions/{session_id}/messages": "get",
@@ -105,7 +109,7 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
     await place.settled()
     ready = await place.get("/readyz")
     assert (ready["status"], ready["faults"]) == ("ready", {})
-    assert ready["stages"] == {"chat": "full", "session": "off"}
+    assert ready["stages"] == {"chat": "full", "companion": "off", "session": "off"}
     assert ready["counts"]["requests"] == 2
     assert ready["ledger"] == {
         "open": 0,
@@ -156,9 +160,14 @@ async def test_the_document_is_valid_and_lists_every_route(place: Deployment) ->
     statuses = {
         path: set(document["paths"][path][method]["responses"]) for path, method in ROUTES.items()
     }
+    stream = {"200", "400", "404", "408", "409", "413", "422", "429", "500", "503"}
     assert statuses == {
-        "/chat/sse": {"200", "400", "404", "408", "409", "413", "422", "429", "500", "503"},
-        "/api/v1/chat": {"200", "400", "404", "408", "409", "413", "422", "429", "500", "503"},
+        "/chat/sse": stream,
+        "/chat": stream,
+        "/chat/image": stream,
+        "/hitl/respond": {"200", "400", "404", "408", "409", "410", "413", "422", "500", "503"},
+        "/hitl/continue": {*stream, "410"},
+        "/api/v1/chat": stream,
         "/api/v1/sessions/{session_id}": {"204", "404", "409", "422", "500", "503"},
         "/api/v1/sessions/{session_id}/messages": {"200", "404", "409", "422", "500", "503"},
         "/feedback": {"202", "400", "408", "413", "422", "500", "503"},

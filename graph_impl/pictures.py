@@ -1,0 +1,82 @@
+"""Pictures shown to a companion: nodes that read them and find what may be remembered."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from graph_impl.visit import VisitContext, VisitState
+from rules import companion as rules
+from rules import remembering
+from rules.images import Picture
+from rules.memories import Fact, entries
+
+Visit = Runtime[VisitContext]
+
+
+async def vision(state: VisitState, runtime: Visit) -> Command[Literal["extraction", "keep"]]:
+    """Read the text in the picture."""
+    context = runtime.context
+    with context.effects.trace.node("vision"):
+        text = await _read(context, msgspec.convert(state["picture"], Picture))
+    if rules.no_text(text):
+        text += await context.say(rules.text(context.asked, "no_text"))
+        return Command(update={"text": text}, goto="keep")
+    learns = context.asked.body.action == "analyze_for_memory"
+    return Command(update={"text": text}, goto="extraction" if learns else "keep")
+
+
+async def _read(context: VisitContext, picture: Picture) -> str:
+    """Send the text as it is read; that there is none is not said before it is certain."""
+    system = context.prompts.vision({"no_text": rules.NO_TEXT})
+    call = rules.vision(context.asked, system, picture)
+    said = held = ""
+    async for chunk in context.effects.model.stream("vision", call):
+        held += chunk.text
+        if held and not rules.may_be_no_text(held):
+            said += await context.say(held)
+            held = ""
+    if held and not rules.no_text(held):
+        said += await context.say(held)
+    return said
+
+
+async def extraction(state: VisitState, runtime: Visit) -> Command[Literal["confirm", "keep"]]:
+    """Find what may be remembered."""
+    context = runtime.context
+    call = rules.extraction(context.asked, context.prompts.extraction({}), state["text"])
+    answer = ""
+    with context.effects.trace.node("extraction"):
+        async for chunk in context.effects.model.stream("extraction", call):
+            answer += chunk.text
+    found = remembering.worth(answer, context.asked.options.least_confidence)
+    if found:
+        return Command(update={"found": msgspec.to_builtins(found)}, goto="confirm")
+    said = await context.say(rules.text(context.asked, "nothing_found"))
+    return Command(update={"text": state["text"] + said}, goto="keep")
+
+
+async def confirm(state: VisitState, runtime: Visit) -> VisitState:
+    """Let the user confirm it, and remember what they approve."""
+    context = runtime.context
+    found = msgspec.convert(state["found"], tuple[Fact, ...])
+    form = rules.confirming(context.asked, found)
+    hitl_id = await context.put(form, remembering.KIND)
+    answer = await context.answer(hitl_id, form, remembering.KIND)
+    kept = remembering.approved(found, form, answer)
+    said = await context.say(await _remember(context, kept))
+    return {"text": state["text"] + said}
+
+
+async def _remember(context: VisitContext, kept: tuple[Fact, ...]) -> str:
+    if not kept:
+        return rules.text(context.asked, "not_remembered")
+    effects, body = context.effects, context.asked.body
+    with effects.trace.node("remember"):
+        ids = [await effects.ids.new("memory") for _ in kept]
+        learnt = entries(kept, ids, rules.owner(body), body.session_id)
+        written = await effects.memory.write("remember", learnt)
+    return rules.text(context.asked, "remembered", count=written)

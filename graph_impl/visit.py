@@ -1,0 +1,112 @@
+"""A turn of a companion: its admission, what flows between its nodes, what they reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from contract.companion import Said
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from contract.human import Answer, Form
+from contract.ports import Effects
+from contract.session import lock_key
+from graph_impl.plain import Plain
+from graph_impl.prompting import Render, system_prompt
+from graph_impl.run import Sink
+from rules import companion as rules
+from rules.chat import unknown_model
+from rules.session import session_busy
+from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
+
+
+class VisitState(TypedDict, total=False):
+    """What flows between the nodes: plain values only; `results` are those of the round so far."""
+
+    picture: Plain
+    mood: Plain
+    memories: str
+    messages: list[Plain]
+    tools: list[Plain]
+    results: dict[str, Plain]
+    text: str
+    found: list[Plain]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of the flow."""
+
+    system: Render
+    vision: Render
+    extraction: Render
+
+    @classmethod
+    def of(cls, folder: Path) -> Prompts:
+        """Read them from a folder."""
+        return cls(
+            system_prompt("companion_system.md", folder, COMPANION_PROMPT),
+            system_prompt("companion_vision.md", folder, VISION_PROMPT),
+            system_prompt("companion_extraction.md", folder, EXTRACTION_PROMPT),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A turn that was taken, and what was said before it."""
+
+    turn: Turn
+    earlier: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VisitContext:
+    """What one run reaches the world and the client through; never part of the state."""
+
+    asked: rules.Asked
+    admitted: Admitted
+    effects: Effects
+    prompts: Prompts
+    sink: Sink
+
+    async def say(self, content: str) -> str:
+        """Send a piece of the answer, and give it back."""
+        await self.sink.send(Said(content))
+        return content
+
+    async def put(self, form: Form, kind: str) -> str:
+        """Store a question; raises `EffectFailed` where nobody can be asked."""
+        return await self.effects.human.open("ask", rules.opening(self.asked, form, kind))
+
+    async def answer(self, hitl_id: str, form: Form, kind: str) -> Answer:
+        """Show a question that is stored, and wait for its answer; raises `Paused`."""
+        await self.sink.send(rules.hitl(self.asked, hitl_id, form, kind))
+        return await self.effects.human.answer("ask", hitl_id)
+
+
+async def admit(asked: rules.Asked, effects: Effects) -> Admitted:
+    """Check model and session, read what was said before, store the turn; raises `Refused`."""
+    await _check_model(asked, effects)
+    session, options = asked.body.session_id, asked.options
+    if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
+        raise session_busy()
+    turn = rules.sent(asked, await effects.ids.new("message"))
+    earlier: tuple[Turn, ...] = ()
+    if rules.looks_back(asked):
+        earlier = await effects.conversations.history(
+            "history", session, before=turn.message_id, limit=options.history_limit
+        )
+    await effects.conversations.put("message", turn)
+    return Admitted(turn, earlier)
+
+
+async def _check_model(asked: rules.Asked, effects: Effects) -> None:
+    wanted = rules.model_id(asked)
+    try:
+        info = await effects.model.lookup("model", wanted)
+    except EffectFailed as failure:
+        if failure.fault.code == "unknown_model":
+            raise unknown_model(wanted) from failure
+        raise
+    rules.check_limits(asked, info)

@@ -1,0 +1,97 @@
+"""A turn of a companion, the old way: its admission, what is said, what is asked, what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from contract.companion import Said
+from contract.errors import EffectFailed
+from contract.session import lock_key
+from legacy.prompting import system_prompt
+from rules import companion as rules
+from rules.chat import reply, unknown_model
+from rules.session import session_busy
+from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from contract.conversations import Turn
+    from contract.human import Answer, Form
+    from contract.ports import Effects
+    from legacy.prompting import Render
+    from rules.companion import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of the flow."""
+
+    system: Render
+    vision: Render
+    extraction: Render
+
+    @classmethod
+    def of(cls, folder: Path) -> Prompts:
+        """Read them from a folder."""
+        return cls(
+            system_prompt("companion_system.j2", folder, COMPANION_PROMPT),
+            system_prompt("companion_vision.j2", folder, VISION_PROMPT),
+            system_prompt("companion_extraction.j2", folder, EXTRACTION_PROMPT),
+        )
+
+
+class Visit:
+    """One turn of a companion: what was asked, what has been said so far."""
+
+    def __init__(self, asked: Asked, effects: Effects, prompts: Prompts) -> None:
+        self.asked = asked
+        self.options = asked.options
+        self.effects = effects
+        self.prompts = prompts
+        self.key = lock_key(asked.body.session_id)
+        self.text = ""
+        self.earlier: tuple[Turn, ...] = ()
+
+    async def admit(self) -> Turn:
+        """Check model and session, read what was said before, store the turn; raises `Refused`."""
+        wanted = rules.model_id(self.asked)
+        try:
+            info = await self.effects.model.lookup("model", wanted)
+        except EffectFailed as failure:
+            if failure.fault.code == "unknown_model":
+                raise unknown_model(wanted) from failure
+            raise
+        rules.check_limits(self.asked, info)
+        if not await self.effects.locks.acquire("session", self.key, self.options.lock_ttl):
+            raise session_busy()
+        turn = rules.sent(self.asked, await self.effects.ids.new("message"))
+        if rules.looks_back(self.asked):
+            self.earlier = await self.effects.conversations.history(
+                "history",
+                self.asked.body.session_id,
+                before=turn.message_id,
+                limit=self.options.history_limit,
+            )
+        await self.effects.conversations.put("message", turn)
+        return turn
+
+    async def keep(self, turn: Turn) -> None:
+        """Store the whole answer, and say that the session is free again."""
+        answer = reply(await self.effects.ids.new("reply"), turn, self.text)
+        await self.effects.conversations.put("reply", answer)
+        await self.effects.locks.release("session", self.key)
+
+    def say(self, content: str) -> Said:
+        """Say a piece of the answer."""
+        self.text += content
+        return Said(content)
+
+    async def put(self, form: Form, kind: str) -> str:
+        """Put a question; raises `EffectFailed` where nobody can be asked."""
+        return await self.effects.human.open("ask", rules.opening(self.asked, form, kind))
+
+    async def answer(self, hitl_id: str) -> Answer:
+        """Wait for the answer to a question; raises `Paused`."""
+        return await self.effects.human.answer("ask", hitl_id)

@@ -1,0 +1,147 @@
+"""The companion's rules: what is proposed to be remembered, and what a model is told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.companion import TEXT_NAMES, ChatTurn, CompanionOptions, ImageTurn
+from contract.conversations import Turn
+from contract.errors import Refused
+from contract.flow import Request
+from contract.human import Answer, FormValue
+from contract.model import ModelInfo
+from rules import companion as rules
+from rules.emotion import CALM
+from rules.memories import Fact
+from rules.remembering import approved, form, worth
+from rules.working_memory import NOTHING, summary
+
+FACTS = (Fact("likes tea", 0.9), Fact("has a cat", 0.3))
+ASKED = form(FACTS, "?", "{number} ({confidence})")
+
+
+def turn(content: str, number: int = 0) -> Turn:
+    """Build a turn of a user."""
+    return Turn(message_id=f"m{number}", role="user", content=content, chat_id="s")
+
+
+def asked(body: ChatTurn | ImageTurn, **options: object) -> rules.Asked:
+    """Build a request."""
+    return Request(body, CompanionOptions(**options))  # type: ignore[arg-type] # by name
+
+
+def test_a_proposal_says_how_sure_it_is() -> None:
+    """A text each, proposed as it was found."""
+    assert [(it.name, it.label, it.value) for it in ASKED.fields] == [
+        ("memory_1", "1 (0.90)", "likes tea"),
+        ("memory_2", "2 (0.30)", "has a cat"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (Answer("approve"), FACTS),
+        (Answer("reject", {"memory_1": "x"}), ()),
+        (Answer("edit", {"memory_1": " "}), FACTS[1:]),
+        (Answer("edit", {"memory_1": "likes coffee"}), (Fact("likes coffee"), FACTS[1])),
+        (Answer("edit", {"memory_2": "likes tea"}), (FACTS[0],)),
+        (Answer("edit", {"memory_1": None, "memory_2": "\x00"}), ()),
+    ],
+)
+def test_what_is_kept_is_what_the_user_says(answer: Answer, kept: tuple[Fact, ...]) -> None:
+    """Approved, edited, emptied or rejected."""
+    assert approved(FACTS, ASKED, answer) == kept
+
+
+@given(st.dictionaries(st.sampled_from(["memory_1", "memory_2"]), st.none() | st.text()))
+def test_no_answer_breaks_the_keeping(data: dict[str, FormValue]) -> None:
+    """And what is kept can be stored."""
+    for fact in approved(FACTS, ASKED, Answer("edit", data)):
+        assert fact.text.strip()
+        assert "\x00" not in fact.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"memories":[{"text":"a","confidence":0.3},{"text":"b","confidence":0.29}]}',
+        'Here:\n```json\n[{"content":"a","confidence":1},{"text":7,"confidence":1}]\n```\nDone.',
+        'Sure! {"memories":[{"text":"a","confidence":0.5},{"text":"b","confidence":"high"}, 3]}',
+    ],
+)
+def test_what_is_unsure_or_no_fact_is_left_out(answer: str) -> None:
+    """In a fence, in prose, among wrong types."""
+    assert [fact.text for fact in worth(answer, 0.3)] == ["a"]
+
+
+def test_a_conversation_is_summed_up() -> None:
+    """How long it is, and what is shown no more, clipped and on one line."""
+    turns = [turn(f"topic {n}\n" + "x" * 50, n) for n in range(6)]
+    assert summary([], []) == NOTHING
+    assert summary(turns, turns) == "此前共有 6 条消息。"
+    told = summary(turns, turns[4:])
+    assert "topic 0" not in told
+    assert "topic 1 xxx" in told
+    assert "topic 3 xxx" in told
+    assert "…" in told
+
+
+def test_the_prompt_says_what_is_known() -> None:
+    """Every parameter is there, with what fills it where nothing is known."""
+    given_ = rules.prompt(
+        datetime(2026, 1, 1, tzinfo=UTC),
+        asked(ChatTurn(session_id="s", message="hi"), timezone="Asia/Shanghai"),
+        CALM,
+        rules.told(()),
+        (),
+    )
+    assert given_["current_time"] == "08:00:00"
+    assert given_["emotion"] == "neutral"
+    assert given_["memories"] == rules.NO_MEMORIES
+
+
+def test_every_text_can_be_configured() -> None:
+    """What the options take is what there is; values are filled in, braces or not."""
+    assert rules.TEXTS.keys() == TEXT_NAMES
+    body = ChatTurn(session_id="s", message="hi")
+    assert rules.text(asked(body), "remembered", count=2) == "\n\n已记住 2 条。"
+    mine = asked(body, texts={"remembered": "{x} {count"})
+    assert rules.text(mine, "remembered", count=2) == "{x} {count"
+
+
+def test_without_a_user_memories_are_the_sessions_own() -> None:
+    """Nobody else's are found by accident."""
+    assert rules.owner(ChatTurn(session_id="s", message="hi")) == "s"
+    assert rules.owner(ChatTurn(session_id="s", message="hi", user_id="u")) == "u"
+
+
+def test_a_limit_beyond_the_models_is_refused() -> None:
+    """With what it can do."""
+    info = ModelInfo(model_id="m", model="m", max_output_tokens=10)
+    with pytest.raises(Refused, match="max_tokens_too_large"):
+        rules.check_limits(asked(ChatTurn(session_id="s", message="x"), max_tokens=11), info)
+
+
+@pytest.mark.parametrize(
+    ("read", "may_be", "is_none"),
+    [
+        ("", True, True),
+        ("NO_", True, False),
+        (" NO_TEXT.", True, True),
+        ("NO_TEXT in here", False, False),
+        ("发票", False, False),
+    ],
+)
+def test_a_picture_without_text_is_told_from_others(
+    read: str,
+    *,
+    may_be: bool,
+    is_none: bool,
+) -> None:
+    """As soon as a model says anything else, that is text."""
+    assert (rules.may_be_no_text(read), rules.no_text(read)) == (may_be, is_none)
