@@ -67,7 +67,6 @@ WHERE user_id = %(user)s AND terms @@ %(terms)s::tsquery
   ))
 ORDER BY ts_rank(terms, %(terms)s::tsquery) DESC, seq DESC LIMIT %(limit)s
 """  # noqa: S608 (as above)
-_CHOSEN = f"SELECT seq, {_COLUMNS} FROM memories WHERE seq = ANY(%s) AND user_id = %s"  # noqa: S608 (as above)
 _FORGET = {
     "user": "DELETE FROM memories WHERE user_id = %s",
     "chat": "DELETE FROM memories WHERE session_id = %s",
@@ -126,16 +125,21 @@ class PostgresShelf:
 
     async def by_vector(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
         """Find what is near the vector, and by full text what has none of this maker's."""
-        vectors = self._vectors
+        async with self._pool.connection() as connection:
+            nearest = await self._vectors.nearest(connection, query, vector)
+        if nearest.known and not nearest.waits:
+            return Found(tuple(_entry(row) for row in nearest.rows), "vectors", waiting=False)
+        return await self._by_both(query, wanted, vector)
+
+    async def _by_both(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
+        """Search twice in one state: what gets its vector meanwhile is in neither otherwise."""
         async with self._pool.reading() as connection:
-            nearest = await vectors.nearest(connection, query, vector)
-            if nearest is None:
-                found = await _by_text(connection, query, wanted, None)
-                return Found(found, "text", waiting=False)
-            chosen = await _chosen(connection, query.user_id, nearest)
-            if not await vectors.wait_of(connection, query.user_id):
-                return Found(chosen, "vectors", waiting=False)
-            others = await _by_text(connection, query, wanted, vectors.maker)
+            nearest = await self._vectors.nearest(connection, query, vector)
+            waiting_for = self._vectors.maker if nearest.known else None
+            others = await _by_text(connection, query, wanted, waiting_for)
+        if not nearest.known:
+            return Found(others, "text", waiting=False)
+        chosen = tuple(_entry(row) for row in nearest.rows)
         return Found(merged(chosen, others, query.limit), "vectors_and_text", waiting=True)
 
     async def add(self, entries: Sequence[MemoryEntry]) -> list[Stored]:
@@ -190,14 +194,6 @@ async def _by_text(
     }
     rows = await (await connection.execute(_RECALL, values)).fetchall()
     return tuple(_entry(row) for row in rows)
-
-
-async def _chosen(
-    connection: Connection, user_id: str, seqs: Sequence[int]
-) -> tuple[MemoryEntry, ...]:
-    rows = await (await connection.execute(_CHOSEN, (list(seqs), user_id))).fetchall()
-    entries = {seq: _entry(row) for seq, *row in rows}
-    return tuple(entries[seq] for seq in seqs if seq in entries)
 
 
 def _terms(found: Sequence[str]) -> list[str]:

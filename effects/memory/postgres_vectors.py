@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
 from effects.memory.shelf import Stored
 from effects.postgres import Codes, PostgresPool, attempted
@@ -45,17 +45,24 @@ _REMOVE_OTHERS = (
     "DELETE FROM memory_vectors WHERE made_by != %s",
     "DELETE FROM memory_waiting WHERE made_by != %s",
 )
-# Vectors have the length 1: the inner product, which pgvector negates, is how like they are.
+# One statement reads one state. Vectors have the length 1: the inner product, which pgvector
+# negates, is how like they are.
 _NEAREST = """
-SELECT seq FROM memory_vectors
-WHERE made_by = %(maker)s AND user_id = %(user)s AND vector <#> %(vector)s::halfvec < %(most)s
-  AND (%(session)s::text IS NULL OR session_id IS DISTINCT FROM %(session)s)
-  AND (%(relation)s::text IS NULL OR relation = %(relation)s)
-ORDER BY vector <#> %(vector)s::halfvec, seq DESC LIMIT %(limit)s
+WITH nearest AS MATERIALIZED (
+    SELECT seq, vector <#> %(vector)s::halfvec AS apart FROM memory_vectors
+    WHERE made_by = %(maker)s AND user_id = %(user)s AND vector <#> %(vector)s::halfvec < %(most)s
+      AND (%(session)s::text IS NULL OR session_id IS DISTINCT FROM %(session)s)
+      AND (%(relation)s::text IS NULL OR relation = %(relation)s)
+    ORDER BY vector <#> %(vector)s::halfvec, seq DESC LIMIT %(limit)s
+)
+SELECT known, waits, memory_id, user_id, text, session_id, relation, confidence
+FROM (SELECT
+    EXISTS (SELECT 1 FROM memory_makers WHERE made_by = %(maker)s) AS known,
+    EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %(maker)s AND user_id = %(user)s) AS waits
+) AS state LEFT JOIN (nearest JOIN memories USING (seq)) ON true
+ORDER BY apart, seq DESC
 """
-_KNOWN = "SELECT EXISTS (SELECT 1 FROM memory_makers WHERE made_by = %s)"
 _WAIT = "SELECT EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %s)"
-_WAIT_OF = "SELECT EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %s AND user_id = %s)"
 _WAITING = """
 SELECT seq, memories.user_id, text FROM memory_waiting JOIN memories USING (seq)
 WHERE made_by = %s AND seq > %s ORDER BY seq LIMIT %s
@@ -68,6 +75,17 @@ WHERE seq = %s AND user_id = %s AND text = %s FOR KEY SHARE
 ON CONFLICT DO NOTHING
 """
 _SETTLED = "DELETE FROM memory_waiting WHERE made_by = %s AND seq = %s"
+
+
+class Nearest(NamedTuple):
+    """Rows of entries; not `known` where another model's process has removed this maker's vectors.
+
+    `waits` says that some of the user's entries have no vector yet.
+    """
+
+    known: bool
+    waits: bool
+    rows: list[list[Any]]
 
 
 async def make_vector_tables(pool: PostgresPool) -> bool:
@@ -108,12 +126,8 @@ class PostgresVectors:
                 for statement in _REMOVE_OTHERS:
                     await connection.execute(statement, (self.maker,))
 
-    async def nearest(
-        self, connection: Connection, query: Recall, vector: Vector
-    ) -> list[int] | None:
-        """Give the entries nearest to a vector; None where nobody knows whether all have one."""
-        if not await _true(connection, _KNOWN, self.maker):
-            return None  # another model's process has removed them
+    async def nearest(self, connection: Connection, query: Recall, vector: Vector) -> Nearest:
+        """Give the entries nearest to a vector, best first, and whether all have one."""
         values = {
             "maker": self.maker,
             "user": query.user_id,
@@ -124,11 +138,9 @@ class PostgresVectors:
             "limit": query.limit,
         }
         rows = await (await connection.execute(_NEAREST, values)).fetchall()
-        return [seq for (seq,) in rows]
-
-    async def wait_of(self, connection: Connection, user_id: str) -> bool:
-        """Whether any of a user's entries wait."""
-        return await _true(connection, _WAIT_OF, self.maker, user_id)
+        known, waits, *_ = rows[0]
+        # Nothing is near: one row without an entry.
+        return Nearest(known, waits, [entry for _, _, *entry in rows if entry[0] is not None])
 
     async def waiting(self, connection: Connection, after: int, limit: int) -> list[Stored]:
         """Give entries that wait, by seq."""
