@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from router.bodies import Room
     from router.dispatch import Router
-    from router.serving import Passing
+    from router.pieces import Passing
     from router.ticket import Ticket
 
 log = logging.getLogger(__name__)

@@ -17,17 +17,16 @@ from contract.sse import comment
 from effects.run import Policy, Run
 from router.closing import closing_events, unserved
 from router.driving import Ending, Frame, Order
+from router.pieces import AT_ONCE, together
 from router.resuming import PrefixDiffers, resumption
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    Passing = Callable[[bytes], bool]
-    """Sends bytes to the client there and then; False where that cannot be, and nothing is sent."""
-
     from contract.records import Role
     from effects.exchange import Exchange
     from router.driving import Drive
+    from router.pieces import Passing
     from router.plan import Plan
     from router.resuming import Prefix
     from router.stacks import Stack
@@ -39,10 +38,6 @@ _UNREAD = Ending("cancelled", "nobody", ErrorRecord("client_unread"))
 _STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
 _MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
 _LINGERED = Ending("completed", "nobody", ErrorRecord("lingered"))
-
-AT_ONCE = 65_536
-"""Bytes of frames that are there already and go out together, unless one alone has more: whoever
-reads slowly must not have all that waits for it copied into the connection."""
 
 LETS_GO = 1.0
 """Seconds a stack has to end once it has been cancelled."""
@@ -157,7 +152,7 @@ class Serving:
         self._position = 0
         while True:
             while self._position < len(drive.frames):
-                frames, size = _together(drive.frames, self._position)
+                frames, size = together(drive.frames, self._position)
                 yield self._position, frames
                 drive.pace.took(size)
                 self._position += len(frames)
@@ -396,20 +391,6 @@ class Serving:
         self._watch = asyncio.get_running_loop().call_later(
             max(wait, 1_000) / 1_000_000, self._look
         )
-
-
-def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:
-    """Give the frames that go out at once, and their bytes: at least one."""
-    rest = frames[position:]
-    size = sum([len(frame.data) for frame in rest])
-    if size <= AT_ONCE:
-        return rest, size
-    size = len(frames[position].data)
-    end = position + 1
-    while end < len(frames) and size + len(frames[end].data) <= AT_ONCE:
-        size += len(frames[end].data)
-        end += 1
-    return frames[position:end], size
 
 
 def _digest(frame: bytes) -> bytes:

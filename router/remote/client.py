@@ -74,7 +74,7 @@ class Client:
             Unreachable: nobody answers there.
             AnswerLost: the connection broke before the head was whole.
         """
-        connection = self._idle.take(asyncio.get_running_loop().time()) or await self._connect()
+        connection = self._kept() or await self._connect()
         answer = connection.ask(request)
         await answer.headed()
         return answer
@@ -87,6 +87,13 @@ class Client:
             connection.drop()
         while self._open:
             await self._lost.wait()
+
+    def _kept(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        while connection := self._idle.take(now):
+            if not connection.closing:  # who has just been dropped has not been told yet
+                return connection
+        return None
 
     async def _connect(self) -> Connection:
         url = self._url

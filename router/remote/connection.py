@@ -26,10 +26,15 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = False
 
+    @property
+    def closing(self) -> bool:
+        """Whether it can be asked nothing more."""
+        return self._transport is None or self._transport.is_closing()
+
     def ask(self, request: bytes) -> Answer:
         """Send a request; gives its answer, of which nothing is there yet."""
         answer = self._answer = Answer(self)
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self.closing:
             answer.end("the connection was closed")
         else:
             self._transport.write(request)

@@ -13,8 +13,9 @@ from contract.chat import CHAT, ChatOptions, End
 from contract.faults import Fault
 from effects.model import Fail
 from router.http import FlowEndpoint
+from router.pieces import AT_ONCE
 from router.rollout import Stack
-from router.serving import AT_ONCE, GRACE
+from router.serving import GRACE
 from rules.chat import lock_key
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed
