@@ -22,6 +22,7 @@ _COMMANDS: Mapping[str, str] = {
     "diff": "diff_command:diff",
     "noise": "noise_command:noise",
     "waive": "waive_command:waive",
+    "prompts": "prompts_command:prompts",
     "selftest": "selftest_command:selftest",
     "load": "load_command:load",
     "rollback": "rollback_command:rollback",
@@ -45,8 +46,13 @@ class _Commands(TyperGroup):
         if place is None:
             return None
         module, _, function = place.partition(":")
+        found = getattr(import_module(f"cutover.{module}"), function)
+        if isinstance(found, typer.Typer):
+            group = get_command(found)
+            group.name = cmd_name
+            return group
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(getattr(import_module(f"cutover.{module}"), function))
+        alone.command(cmd_name)(found)
         return get_command(alone)
 
 

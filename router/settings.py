@@ -51,6 +51,7 @@ from router.sections import (
     Metrics,
     ModelEntry,
     Pauses,
+    Prompts,
     Provider,
     Rate,
     Rescue,
@@ -98,6 +99,7 @@ _SECTIONS = (
     "rescue",
     "gateway",
     "tools",
+    "prompts",
 )
 _CHANGED_BY = "changed_by"
 _VERSION_BYTES = 6
@@ -107,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a deployment configures; every known flow is in `flows`, named in it or not.
 
     `version` is a short digest of the content, equal for files that mean the same. `changed_by` is
-    who says to have written it, and no part of what it means.
+    who says to have written it, and no part of what it means; nor is `prompts`, to the router.
     """
 
     rollout: Rollout = Rollout()
@@ -132,6 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rescue: Rescue = Rescue()
     gateway: Gateway = Gateway()
     tools: Tools = Tools()
+    prompts: Prompts = Prompts()
     version: str = ""
     changed_by: str = ""
 
@@ -189,6 +192,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
         rescue=converted(subtable(table, "rescue", where), Rescue, where, "rescue."),
         gateway=converted(subtable(table, "gateway", where), Gateway, where, "gateway."),
         tools=tools_section(table, where),
+        prompts=converted(subtable(table, "prompts", where), Prompts, where, "prompts."),
     )
     _check(settings, where)
     return msgspec.structs.replace(settings, version=_version(settings))
@@ -196,7 +200,7 @@ def parse(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
 
 def _version(settings: Settings) -> str:
     content = msgspec.json.encode(
-        msgspec.structs.replace(settings, changed_by=""), order="deterministic"
+        msgspec.structs.replace(settings, changed_by="", prompts=Prompts()), order="deterministic"
     )
     return blake2b(content, digest_size=_VERSION_BYTES).hexdigest()
 

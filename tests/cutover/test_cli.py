@@ -18,6 +18,7 @@ COMMANDS = (
     "diff",
     "noise",
     "waive",
+    "prompts",
     "selftest",
     "load",
     "rollback",

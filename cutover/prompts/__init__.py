@@ -1,0 +1,1 @@
+"""Prompts moved from Jinja2 to PromptTemplate: what converts, what stays, and proof."""

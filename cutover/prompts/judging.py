@@ -1,0 +1,111 @@
+"""Judging: whether a template converts, with care or not, or stays; and into what text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from compare import prompt_map
+from compare.prompt_map import Piece
+from cutover.prompts.reasons import Care, Reach, Reason, reason
+from cutover.prompts.unrolling import Unroller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cutover.prompts.environment import Prompting
+
+Label: TypeAlias = Literal["converts", "converts with care", "stays"]
+_MARK = "\ufeff"
+_CR = "\r"
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """One template: `pieces` are all it writes, `text` the f-string of them, "" where it stays."""
+
+    name: str
+    label: Label
+    pieces: tuple[Piece, ...]
+    text: str
+    variables: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    cares: tuple[Care, ...]
+    reaches: tuple[Reach, ...]
+
+
+def judge(made: Prompting, name: str) -> Judged:
+    """Judge a template by its name; nothing is rendered that was not found harmless before."""
+    found = Unroller(made).unroll(name)
+    reasons = set(found.reasons)
+    if not reasons:
+        reasons |= _unlike(made, name, found.pieces)
+    cares = set() if reasons else found.cares | _cares(name, found.pieces)
+    return Judged(
+        name,
+        "stays" if reasons else "converts with care" if cares else "converts",
+        found.pieces,
+        "" if reasons else f_string(found.pieces),
+        variables_of(found.pieces),
+        tuple(sorted(reasons)),
+        tuple(sorted(cares)),
+        tuple(sorted(found.reaches)),
+    )
+
+
+def f_string(pieces: Iterable[Piece]) -> str:
+    """Write pieces as the text of an f-string PromptTemplate: braces are doubled."""
+    return "".join(map(_written, pieces))
+
+
+def _written(piece: Piece) -> str:
+    match piece:
+        case prompt_map.Literal(text=text):
+            return text.replace("{", "{{").replace("}", "}}")
+        case prompt_map.Variable(name=name):
+            return f"{{{name}}}"
+        case prompt_map.Dynamic(what=what):
+            message = f"{what} cannot be written"
+            raise ValueError(message)
+
+
+def filled(pieces: Iterable[Piece], values: Mapping[str, object]) -> str:
+    """Put values in the places of variables."""
+    return "".join(
+        piece.text if isinstance(piece, prompt_map.Literal) else str(values[piece.name])
+        for piece in pieces
+        if not isinstance(piece, prompt_map.Dynamic)
+    )
+
+
+def variables_of(pieces: Iterable[Piece]) -> tuple[str, ...]:
+    """Name the variables, each once, in order."""
+    names = (piece.name for piece in pieces if isinstance(piece, prompt_map.Variable))
+    return tuple(dict.fromkeys(names))
+
+
+def _unlike(made: Prompting, name: str, pieces: tuple[Piece, ...]) -> set[Reason]:
+    """Hold what was unrolled against what Jinja2 renders, once: no reading is above mistakes."""
+    marked = {variable: f"\ue000{variable}\ue001" for variable in variables_of(pieces)}
+    try:
+        rendered = made.environment.get_template(name).render(marked)
+    except Exception as error:  # noqa: BLE001 (whatever a template raises, it cannot be converted)
+        return {reason(name, 1, "unproven", f"rendering fails: {type(error).__name__}: {error}")}
+    if rendered == filled(pieces, marked):
+        return set()
+    return {reason(name, 1, "unproven", "Jinja2 renders it otherwise than it was read here")}
+
+
+def _cares(name: str, pieces: tuple[Piece, ...]) -> set[Care]:
+    literals = [piece for piece in pieces if isinstance(piece, prompt_map.Literal)]
+    cares: set[Care] = set()
+    if literals and literals[0].text.startswith(_MARK):
+        said = "it begins with a byte order mark, which the model gets: do not read it as UTF-8-SIG"
+        cares.add(Care(name, 1, "byte order mark", said))
+    first = next((piece for piece in literals if _CR in piece.text), None)
+    if first is not None:
+        said = 'it holds carriage returns: read it with newline="", or they are lost'
+        cares.add(Care(first.file, first.line, "carriage return", said))
+    if not pieces:
+        cares.add(Care(name, 1, "empty", "it writes nothing"))
+    return cares

@@ -1,0 +1,28 @@
+"""Text as pieces of one line each, so that whatever is found in it has a line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from compare.prompt_map import Literal, Variable
+
+if TYPE_CHECKING:
+    from compare.prompt_map import Piece
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def literals(text: str, file: str, line: int) -> tuple[Piece, ...]:
+    """Cut a text that begins on a line of a file into its lines."""
+    return tuple(Literal(part, file, line + k) for k, part in enumerate(_LINE.findall(text)))
+
+
+def constant(text: str, file: str, line: int) -> tuple[Piece, ...]:
+    """Cut a text that all comes from one line of a file."""
+    return tuple(Literal(part, file, line) for part in _LINE.findall(text))
+
+
+def variable(name: str, file: str, line: int) -> Variable:
+    """Give a variable's place."""
+    return Variable(name, file, line)

@@ -1,0 +1,78 @@
+"""Converted prompts as files: written whole or not at all, and over nothing unasked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from contract.errors import CutoverError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class WouldOverwrite(CutoverError):
+    """Files are there that hold something else."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        super().__init__(
+            f"{str(paths[0])!r}{more} would be written over: --force does; nothing is written"
+        )
+
+
+class NotEncoded(CutoverError):
+    """A text has letters its file's encoding has not."""
+
+    def __init__(self, path: Path, encoding: str) -> None:
+        super().__init__(f"{str(path)!r} cannot be written as {encoding}; nothing is written")
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One file to be: its bytes, and the file whose mode it takes, if any."""
+
+    path: Path
+    content: bytes
+    like: Path | None = None
+
+
+def encoded(path: Path, text: str, encoding: str) -> bytes:
+    """Encode a text; raises `NotEncoded`."""
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise NotEncoded(path, encoding) from error
+
+
+def write_all(outcomes: Sequence[Outcome], *, force: bool) -> set[Path]:
+    """Write files, each whole; gives those that were not as they are now.
+
+    Raises `WouldOverwrite` before anything is written.
+    """
+    fresh = [outcome for outcome in outcomes if not _as_it_is(outcome)]
+    in_the_way = [outcome.path for outcome in fresh if outcome.path.exists()]
+    if in_the_way and not force:
+        raise WouldOverwrite(in_the_way)
+    for outcome in fresh:
+        write_whole(outcome)
+    return {outcome.path for outcome in fresh}
+
+
+def write_whole(outcome: Outcome) -> None:
+    """Write a file beside its place, then put it there."""
+    path = outcome.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.write_bytes(outcome.content)
+        if outcome.like is not None:
+            fresh.chmod(outcome.like.stat().st_mode & 0o777)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _as_it_is(outcome: Outcome) -> bool:
+    return outcome.path.is_file() and outcome.path.read_bytes() == outcome.content

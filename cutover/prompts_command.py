@@ -1,0 +1,192 @@
+"""`cutover prompts`: Jinja2 prompts checked, converted to PromptTemplate, and proved equal."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from compare.report.legible import visible
+from contract.errors import CutoverError
+from cutover.flows import DEFAULT_CONFIG, SPECS
+from cutover.prompts.conversion import MAP, checked, map_document, map_of, outcomes
+from cutover.prompts.telling import tell
+from cutover.prompts.writing import Outcome, write_all, write_whole
+from router.sections import Prompts
+from router.settings import load
+from router.toml_table import ConfigRefused, converted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cutover.prompts.conversion import Checked
+    from cutover.prompts.report import Entry, Fate, PromptReport, Proof
+
+ALL = 0
+SOME_STAY = 1
+REFUSED = 2
+
+prompts = typer.Typer(
+    help="Jinja2 prompts to PromptTemplate, with proof of equal output.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+_Folder = Annotated[Path, typer.Argument(help="The folder of templates.", metavar="DIR")]
+_Config = Annotated[
+    Path | None,
+    typer.Option(help="The configuration with [prompts]; default: cutover.toml, if it is there."),
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting of [prompts], as in the file: trim_blocks=true.",
+        metavar="KEY=VALUE",
+    ),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Say it as JSON.")]
+
+
+@prompts.command()
+def check(
+    folder: _Folder,
+    *,
+    config: _Config = None,
+    settings: _Set = None,
+    prompt_map: Annotated[
+        Path | None, typer.Option("--map", help="Where the map for `cutover diff` goes.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Say of each template whether it converts, converts with care, or stays, and why.
+
+    Exit 0: all convert, 1: some stay, 2: the folder or its settings cannot be read.
+    """
+    with _refusals():
+        found = _checked(folder, settings_at(config, settings or ()))
+        if prompt_map is not None:
+            write_whole(Outcome(prompt_map, map_document(map_of(found, {}))))
+        report = found.report()
+    _say(report, as_json=as_json)
+    raise typer.Exit(SOME_STAY if report.count("stays") else ALL)
+
+
+@prompts.command()
+def convert(  # noqa: PLR0913 (options of the command line)
+    folder: _Folder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the prompts go.")],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that differ.")] = False,
+    config: _Config = None,
+    settings: _Set = None,
+    as_json: _Json = False,
+) -> None:
+    """Write the PromptTemplates of all templates that convert, and the map of all.
+
+    Exit 0: all are written, or were there as they are now, 1: some stay, 2: refused, and nothing
+    is written.
+    """
+    with _refusals():
+        found = _checked(folder, settings_at(config, settings or ()))
+        report = _converted(found, out, {}, force=force)
+    _say(report, as_json=as_json)
+    whole = all(entry.fate in {"written", "unchanged"} for entry in report.prompts)
+    raise typer.Exit(ALL if whole else SOME_STAY)
+
+
+def settings_at(config: Path | None, assigned: Sequence[str]) -> Prompts:
+    """Read `[prompts]` of a file, the one at the default place if there is one, and settings.
+
+    Raises `ConfigRefused`.
+    """
+    there = config is not None or DEFAULT_CONFIG.exists()
+    settings = load(config or DEFAULT_CONFIG, SPECS).prompts if there else Prompts()
+    table = msgspec.to_builtins(settings)
+    for said in assigned:
+        for key, value in _assigned(said).items():
+            table[key] = {**table[key], **value} if _tables(table.get(key), value) else value
+    return converted(table, Prompts, "--set", "prompts.") if assigned else settings
+
+
+def _tables(*values: object) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+def _assigned(said: str) -> Mapping[str, Any]:
+    """Read one setting as a line of TOML; what is no value of TOML is a text."""
+    key, sign, value = said.partition("=")
+    for line in (said, f"{key} = {json.dumps(value)}") if sign else ():
+        with suppress(tomllib.TOMLDecodeError):
+            return tomllib.loads(line)
+    why = f"KEY=VALUE is due: {said!r}"
+    raise ConfigRefused(where="--set", key="", why=why)
+
+
+def _checked(folder: Path, settings: Prompts) -> Checked:
+    with _bar("reading") as advance:
+        return checked(folder, settings, advance)
+
+
+def _converted(
+    found: Checked, out: Path, proofs: Mapping[str, Proof], *, force: bool
+) -> PromptReport:
+    """Write what converts, and the map; raises `WouldOverwrite` before anything is written."""
+    report = found.report(proofs)
+    fit = [entry for entry in report.prompts if _fit(entry)]
+    files = outcomes(found, fit, out)
+    targets = {entry.name: entry.target for entry in fit}
+    document = Outcome(out / MAP, map_document(map_of(found, targets)))
+    fresh = write_all(list(files.values()), force=force)
+    write_all([document], force=True)
+    fates: dict[str, Fate] = {
+        name: "written" if file.path in fresh else "unchanged" for name, file in files.items()
+    }
+    entries = (
+        msgspec.structs.replace(entry, fate=fates.get(entry.name, "not written"))
+        for entry in report.prompts
+    )
+    return msgspec.structs.replace(report, prompts=tuple(entries))
+
+
+def _fit(entry: Entry) -> bool:
+    return entry.label != "stays" and (entry.proof is None or entry.proof.holds)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int], None]]:
+    """Show how far it is; only a terminal shows it. What it gives is called once for each."""
+    console = Console(stderr=True)
+    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda total: bar.update(task, total=total, advance=1)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Say what is refused, and leave."""
+    try:
+        yield
+    except (CutoverError, OSError) as trouble:
+        said = escape(visible(str(trouble)))
+        Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
+        raise typer.Exit(REFUSED) from trouble
+
+
+def _say(report: PromptReport, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    else:
+        tell(report, Console())

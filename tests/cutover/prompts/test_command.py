@@ -1,0 +1,137 @@
+"""`cutover prompts` as it is typed: what it says, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cutover.cli import app
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    """Run the command; returns exit status and everything it said."""
+    result = CliRunner().invoke(app, ["prompts", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder of two prompts, one of which stays."""
+    old = tmp_path / "old"
+    (old / "deep").mkdir(parents=True)
+    (old / "deep" / "hello.j2").write_bytes(b'{"name": "{{ name }}"}\n\n')
+    (old / "loop.j2").write_bytes(b"a\n{% for m in messages %}{{ m.role }}{% endfor %}")
+    return old
+
+
+def test_check_says_what_converts_and_what_stays(folder: Path) -> None:
+    """With file, line, reason and what to do; status 1."""
+    status, said = run("check", folder)
+    assert status == 1
+    assert "converts deep/hello.j2 → deep/hello.md" in said
+    assert "loop.j2:2: a loop depends on 'messages': join the lines in Python" in said
+    assert "loop.j2:2: reads the attribute 'role'" in said
+
+
+def test_check_says_it_as_json(folder: Path) -> None:
+    """One document, for machines."""
+    status, said = run("check", folder, "--json")
+    report = json.loads(said)
+    assert (status, report["v"]) == (1, 1)
+    labels = {prompt["name"]: prompt["label"] for prompt in report["prompts"]}
+    assert labels == {"deep/hello.j2": "converts", "loop.j2": "stays"}
+
+
+def test_convert_writes_what_converts(folder: Path, tmp_path: Path) -> None:
+    """Braces doubled, one newline less as Jinja2 has it, mode kept; nothing else is left."""
+    (folder / "deep" / "hello.j2").chmod(0o640)
+    status, _ = run("convert", folder, "-o", tmp_path / "new")
+    made = tmp_path / "new" / "deep" / "hello.md"
+    assert status == 1
+    assert made.read_bytes() == b'{{"name": "{name}"}}\n'
+    assert made.stat().st_mode & 0o777 == 0o640
+    names = sorted(path.name for path in (tmp_path / "new").rglob("*") if path.is_file())
+    assert names == ["hello.md", "prompts.map.json"]
+
+
+def test_converting_twice_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    """The second time all is unchanged, and not refused."""
+    (folder / "loop.j2").unlink()
+    assert run("convert", folder, "-o", tmp_path / "new")[0] == 0
+    status, said = run("convert", folder, "-o", tmp_path / "new")
+    assert (status, "(unchanged)" in said) == (0, True)
+
+
+def test_nothing_is_written_over(folder: Path, tmp_path: Path) -> None:
+    """Unless it is asked for; and then nothing else is written either."""
+    there = tmp_path / "new" / "deep" / "hello.md"
+    there.parent.mkdir(parents=True)
+    there.write_text("mine", "utf-8")
+    (folder / "also.j2").write_text("also", "utf-8")
+    status, said = run("convert", folder, "-o", tmp_path / "new")
+    assert (status, there.read_text("utf-8")) == (2, "mine")
+    assert "--force" in said
+    assert not (tmp_path / "new" / "also.md").exists()
+    run("convert", folder, "-o", tmp_path / "new", "--force")
+    assert there.read_text("utf-8") != "mine"
+
+
+def test_settings_come_from_the_file_and_the_command_line(folder: Path, tmp_path: Path) -> None:
+    """What is said last holds."""
+    config = tmp_path / "cutover.toml"
+    config.write_text('[prompts]\nkeep_trailing_newline = true\nsuffix = ".txt"\n', "utf-8")
+    out = tmp_path / "new"
+    run("convert", folder, "-o", out, "--config", config, "--set", "suffix=.prompt")
+    assert (out / "deep" / "hello.prompt").read_bytes().endswith(b"\n\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--set", "trim_block=true"), "did you mean 'trim_blocks'?"),
+        (("--set", "trim_blocks"), "KEY=VALUE is due"),
+        (("--set", "filters.x=nowhere:f"), "ModuleNotFoundError"),
+        (("--set", "undefined=json:loads"), "no subclass of jinja2.Undefined"),
+        (("--set", "environment=json:loads"), "TypeError"),
+    ],
+)
+def test_settings_nobody_can_follow_are_refused(
+    folder: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    """With status 2 and what is wrong."""
+    status, said = run("check", folder, *arguments)
+    assert (status, why in " ".join(said.split())) == (2, True), said
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    """With status 2."""
+    assert run("check", tmp_path / "nowhere")[0] == 2
+
+
+def test_a_chat_becomes_one_file(tmp_path: Path) -> None:
+    """Messages in the order of their numbers, placeholders among them."""
+    chat = tmp_path / "old" / "help.chat"
+    chat.mkdir(parents=True)
+    (chat / "10.user.j2").write_text("{{ question }}", "utf-8")
+    (chat / "1.system.j2").write_text("You are {{ name }} 赤尾 {}", "utf-8")
+    (chat / "2.history.placeholder").touch()
+    assert run("convert", tmp_path / "old", "-o", tmp_path / "new")[0] == 0
+    assert json.loads((tmp_path / "new" / "help.chat.json").read_text("utf-8")) == [
+        {"role": "system", "content": "You are {name} 赤尾 {{}}"},
+        {"role": "placeholder", "content": "{history}"},
+        {"role": "user", "content": "{question}"},
+    ]
+
+
+def test_a_chat_laid_out_otherwise_is_refused(tmp_path: Path) -> None:
+    """A role nobody knows, or a number twice."""
+    chat = tmp_path / "help.chat"
+    chat.mkdir()
+    (chat / "1.boss.j2").touch()
+    assert "roles are system" in run("check", tmp_path)[1].replace("\n", " ")
+    (chat / "1.boss.j2").rename(chat / "1.user.j2")
+    (chat / "01.system.j2").touch()
+    assert "number 1" in run("check", tmp_path)[1].replace("\n", " ")
