@@ -18,6 +18,7 @@ from cutover.history import keep_history
 from cutover.models import model_entries, rescue_policy
 from cutover.operations import add_operations, admin_tokens
 from cutover.sharing import ALONE, Crew
+from effects.memory.longterm import LongTermMemory
 from router.app import create_app
 from router.gateway import add_gateway
 from router.metrics.books import Sources
@@ -76,7 +77,8 @@ async def application(
         page = None
         if house.meters is not None:
             edits = partial(_refused, watched)
-            sources = Sources(house.router, house.captures, faults, edits, house.model)
+            memory = house.memory if isinstance(house.memory, LongTermMemory) else None
+            sources = Sources(house.router, house.captures, faults, edits, house.model, memory)
             page = await stack.enter_async_context(house.meters.running(sources))
         app = create_app(house.router, faults, page)
         if watched is not None and tokens is not None:

@@ -67,6 +67,7 @@ class House:
     models: ModelRegistry
     model: RescuingModel
     tools: ToolRegistry
+    memory: Memory
     captures: CaptureWriter
     locks: Locks
     faults: dict[str, str]
@@ -122,7 +123,7 @@ async def opened(
             )
         )
         try:
-            places = live.tools, captures, live.locks, model_faults(entries, first)
+            places = live.tools, memory, captures, live.locks, model_faults(entries, first)
             yield House(router, models, model, *places, meters, recent, shadow_model)
         finally:
             await router.aclose(settings().server.drain_seconds)

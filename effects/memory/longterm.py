@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from contract.memory import MemoryEntry, Recall
     from effects.embeddings import Embedder, Vector
-    from effects.memory.shelf import By, Shelf, Stored
+    from effects.memory.shelf import Shelf, Stored
     from effects.whose import Whose
 
 _LOG: Final = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class LongTermMemory:
         self._shelf = shelf
         self._embedder = embedder
         self._catching_up = CatchingUp(shelf, embedder) if embedder else None
-        self.recalls: Counter[By] = Counter()
+        self.recalls: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
 
     @asynccontextmanager

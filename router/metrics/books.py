@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +32,13 @@ class Counted(Protocol):
         ...
 
 
+class Remembering(Protocol):
+    """A long-term memory that tells how it found entries, and why it had no vectors."""
+
+    recalls: Counter[str]
+    failures: Counter[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where the books are: `faults` by part, `refused` is how many edits have been.
@@ -43,6 +51,7 @@ class Sources:
     faults: Callable[[], Mapping[str, str]]
     refused: Callable[[], int] = lambda: 0
     model: RescuingModel | None = None
+    memory: Remembering | None = None
 
 
 class Books:
@@ -77,6 +86,8 @@ class Books:
             put(i.BREAKER, _STATES[state], flow, stack)
         if sources.model is not None:
             self._providers(sources.model)
+        if sources.memory is not None:
+            self._recalls(sources.memory)
         self._tell_faults(set(sources.faults()))
 
     def _providers(self, model: RescuingModel) -> None:
@@ -89,6 +100,13 @@ class Books:
             who = (breaker.provider, breaker.model)
             self._panel.put(i.PROVIDER_BREAKER, _PROVIDERS[breaker.state], *who)
             self._grow(i.PROVIDER_SPARED, breaker.refused, *who)
+
+    def _recalls(self, memory: Remembering) -> None:
+        """Tell how entries were found."""
+        for by, count in memory.recalls.items():
+            self._grow(i.RECALLS, count, by)
+        for code, count in memory.failures.items():
+            self._grow(i.EMBEDDING_FAILURES, count, code)
 
     def _grow(self, instrument: Instrument, total: int, *labels: str) -> None:
         key = (instrument.name, *labels)

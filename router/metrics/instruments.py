@@ -151,6 +151,18 @@ PROVIDER_SPARED = Instrument(
     "Requests that an open breaker kept from a provider",
     ("provider", "model"),
 )
+RECALLS = Instrument(
+    "counter",
+    "cutover_memory_recalls_total",
+    "Recalls from long-term memory: by vectors, by vectors_and_text, or by text alone",
+    ("by",),
+)
+EMBEDDING_FAILURES = Instrument(
+    "counter",
+    "cutover_memory_embedding_failures_total",
+    "Times nobody could make vectors while somebody waited, by the code of the fault",
+    ("code",),
+)
 OPEN_STREAMS = Instrument(
     "gauge", "cutover_open_streams", "Exchanges that are being served", ("flow",)
 )
@@ -203,6 +215,8 @@ INSTRUMENTS = (
     RESCUES,
     PROVIDER_BREAKER,
     PROVIDER_SPARED,
+    RECALLS,
+    EMBEDDING_FAILURES,
     OPEN_STREAMS,
     UNSETTLED,
     SHADOWS_WAITING,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from dataclasses import dataclass
 
 import msgspec
 import pytest
@@ -32,6 +34,14 @@ from tests.router.metrics.standing import Written
 pytestmark = pytest.mark.virtual
 
 A_COPY = BEAT_SECONDS * BEATS_A_COPY
+
+
+@dataclass
+class Recalled:
+    """A memory that has been asked."""
+
+    recalls: Counter[str]
+    failures: Counter[str]
 
 
 async def test_counters_grow_by_what_has_come() -> None:
@@ -122,6 +132,15 @@ async def test_what_providers_did_and_whom_breakers_spare() -> None:
         await asyncio.sleep(60.0)
         books.copy()
         assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 1}
+
+
+async def test_how_entries_were_recalled() -> None:
+    """By vectors or by text, and why there were no vectors."""
+    panel, memory = Panel(), Recalled(Counter(vectors=3), Counter(model_unavailable=1))
+    async with House(CASE) as made:
+        Books(panel, Sources(made.router, Written(), dict, memory=memory)).copy()
+        assert shown(panel, i.RECALLS) == {("vectors",): 3}
+        assert shown(panel, i.EMBEDDING_FAILURES) == {("model_unavailable",): 1}
 
 
 async def test_a_fault_is_one_while_it_lasts() -> None:
