@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 MOST_BESIDE = 65_536
 """Bytes, one after the other, that are no body: heads, trailers, what chunks say of themselves."""
 
+_LEAST = 100
 _FINAL = 200
+_CODINGS = frozenset({b"chunked", b"identity"})
 
 
 class AnswerParser:
@@ -29,6 +31,7 @@ class AnswerParser:
         self.fault = ""
         self._beside = 0
         self._delimited = False
+        self._own: int | None = None
         self._pieces: list[bytes] = []
         # What the parser calls for each chunk: nothing of ours is run.
         self.on_body: Callable[[bytes], None] = self._pieces.append
@@ -43,9 +46,9 @@ class AnswerParser:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._break(type(error).__name__)
+        body = self._body()
         if self.complete:
             self._parser = None  # they know each other
-        body = self._body()
         self._beside = 0 if body else self._beside + len(data)
         if self._beside > MOST_BESIDE:
             self._break("too much that is no body")
@@ -63,6 +66,7 @@ class AnswerParser:
     def _break(self, why: str) -> None:
         if not self.complete:
             self.fault = self.fault or why
+            self._own = len(self._pieces)
         self.reusable = False
         self._parser = None
 
@@ -70,6 +74,8 @@ class AnswerParser:
         pieces = self._pieces
         if not pieces:
             return b""
+        if self._own is not None:
+            del pieces[self._own :]  # what follows the end, or the fault, is no body
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         return body
@@ -89,8 +95,14 @@ class AnswerParser:
         if self._parser is None or self.headed:
             return
         self.status = self._parser.get_status_code()
+        if self.status < _LEAST:
+            self._break("no status of an answer")
+            return
         if self.status < _FINAL:
             self.headers.clear()
+            return
+        if any(map(_codes, self.headers)):
+            self._break("a transfer coding nobody asked for")
             return
         self.headed = True
         self.reusable = self._parser.should_keep_alive()
@@ -98,11 +110,19 @@ class AnswerParser:
 
     def on_message_complete(self) -> None:
         """Take the end of an answer."""
-        self.complete = self.headed
+        if self.headed and not self.complete:
+            self.complete = True
+            self._own = len(self._pieces)
+
+
+def _codes(header: tuple[bytes, bytes]) -> bool:
+    """Whether a header says that the body is coded for the way in one that was not asked for."""
+    name, value = header
+    return name == b"transfer-encoding" and value.strip().lower() not in _CODINGS
 
 
 def _delimits(header: tuple[bytes, bytes]) -> bool:
     name, value = header
     if name == b"transfer-encoding":
-        return value.strip().lower().endswith(b"chunked")
+        return value.strip().lower() == b"chunked"
     return name == b"content-length"

@@ -95,12 +95,22 @@ def test_a_body_that_breaks_off_is_no_body(data: st.DataObject, framing: bytes) 
         OK + b"content-length: x\r\n\r\n",
         OK + b"x: " + b"y" * MOST_BESIDE,
         OK + CHUNKED + b"\r\n0\r\nx: " + b"y" * MOST_BESIDE,
+        OK + CHUNKED + b"content-length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        OK + b"content-length: 2\r\n" + CHUNKED + b"\r\n2\r\nhi\r\n0\r\n\r\n",
+        OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\nhi",
+        OK + b"transfer-encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        OK + b"transfer-encoding: chunked, gzip\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        OK + b"transfer-encoding: gzip\r\n\r\nhi",
+        OK + b"x-a: b\r\n folded\r\ncontent-length: 0\r\n\r\n",
+        OK + b"x-a: b\rset-cookie: c\r\ncontent-length: 0\r\n\r\n",
+        OK + b"x-a: b\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 000 None\r\ncontent-length: 2\r\n\r\nhi",
     ],
 )
 def test_what_is_no_answer_is_a_fault(wire: bytes) -> None:
     """And its connection is of no further use."""
     parser = AnswerParser()
-    parser.feed(wire)
+    assert not parser.feed(wire)
     assert parser.fault
     assert not parser.reusable
     assert not parser.feed(OK)
@@ -134,3 +144,11 @@ def test_what_nobody_has_asked_for_spoils_the_connection(more: bytes, together: 
     assert b"".join(bodies) == b"ab"
     assert parser.complete
     assert not parser.reusable
+
+
+@given(st.integers(0, 40), SPLITS)
+def test_an_answer_nobody_asked_for_is_nobodys(size: int, sizes: list[int]) -> None:
+    """It stands behind the one that was asked for, and its body in neither."""
+    second = OK + b"content-length: %d\r\n\r\n" % size + b"x" * size
+    found = read(OK + CHUNKED + b"\r\n" + chunks(b"hello") + second, sizes)
+    assert (found.body, found.parser.complete, found.parser.reusable) == (b"hello", True, False)
