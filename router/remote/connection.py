@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         answer = self._answer
         if answer is None:
             self.drop()  # nobody has asked
-        elif answer.feed(data):
+        elif answer.feed(data) and self._said:
             self._answer = None
             self.resume()
             self._free(self)
@@ -64,6 +64,11 @@ class Connection(asyncio.Protocol):
             self._answer.end(type(error).__name__ if error else "")
             self._answer = None
         self._lost(self)
+
+    @property
+    def _said(self) -> bool:
+        """Whether the whole request is out: who answers before that may never read the rest."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def pause(self) -> None:
         """Read nothing for the time being."""

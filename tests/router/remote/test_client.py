@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 from yarl import URL
 
+from router.driving import Incoming
 from router.remote.answer import Answer, AnswerLost
 from router.remote.client import Client, ConnectTimedOut, Unreachable
+from router.remote.endpoint import Endpoint
+from router.sections import Address
 from tests.e2e.deployment import until
 from tests.router.remote.service import Asked, Service, Stream, says, serving
 
@@ -152,3 +155,35 @@ async def test_nobody_listens() -> None:
         async with Client.open(URL(service.url), 0.0) as hasty:
             with pytest.raises(ConnectTimedOut, match="within 0 s"):
                 await hasty.ask(REQUEST)
+
+
+async def test_a_connection_with_half_a_request_on_it_is_not_asked_again() -> None:
+    """Its service answered before it had read everything, and may never read the rest."""
+
+    async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+        await dropped.wait()
+        writer.transport.abort()
+
+    dropped = asyncio.Event()
+    server = await asyncio.start_server(hasty, "127.0.0.1", 0, limit=1_024)
+    port = server.sockets[0].getsockname()[1]
+    body = b"x" * 16_000_000
+    large = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    async with server, Client.open(URL(f"http://127.0.0.1:{port}/"), 2.0) as client:
+        assert await said(await client.ask(large)) == b"hello"
+        await until(lambda: not client.connections)
+        dropped.set()
+
+
+@pytest.mark.parametrize(("user", "sent"), [("", ["Bearer client"]), ("desk", ["Basic ZGVzazo="])])
+async def test_a_request_has_one_authorization(user: str, sent: list[str]) -> None:
+    """The address's where it names a user, else the client's: two are read as one pleases."""
+    incoming = Incoming(b"", ((b"authorization", b"Bearer client"),))
+    async with house() as (service, client):
+        url = URL(service.url).with_user(user or None)
+        endpoint = Endpoint(client, url, Address(str(url)))
+        assert await said(await endpoint.ask(incoming, "e1", "serving")) == b"hello"
+        (asked,) = service.asked
+        assert asked.header("authorization") == sent
