@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _KEPT = ("conversations", "memory", "pauses")
 _COORDINATING = ("locks", "pins")
+_COPIES = "checkpoints"
 _IN_MEMORY = "memory://"
 
 
@@ -52,10 +53,10 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
     For one worker `auto` is `process`, for several the SQLite file of the other stores. Raises
     `NotShared`, and `ConfigRefused` for a variable that is not set.
     """
-    names = (*_KEPT, *_COORDINATING, "checkpoints")
+    names = (*_KEPT, *_COORDINATING, _COPIES)
     found = {name: address(getattr(stores, name), environ) for name in names}
     if workers > 1:
-        for name in _KEPT:
+        for name in (*_KEPT, _COPIES):
             if found[name] == _IN_MEMORY:
                 raise NotShared(workers, name, found[name], "sqlite:///…")
     common = _common(found, workers)

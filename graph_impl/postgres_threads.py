@@ -10,7 +10,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from graph_impl.threads import WAIT_SECONDS, Steady, Threads
+from graph_impl.steady import WAIT_SECONDS, Steady
+from graph_impl.threads import Threads, plain_values
 
 _CONNECTIONS = 8
 
@@ -23,7 +24,7 @@ class PostgresThreads(Threads):
     """Threads in a PostgreSQL database."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection[DictRow]]) -> None:
-        self.saver: AsyncPostgresSaver = _SteadyPostgres(pool)
+        self.saver: _SteadyPostgres = _SteadyPostgres(pool, serde=plain_values())
 
     async def _tidy(self, thread: str) -> None:
         await self.saver.aprune([thread])

@@ -285,7 +285,10 @@ def _answer(
 
 
 async def _learn(context: SessionContext, end: Done) -> None:
-    """Draw facts from the conversation and remember them; what fails is not learnt."""
+    """Draw facts from the conversation and remember them; what fails is not learnt.
+
+    Nor is what comes too late: of a session that was deleted meanwhile nothing is to be left.
+    """
     effects, admitted, asked = context.effects, context.admitted, context.asked
     message = end.data.final_message
     reply = rules.reply(message.id, admitted.turn, message.content)
@@ -295,7 +298,7 @@ async def _learn(context: SessionContext, end: Done) -> None:
     try:
         said = [chunk.text async for chunk in effects.model.stream("extract", call)]
         found = facts("".join(said))
-        if found:
+        if found and await effects.conversations.find("learn", message.id):
             ids = [await effects.ids.new("memory") for _ in found]
             learnt = entries(found, ids, asked.body.user_id, rules.session_of(asked))
             await effects.memory.write("learn", learnt)

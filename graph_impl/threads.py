@@ -9,34 +9,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
 
 import aiosqlite
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-)
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from contract.errors import CutoverError
+from contract.errors import CutoverError, EffectFailed
+from contract.faults import Fault
+from graph_impl.steady import Steady
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 2.0
-"""How long an answer waits for its thread."""
+FORGET_SECONDS = 10.0
+"""How long a thread may take to be forgotten."""
 _BUSY_MS = 1_000
-
-Kept = TypeVar("Kept")
-_FAILURES = (Exception,)
 
 
 class NoSuchThreads(CutoverError):
@@ -48,59 +39,41 @@ class NoSuchThreads(CutoverError):
         )
 
 
-class Steady(BaseCheckpointSaver[Any]):
-    """Mixed into a saver: what fails or takes too long is logged, and done without."""
+class ThreadsNotOpened(CutoverError):
+    """The place of the threads is out of reach, or is something else."""
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Read the newest state of a thread; None where it cannot be read."""
-        return await _without(None, "read", super().aget_tuple(config))
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Keep a state."""
-        keeping = super().aput(config, checkpoint, metadata, new_versions)
-        return await _without(config, "kept", keeping)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Keep what a node wrote before the run broke off."""
-        await _without(None, "kept", super().aput_writes(config, writes, task_id, task_path))
+    def __init__(self, scheme: str, kind: str) -> None:
+        super().__init__(f"the {scheme} store of threads cannot be opened: {kind}")
 
 
-async def _without(instead: Kept, what: str, call: Awaitable[Kept]) -> Kept:
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            return await call
-    except _FAILURES as error:  # a saver raises whatever its driver does
-        log.warning("a thread is not %s: %s", what, type(error).__name__)
-        return instead
+def plain_values() -> JsonPlusSerializer:
+    """Give what reads and writes states: unless told so, it would call whatever a state names."""
+    return JsonPlusSerializer(allowed_msgpack_modules=None, allowed_json_modules=None)
 
 
 class Threads(ABC):
     """A saver, and what the engine does not do with it: to keep only the newest, and to forget."""
 
-    saver: BaseCheckpointSaver[Any]
+    saver: Steady
 
     async def tidy(self, thread: str) -> None:
         """Remove all states of a thread but the newest; what fails is done the next time."""
-        await _without(None, "tidied", self._tidy(thread))
+        await self.saver.patience.without(None, "tidied", self._tidy(thread))
 
     async def forget(self, thread: str) -> None:
-        """Remove a thread; raises what the store does."""
-        await self.saver.adelete_thread(thread)
+        """Remove a thread; raises `EffectFailed`."""
+        try:
+            async with asyncio.timeout(FORGET_SECONDS):
+                await self._forget(thread)
+        except Exception as error:
+            log.warning("a thread is not forgotten: %s", type(error).__name__)
+            raise EffectFailed(Fault("store_unavailable", retryable=True)) from error
 
     @abstractmethod
     async def _tidy(self, thread: str) -> None: ...
+
+    async def _forget(self, thread: str) -> None:
+        await self.saver.adelete_thread(thread)
 
 
 class _SteadyMemory(Steady, InMemorySaver):
@@ -115,7 +88,7 @@ class MemoryThreads(Threads):
     """Threads in this process; gone with it."""
 
     def __init__(self) -> None:
-        self.saver: InMemorySaver = _SteadyMemory()
+        self.saver: _SteadyMemory = _SteadyMemory(serde=plain_values())
 
     async def _tidy(self, thread: str) -> None:
         for space, states in self.saver.storage.get(thread, {}).items():
@@ -142,7 +115,7 @@ class SqliteThreads(Threads):
         SELECT checkpoint_id FROM checkpoints WHERE thread_id = ?1)"""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
-        self.saver: AsyncSqliteSaver = _SteadySqlite(connection)
+        self.saver: _SteadySqlite = _SteadySqlite(connection, serde=plain_values())
 
     async def _tidy(self, thread: str) -> None:
         async with self.saver.lock:
@@ -150,26 +123,49 @@ class SqliteThreads(Threads):
                 await self.saver.conn.execute(statement, (thread,))
             await self.saver.conn.commit()
 
+    async def _forget(self, thread: str) -> None:
+        await super()._forget(thread)
+        async with self.saver.lock:
+            # What was deleted is to be in the log no longer, unless somebody reads just now.
+            await self.saver.conn.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+
 
 @asynccontextmanager
 async def opened_threads(address: str) -> AsyncIterator[Threads]:
-    """Open the threads at an address; raises `NoSuchThreads`, and what the driver does."""
+    """Open the threads at an address; raises `NoSuchThreads` or `ThreadsNotOpened`."""
     scheme, _, rest = address.partition("://")
-    match scheme:
-        case "memory":
-            yield MemoryThreads()
-        case "sqlite":
-            path = Path(rest.removeprefix("/"))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            async with aiosqlite.connect(path) as connection:
-                await connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-                threads = SqliteThreads(connection)
-                await threads.saver.setup()
-                yield threads
-        case "postgresql":
-            # Its library is an extra.
-            opened = import_module("graph_impl.postgres_threads").opened
-            async with opened(address) as kept:
-                yield kept
-        case _:
-            raise NoSuchThreads(scheme)
+    async with AsyncExitStack() as stack:
+        match scheme:
+            case "memory":
+                threads: Threads = MemoryThreads()
+            case "sqlite":
+                threads = await _entered(scheme, _sqlite(Path(rest.removeprefix("/"))), stack)
+            case "postgresql":
+                # Its library is an extra.
+                opened = import_module("graph_impl.postgres_threads").opened
+                threads = await _entered(scheme, opened(address), stack)
+            case _:
+                raise NoSuchThreads(scheme)
+        yield threads
+
+
+async def _entered(
+    scheme: str, opening: AbstractAsyncContextManager[Threads], stack: AsyncExitStack
+) -> Threads:
+    try:
+        return await stack.enter_async_context(opening)
+    except Exception as error:
+        # Its text may hold the address, and that a password.
+        raise ThreadsNotOpened(scheme, type(error).__name__) from error
+
+
+@asynccontextmanager
+async def _sqlite(path: Path) -> AsyncIterator[Threads]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    async with aiosqlite.connect(path) as connection:
+        await connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        # Nothing of what was said stays behind in free pages.
+        await connection.execute("PRAGMA secure_delete = ON")
+        threads = SqliteThreads(connection)
+        await threads.saver.setup()
+        yield threads

@@ -175,7 +175,10 @@ async def _answer(talk: Talk, turn: Turn, render: Render) -> AsyncGenerator[Said
 
 
 async def _learn(talk: Talk, turns: tuple[Turn, ...]) -> None:
-    """Draw facts from the conversation and remember them; what fails is not learnt."""
+    """Draw facts from the conversation and remember them; what fails is not learnt.
+
+    Nor is what comes too late: of a session that was deleted meanwhile nothing is to be left.
+    """
     call = rules.extraction(talk.asked, turns)
     if call is None or talk.asked.body.user_id is None:
         return
@@ -184,7 +187,8 @@ async def _learn(talk: Talk, turns: tuple[Turn, ...]) -> None:
         async for chunk in talk.effects.model.stream("extract", call):
             answer += chunk.text
         found = facts(answer)
-        if found:
+        last = turns[-1].message_id
+        if found and await talk.effects.conversations.find("learn", last):
             ids = [await talk.effects.ids.new("memory") for _ in found]
             learnt = entries(found, ids, talk.asked.body.user_id, talk.session)
             await talk.effects.memory.write("learn", learnt)

@@ -17,6 +17,7 @@ from contract.session import (
     SessionRequest,
     unknown_session,
 )
+from rules.history import window
 from rules.memories import as_list
 
 if TYPE_CHECKING:
@@ -142,13 +143,17 @@ def done(kept: Turn, usage: Usage) -> Done:
 
 
 def extraction(asked: SessionAsked, turns: Sequence[Turn]) -> ModelCall | None:
-    """Build the question for facts; None where the conversation is too short, or nobody's."""
+    """Build the question for facts; None where the conversation is too short, or nobody's.
+
+    The model is told as much of it as it is in a turn.
+    """
     options = asked.options
     if not options.extract_from or len(turns) < options.extract_from:
         return None
-    if asked.body.user_id is None:
+    recent = window(turns, options.history_tokens)
+    if asked.body.user_id is None or not recent:
         return None
-    said = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+    said = "\n".join(f"{turn.role}: {turn.content}" for turn in recent)
     return ModelCall(
         model_id=options.model_id,
         messages=(SystemMessage(EXTRACTION_PROMPT), UserMessage(said)),

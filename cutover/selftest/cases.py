@@ -78,42 +78,44 @@ def case(seed: int) -> Case:
     question = Turn(
         message_id=message_id,
         role="user",
-        content=_text(draw, 1, 4) or "?",
+        content=text(draw, 1, 4) or "?",
         chat_id=chat_id,
         user_name=draw.choice(NAMES),
         user_id=draw.choice((None, "u-1")),
     )
-    stored = _likely(draw, 0.3)
+    stored = likely(draw, 0.3)
     turns = _history(draw)
-    if (stored and _likely(draw, 0.9)) or (not stored and _likely(draw, 0.1)):
+    if (stored and likely(draw, 0.9)) or (not stored and likely(draw, 0.1)):
         turns += (question,)
-    if not stored and _likely(draw, 0.03):
+    if not stored and likely(draw, 0.03):
         turns += (Turn(message_id=message_id, role="user", content="another"),)
     return Case(
         body=_body(draw, question, stored=stored),
         options=_options(draw),
-        answers=_answers(draw),
+        answers=answers(draw),
         turns=turns,
-        tools=TOOLS if _likely(draw, 0.9) else {},
+        tools=TOOLS if likely(draw, 0.9) else {},
         slow=SLOW,
         models=(INFO,),
-        tools_fail=_rarely(draw, Fault("tool_list_failed", retryable=True)),
+        tools_fail=rarely(draw, Fault("tool_list_failed", retryable=True)),
         store_fails=_store_fails(draw),
-        locked=_likely(draw, 0.02),
+        locked=likely(draw, 0.02),
     )
 
 
-def _likely(draw: Random, chance: float) -> bool:
+def likely(draw: Random, chance: float) -> bool:
+    """Draw whether something happens."""
     return draw.random() < chance
 
 
-def _rarely(draw: Random, fault: Fault) -> Fault | None:
-    return fault if _likely(draw, 0.03) else None
+def rarely(draw: Random, fault: Fault) -> Fault | None:
+    """Draw a fault, or none."""
+    return fault if likely(draw, 0.03) else None
 
 
 def _store_fails(draw: Random) -> dict[str, Fault]:
     site = draw.choice(("message", "history", "reply"))
-    return {site: Fault("store_failed")} if _likely(draw, 0.06) else {}
+    return {site: Fault("store_failed")} if likely(draw, 0.06) else {}
 
 
 def _body(draw: Random, question: Turn, *, stored: bool) -> ChatRequest:
@@ -140,7 +142,7 @@ def _options(draw: Random) -> ChatOptions:
         wire=draw.choice(("strict", "extended")),
         yield_interval=draw.choice(INTERVALS),
         timezone=draw.choice(("UTC", "Asia/Shanghai", "America/St_Johns")),
-        enable_tools=_likely(draw, 0.95),
+        enable_tools=likely(draw, 0.95),
         max_tool_iterations=draw.choice((10, 10, 0, 1, 2)),
         history_limit=draw.choice((20, 20, 0, 1)),
         history_tokens=draw.choice((8_000, 8_000, 12, 0)),
@@ -153,7 +155,7 @@ def _history(draw: Random) -> tuple[Turn, ...]:
         Turn(
             message_id=f"h-{number}",
             role=draw.choice(("user", "assistant")),
-            content=_text(draw, 0, 3),
+            content=text(draw, 0, 3),
             chat_id=draw.choice(("c-1", "c-1", "c-2")),
             user_name=draw.choice(NAMES),
             reply_to=draw.choice((None, f"h-{number - 1}")),
@@ -162,7 +164,8 @@ def _history(draw: Random) -> tuple[Turn, ...]:
     )
 
 
-def _answers(draw: Random) -> tuple[Answer, ...]:
+def answers(draw: Random) -> tuple[Answer, ...]:
+    """Draw a model's answers, by the round of tools."""
     rounds = draw.choice((0, 0, 1, 1, 2, 3, 4))
     called = [_answer(draw, number, calls=draw.choice((1, 1, 2, 3))) for number in range(rounds)]
     return (*called, _answer(draw, rounds, calls=0))
@@ -171,7 +174,7 @@ def _answers(draw: Random) -> tuple[Answer, ...]:
 def _answer(draw: Random, number: int, *, calls: int) -> Answer:
     steps: list[Step] = []
     for _ in range(draw.choice((0, 0, 0, 2))):
-        steps += [_pause(draw), Chunk(reasoning=_text(draw, 0, 2))]
+        steps += [_pause(draw), Chunk(reasoning=text(draw, 0, 2))]
     for _ in range(draw.choice((0, 1, 5) if calls else (0, 1, 4, 9))):
         thought = draw.choice(("", "", "", "hm"))
         steps += [_pause(draw), Chunk(text=draw.choice(TEXTS), reasoning=thought)]
@@ -182,9 +185,9 @@ def _answer(draw: Random, number: int, *, calls: int) -> Answer:
         steps = steps[: max(1, len(steps) - 2)]
     steps += [Chunk(finish=finish, model="m-1"), _pause(draw)]
     steps.append(Chunk(usage=Usage(draw.randrange(99), 2, 101)))
-    if _likely(draw, 0.07):
+    if likely(draw, 0.07):
         at = draw.randrange(len(steps) + 1)
-        fault = Fault(draw.choice(FAULTS), retryable=_likely(draw, 0.5), data={"status": 503})
+        fault = Fault(draw.choice(FAULTS), retryable=likely(draw, 0.5), data={"status": 503})
         steps = [*steps[:at], Fail(fault)]
     return tuple(step for step in steps if step != Wait(0.0))
 
@@ -201,12 +204,13 @@ def _called(draw: Random, number: int, calls: int) -> list[Step]:
             _pause(draw),
             Chunk(tool_calls=(ToolCallDelta(index, "", "", written[half:]),)),
         ]
-    if calls > 1 and _likely(draw, 0.3):
+    if calls > 1 and likely(draw, 0.3):
         draw.shuffle(steps)
     return steps
 
 
-def _text(draw: Random, least: int, most: int) -> str:
+def text(draw: Random, least: int, most: int) -> str:
+    """Draw a text of so many pieces."""
     return "".join(draw.choice(TEXTS) for _ in range(draw.randint(least, most)))
 
 

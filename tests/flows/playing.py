@@ -182,12 +182,14 @@ async def replay(stack: LocalStack, case: Scene, tape: tuple[EntryRecord, ...]) 
     return Played(drive, exchange, world)
 
 
-async def same_on_both(case: Scene, first: str, second: str) -> Played:
+async def same_on_both(
+    case: Scene, first: str, second: str, stacks: Mapping[str, LocalStack] = STACKS
+) -> Played:
     """Record on one stack; tail and replay on the other; everything must be equal."""
-    served, tailed = await record(STACKS[first], case, tail=STACKS[second])
+    served, tailed = await record(stacks[first], case, tail=stacks[second])
     assert tailed is not None
-    replayed = await replay(STACKS[second], case, served.tape)
-    again = await replay(STACKS[first], case, served.tape)
+    replayed = await replay(stacks[second], case, served.tape)
+    again = await replay(stacks[first], case, served.tape)
     for other in (tailed, replayed, again):
         assert other.frames == served.frames
         assert other.calls == served.calls
