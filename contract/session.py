@@ -210,7 +210,10 @@ SESSION = FlowSpec(
     ),
     dialect=Dialect(
         name=("type",),
-        text={"text": TextField(("data", "content"), "delta")},
+        text={
+            "text": TextField(("data", "content"), "delta"),
+            "done": TextField(("data", "final_message", "content"), "cumulative"),
+        },
         terminal=frozenset({"done", "error"}),
         failures=frozenset({"error"}),
         code=("data", "code"),

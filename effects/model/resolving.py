@@ -26,14 +26,18 @@ if TYPE_CHECKING:
 
 def showing(model: Model, body: Body) -> Model:
     """Give the model as a request may ask it; `by_reference` of its struct is what it may name."""
-    named: tuple[str, ...] = getattr(type(body), "by_reference", ())
+    named = _named(body)
     return ResolvingModel(model, body, named) if named else model
 
 
 def shown(live: Effects, body: Body) -> Effects:
     """Give the live ports as a request may ask them."""
-    model = showing(live.model, body)
-    return live if model is live.model else dataclasses.replace(live, model=model)
+    return dataclasses.replace(live, model=showing(live.model, body)) if _named(body) else live
+
+
+def _named(body: Body) -> tuple[str, ...]:
+    named: tuple[str, ...] = getattr(type(body), "by_reference", ())
+    return named
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from compare.findings import Finding, kind_of
 from compare.plain import PlainQuestion, compare_recordings
 from compare.recordings import Recordings
 from contract.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
+from contract.model import Usage
+from contract.session import Done, FinalMessage, Piece, Result, Said, SessionEvent, Thinking
+from contract.session import encode as encode_session
 from cutover.flows import SPECS
 
 if TYPE_CHECKING:
@@ -126,11 +129,20 @@ def chat(story: Story) -> bytes:
     return b"".join(map(encode, events))
 
 
+def session(story: Story) -> bytes:
+    """Tell the text alone on the session flow's wire: pieces, and the whole at the end."""
+    usage, whole = Usage(4, 9, 13), FinalMessage("m", "assistant", "")
+    final = msgspec.structs.replace(whole, content="".join(story.pieces))
+    events: list[SessionEvent] = [Thinking(), *(Said(Piece(piece)) for piece in story.pieces)]
+    return b"".join(map(encode_session, [*events, Done(Result(final, usage))]))
+
+
 TOLD: dict[str, Callable[[Story], bytes]] = {
     "openai": openai,
     "anthropic-messages": anthropic,
     "ndjson": ndjson,
     "chat": chat,
+    "session": session,
 }
 DIALECTS = tuple(TOLD)
 

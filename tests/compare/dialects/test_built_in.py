@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from compare.dialects.normal import NAME, REASONING, TEXT
+from cutover.flows import SPECS
 from tests.compare.dialects.bodies import (
     ARGUMENTS,
     DIALECTS,
@@ -24,7 +25,7 @@ from tests.compare.dialects.bodies import (
 )
 
 STORY = Story()
-WITH_CALLS = [name for name in DIALECTS if name != "chat"]
+WITH_CALLS = [name for name in DIALECTS if name not in SPECS]
 
 
 def told(name: str, story: Story = STORY) -> bytes:
@@ -128,7 +129,7 @@ def test_an_end_twice_is_a_breach_of_the_grammar(tmp_path: Path, name: str) -> N
 def test_an_illegible_piece_is_one_breach_of_the_grammar(
     tmp_path: Path, name: str, how: str
 ) -> None:
-    """Its text is missing after it."""
+    """Its text is missing after it; a wire that repeats the whole at its end shows that as well."""
     body = told(name)
     at = body.index("带一".encode())
     end = body.index(b"\n", at)
@@ -137,9 +138,10 @@ def test_an_illegible_piece_is_one_breach_of_the_grammar(
         "cut in a character": body[: at + 2] + body[end:],
         "no UTF-8": body[: at + 1] + body[at + 2 :],
     }
-    [(layer, kind, path)] = causes(compared(tmp_path, dialect(name), body, spoil[how]))
+    [(layer, kind, path), *more] = causes(compared(tmp_path, dialect(name), body, spoil[how]))
     assert (layer, kind) == ("grammar", "grammar_broken")
     assert path.startswith("graph.")
+    assert [cause[1] for cause in more] == (["text_shrank"] if name == "session" else [])
 
 
 FAILURES = {
@@ -150,6 +152,7 @@ FAILURES = {
     ),
     "ndjson": (line({"error": "model gone"}), ""),
     "chat": (b'data: {"step":"FAILED","code":"model_error"}\n\n', "model_error"),
+    "session": (b'data: {"type":"error","data":{"code":"model_error"}}\n\n', "model_error"),
 }
 
 

@@ -64,6 +64,8 @@ async def two(store: MemoryPauses) -> None:
 
 async def test_what_waits_is_listed(place: Deployment, alice: Operator) -> None:
     """Who waits, since when, how large; nothing that was said, asked or answered."""
+    router = place.house.router
+    router.parts = replace(router.parts, pausing=None)
     assert (await alice.get("/pauses"))[0] == 404, "nothing is kept here"
     store = MemoryPauses()
     keep_in(place, store)
