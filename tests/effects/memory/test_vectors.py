@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from contract.faults import Fault
@@ -134,6 +138,21 @@ async def test_entries_from_before_vectors_get_theirs(house: House) -> None:
     """A memory that had no embedder has one now."""
     async with house.open(None) as memory:
         await memory.write("w", (entry("likes tea"),))
+    async with house.open(HashedEmbedder()) as memory:
+        await house.settled(HashedEmbedder())
+        assert await told(memory, "tea") == ["likes tea"]
+        assert memory.recalls == {"vectors": 1}
+
+
+async def test_a_file_of_the_first_version_gets_vectors(tmp_path: Path) -> None:
+    """It had entries and terms alone; nothing of them is lost."""
+    house = House(tmp_path / "memory.db")
+    async with house.open(None) as memory:
+        await memory.write("w", (entry("likes tea"),))
+    with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as file:
+        for table in ("makers", "vectors", "waiting", "generations"):
+            file.execute(f"DROP TABLE memory_{table}")
+        file.execute("UPDATE schema_versions SET version = 1 WHERE store = 'memory'")
     async with house.open(HashedEmbedder()) as memory:
         await house.settled(HashedEmbedder())
         assert await told(memory, "tea") == ["likes tea"]
