@@ -11,6 +11,7 @@ from compare.dialects import Spoken, spoken
 from compare.findings import Finding, kind_of
 from compare.plain import PlainQuestion, compare_recordings
 from compare.recordings import Recordings
+from contract import companion as wire
 from contract.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.model import Usage
 from contract.session import Done, FinalMessage, Piece, Result, Said, SessionEvent, Thinking
@@ -137,12 +138,23 @@ def session(story: Story) -> bytes:
     return b"".join(map(encode_session, [*events, Done(Result(final, usage))]))
 
 
+def companion(story: Story) -> bytes:
+    """Tell the text alone on the companion flow's wire, whose events stand in the frames' names."""
+    events = [
+        wire.Emotion("neutral", 0.0, 0.5),
+        *(wire.Said(piece) for piece in story.pieces),
+        wire.Done("completed"),
+    ]
+    return b"".join(map(wire.encode, events))
+
+
 TOLD: dict[str, Callable[[Story], bytes]] = {
     "openai": openai,
     "anthropic-messages": anthropic,
     "ndjson": ndjson,
     "chat": chat,
     "session": session,
+    "companion": companion,
 }
 DIALECTS = tuple(TOLD)
 

@@ -152,6 +152,10 @@ FAILURES = {
     ),
     "ndjson": (line({"error": "model gone"}), ""),
     "chat": (b'data: {"step":"FAILED","code":"model_error"}\n\n', "model_error"),
+    "companion": (
+        sse({"code": "model_error"}, "error") + sse({"status": "failed"}, "done"),
+        "model_error",
+    ),
     "session": (b'data: {"type":"error","data":{"code":"model_error"}}\n\n', "model_error"),
 }
 

@@ -62,7 +62,9 @@ def test_a_file_that_is_not_there_is_refused_with_the_nearest_name() -> None:
     """A misspelt name is told from a missing file by what is near."""
     with pytest.raises(DeclarationRefused, match="did you mean 'openai'"):
         spoken("openapi", SPECS)
-    with pytest.raises(DeclarationRefused, match="built in: anthropic-messages, chat, ndjson"):
+    with pytest.raises(
+        DeclarationRefused, match="built in: anthropic-messages, chat, companion, ndjson"
+    ):
         spoken("./nowhere.toml", SPECS)
 
 
