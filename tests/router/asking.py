@@ -13,11 +13,12 @@ import msgspec
 from contract.beside import Continuing, Responding
 from contract.dialect import Dialect, TextField
 from contract.errors import Refused
-from contract.flow import Event, Flow, FlowSpec, Request
+from contract.flow import Body, Event, Flow, FlowSpec, Request
 from contract.grammar import Grammar, many, one
 from contract.human import Answer, Field, Form, OpenQuestion
 from contract.model import ModelCall, UserMessage
 from contract.ports import Effects
+from contract.sse import SseDecoder
 from contract.tools import ToolCall
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
@@ -156,12 +157,13 @@ class Reply:
     @property
     def hitl_id(self) -> str:
         """The id of the question in the frames."""
-        return str(next(e["hitl_id"] for e in self.events if e["type"] == "asked"))
+        return str(next(e["hitl_id"] for e in reversed(self.events) if "hitl_id" in e))
 
     @property
     def events(self) -> list[dict[str, Any]]:
         """The frames' JSON."""
-        return [msgspec.json.decode(frame[6:]) for frame in self.frames]
+        read = SseDecoder().feed("".join(self.frames).encode())
+        return [{"type": it.event, **msgspec.json.decode(it.data)} for it in read]
 
     @property
     def said(self) -> list[str]:
@@ -183,6 +185,8 @@ class Pauses(MemoryPauses):
 
 class Desk:
     """A router with one flow that asks, and the clients in front of it."""
+
+    options: msgspec.Struct = Options()
 
     def __init__(
         self,
@@ -208,9 +212,9 @@ class Desk:
         """Make a router over the same stores, as after a restart."""
         self.router = Router(
             Parts(
-                specs={"asking": self.spec},
+                specs={self.spec.name: self.spec},
                 stacks={
-                    name: LocalStack(name, {"asking": self._flows[name]}, name)
+                    name: LocalStack(name, {self.spec.name: self._flows[name]}, name)
                     for name in ("legacy", "graph")
                 },
                 live=lambda _: replace(self.world.live(), locks=self.world.locks.for_exchange()),
@@ -232,15 +236,17 @@ class Desk:
             shadow_percent=self.shadow,
             route_key="session_id",
             sticky="none",
-            options=Options(),
+            options=self.options,
         )
-        return Settings(rollout=Rollout(salt="salt"), flows={"asking": flow}, version="v")
+        return Settings(rollout=Rollout(salt="salt"), flows={self.spec.name: flow}, version="v")
 
     async def ask(self, message: str = "ask", session: str = "s", leaves: int = -1) -> Reply:
         """Take a turn, to the end."""
-        return await self._read(
-            lambda: self.router.begin(self.spec, Ask(session, message), None), leaves
-        )
+        return await self.take(Ask(session, message), leaves=leaves)
+
+    async def take(self, body: Body, path: str = "", leaves: int = -1) -> Reply:
+        """Take a turn of any flow, at one of its paths."""
+        return await self._read(lambda: self.router.begin(self.spec, body, None, path=path), leaves)
 
     async def go_on(self, hitl_id: str, leaves: int = -1) -> Reply:
         """Continue a pause, to the end, or until so many frames have come."""
