@@ -1,0 +1,64 @@
+"""What the companion is asked over HTTP, and how it is deployed for that."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tests.e2e.deployment import Answer, Setup
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from router.rollout import Stack as StackName
+
+HEAD = b"\x89PNG\r\n\x1a\n"
+
+
+def flow(stack: StackName, more: str = "", shadow: int = 0) -> str:
+    """Write the flow's configuration."""
+    return f"""
+[flows.companion]
+enable_langgraph = true
+langgraph_percent = {100 if stack == "graph" else 0}
+shadow_percent = {shadow}
+sticky = "none"
+
+[flows.companion.options]
+lock_ttl = 1.5
+{more}
+"""
+
+
+def setup(folder: Path, stack: StackName, more: str = "", shadow: int = 0) -> Setup:
+    """Keep all that a restart needs in one file."""
+    store = f"sqlite:///{folder}/store.sqlite"
+    return Setup(others=store, locks=store, more=flow(stack, more, shadow))
+
+
+def url(data: bytes, kind: str = "image/png") -> str:
+    """Write a data URL."""
+    return f"data:{kind};base64,{b64encode(data).decode()}"
+
+
+def picture(
+    image: str = url(HEAD + b"0" * 20), action: str = "analyze_for_memory", session: str = "s"
+) -> dict[str, Any]:
+    """Ask about a picture."""
+    return {"session_id": session, "image": image, "action": action}
+
+
+async def post(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:  # noqa: ANN401 - JSON
+    """Ask, and read everything."""
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    async with session.post(place, data=BytesIO(data)) as response:
+        return Answer(response.status, response.headers, await response.read())
+
+
+def hitl_id(answer: Answer) -> str:
+    """Give the id of the question in an answer."""
+    return str(next(event["hitl_id"] for event in answer.events if "hitl_id" in event))
