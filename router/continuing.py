@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from effects.tape import Budget, Entry, Tape
     from router.pausing import Claim
     from router.serving import Serving
+    from router.stacks import Stack
     from router.ticket import Ticket
 
 
@@ -85,6 +86,11 @@ def _answer(pause: Pause) -> Answer:
         message = "its answer is gone"
         raise msgspec.ValidationError(message)
     return pause.answer
+
+
+def suits(stack: Stack, resumed: Resumed | None) -> bool:
+    """Whether a stack can serve what goes on: one behind an address would begin it anew."""
+    return resumed is None or stack.powers.taped
 
 
 async def settle_pauses(ticket: Ticket) -> None:

@@ -15,7 +15,7 @@ from effects.tape import Budget
 from router.admission import Admission
 from router.assigning import Assigner
 from router.bodies import Bodies
-from router.continuing import Resumed, settle_pauses
+from router.continuing import Resumed, settle_pauses, suits
 from router.courtesy import Courtesy
 from router.driving import Drive, Ending
 from router.ledger import Ledger
@@ -267,6 +267,7 @@ class Router:
             other is None
             or not other.serves(ticket.spec)
             or not other.powers.shadows_beside(first.powers)
+            or not suits(other, ticket.resumed)
         ):
             ticket.unshadowed = "cannot"
             return None

@@ -10,6 +10,7 @@ from effects.exchange import Deadlines, Exchange
 from effects.model.resolving import shown
 from effects.suspending import Asking
 from effects.tape import Tape
+from router.continuing import suits
 from router.plan import Plan
 from router.problems import Problem
 from router.recording import request_record
@@ -55,7 +56,7 @@ class Opener:
 
     def open(self, arrival: Arrival, decided: Decision) -> Ticket:
         """Give a request its place and its exchange; raises `Problem` 503."""
-        admitted = self._admit(arrival.spec, decided.flow, decided.assignment)
+        admitted = self._admit(arrival, decided.flow, decided.assignment)
         try:
             human, exchange = self._exchange(arrival, decided)
         except BaseException:
@@ -88,12 +89,14 @@ class Opener:
             answer=resumed.answer if resumed else None,
         )
 
-    def _admit(self, spec: FlowSpec, flow: FlowSettings, assignment: Assignment) -> Admitted:
-        assigned = self._parts.stacks[assignment.stack]
+    def _admit(self, arrival: Arrival, flow: FlowSettings, assignment: Assignment) -> Admitted:
+        spec, assigned = arrival.spec, self._parts.stacks[assignment.stack]
         if not assigned.serves(spec):
             raise Problem(503, "not_served", f"{assigned.name} does not have this service")
+        if not suits(assigned, arrival.resumed):
+            raise Problem(503, "not_served", f"{assigned.name} cannot go on from what waits here")
         stand_in = self._fallback(flow, assignment)
-        has_it = stand_in is not None and stand_in.serves(spec)
+        has_it = stand_in is not None and stand_in.serves(spec) and suits(stand_in, arrival.resumed)
         return self._admission.admit(spec.name, assigned, stand_in if has_it else None)
 
     def _fallback(self, flow: FlowSettings, assignment: Assignment) -> Stack | None:

@@ -63,15 +63,20 @@ def _named(url: URL) -> bytes:
     return b" HTTP/1.1\r\nhost: %b\r\n%b" % (name, credentials)
 
 
-def endpoint_url(address: Address, spec: FlowSpec) -> URL:
-    """Give where a flow is asked.
+def endpoint_url(address: Address, spec: FlowSpec, path: str = "") -> URL:
+    """Give where a flow is asked, or what comes to a further `path` of it.
 
     An address without a path, or one that ends with a slash, is that of a host: the flow's own path
-    follows, or what `paths` says. Any other address is the flow's.
+    follows, or what `paths` says. Any other address is the flow's. A further path follows it as it
+    follows the flow's own.
     """
     own = address.paths.get(spec.name)
+    further = (path or spec.path).removeprefix(spec.path)
     parts = urlsplit(address.url)
-    if own is None and parts.path.strip("/") and not parts.path.endswith("/"):
+    if own is not None or not parts.path.strip("/") or parts.path.endswith("/"):
+        above = parts.path.rstrip("/") + (own or spec.path)
+    elif further:
+        above = parts.path
+    else:
         return URL(address.url, encoded=True)
-    path = parts.path.rstrip("/") + (own or spec.path)
-    return URL(urlunsplit(parts._replace(path=path)), encoded=True)
+    return URL(urlunsplit(parts._replace(path=above + further)), encoded=True)

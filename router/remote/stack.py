@@ -64,12 +64,13 @@ class RemoteStack:
         strict: bool = True,  # noqa: ARG002 - bytes that are not parsed are checked by nobody
     ) -> RemoteDrive:
         """Make a drive of one flow for one request."""
-        return RemoteDrive(order, run, stamp, *self._flow(order.spec))
+        path = order.request.path or order.spec.path
+        return RemoteDrive(order, run, stamp, *self._asked(order.spec, path))
 
-    def _flow(self, spec: FlowSpec) -> tuple[Endpoint, FrameReader]:
-        found = self._flows.get(spec.name)
+    def _asked(self, spec: FlowSpec, path: str) -> tuple[Endpoint, FrameReader]:
+        found = self._flows.get(path)
         if found is None:
-            url = endpoint_url(self.address, spec)
+            url = endpoint_url(self.address, spec, path)
             endpoint = Endpoint(self._client, url, self.address)
-            found = self._flows[spec.name] = endpoint, reader_of(spec)
+            found = self._flows[path] = endpoint, reader_of(spec)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -13,8 +14,11 @@ from contract.ports import Effects
 from cutover.selftest.world import World
 from effects.model.fake import says
 from effects.tools.scripted import ScriptedTools
+from router.dispatch import Router
+from router.local import LocalStack
 from router.problems import Problem
 from router.rollout import Stack
+from router.stacks import Powers
 from tests.router.asking import Ask, Desk, Done, Options, looping
 
 pytestmark = pytest.mark.virtual
@@ -262,3 +266,60 @@ def _deployed(before: Desk, flow: object) -> Desk:
     desk.pauses = before.pauses
     desk.start()
     return desk
+
+
+class Elsewhere(LocalStack):
+    """A stack as one behind an address is: what it does is on no tape."""
+
+    __slots__ = ()
+
+    @property
+    def powers(self) -> Powers:
+        """It serves, and runs in the shadow."""
+        return Powers(taped=False, shadows=True, takes_over=False)
+
+
+def moved(desk: Desk) -> None:
+    """Start the desk again with the graph stack behind an address."""
+    here = desk.start().parts.stacks["graph"]
+    assert isinstance(here, LocalStack)
+    there = Elsewhere(here.name, here.flows, "there")
+    desk.router = Router(
+        replace(desk.router.parts, stacks={**desk.router.parts.stacks, "graph": there})
+    )
+
+
+async def test_a_stack_behind_an_address_does_not_go_on_from_a_pause() -> None:
+    """It would begin the turn anew. The pause waits for one that can, and knows its answer."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id, colour="blue")
+    desk.assigned = "graph"
+    moved(desk)
+    with pytest.raises(Problem, match="not_served"):
+        await desk.go_on(paused.hitl_id)
+    desk.assigned, desk.shadow = "legacy", Decimal(100)
+    assert (await desk.go_on(paused.hitl_id)).said == AFTER
+    assert desk.world.count("model.stream") == 1
+    states = {(line.state, line.reason) for line in desk.router.ledger.counts}
+    assert states == {("not_sampled", "cannot")}
+
+
+async def test_nor_does_it_stand_in_for_one_that_does() -> None:
+    """Who fails while going on has no successor there: the pause is given back."""
+    broken = False
+
+    async def at_times(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+        if broken:
+            raise RuntimeError
+        async for event in looping(request, effects):
+            yield event
+
+    desk = Desk(world(), legacy=at_times)
+    moved(desk)
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id, colour="blue")
+    broken = True
+    assert (await desk.go_on(paused.hitl_id)).status == 500
+    broken = False
+    assert (await desk.go_on(paused.hitl_id)).said == AFTER

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from contract.chat import CHAT
+from contract.companion import COMPANION
 from cutover.flows import SPECS
 from router.remote import endpoint_url
 from router.sections import Address
@@ -67,3 +68,17 @@ def test_a_bad_address_is_refused(section: str, told: str) -> None:
 def test_where_a_flow_is_asked(address: dict[str, Any], url: str) -> None:
     """At the address, or below it."""
     assert str(endpoint_url(Address(**address), CHAT)) == url
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ({"url": "http://h"}, "http://h/chat/image"),
+        ({"url": "http://h/v1/"}, "http://h/v1/chat/image"),
+        ({"url": "http://h/answer?k=1"}, "http://h/answer/image?k=1"),
+        ({"url": "http://h/", "paths": {"companion": "/x"}}, "http://h/x/image"),
+    ],
+)
+def test_where_a_further_path_of_a_flow_is_asked(address: dict[str, Any], url: str) -> None:
+    """Below the flow's own, wherever that is."""
+    assert str(endpoint_url(Address(**address), COMPANION, "/chat/image")) == url

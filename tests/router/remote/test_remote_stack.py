@@ -290,3 +290,16 @@ async def test_a_remote_stack_stands_in_and_is_told_so(tmp_path: Path) -> None:
             (asked,) = service.asked
             assert asked.line == "POST /v1/chat/sse HTTP/1.1"
             assert asked.header("x-cutover-role") == ["fallback"]
+
+
+async def test_a_further_path_of_a_flow_is_asked_there(tmp_path: Path) -> None:
+    """Another body is meant for another path."""
+    frames = b'event: text\ndata: {"content":"a lamp"}\n\nevent: done\ndata: {}\n\n'
+    body = b'{"session_id":"s","image":"data:image/png;base64,aGk=","action":"analyze_only"}'
+    async with serving(streams(frames)) as service:
+        stacks = f'[stacks]\nlegacy = "{service.url}/"\n'
+        async with deployed(tmp_path, Setup(more=stacks)) as place:
+            async with place.session.post(f"{place.url}/chat/image", data=body) as response:
+                assert await response.read() == frames
+            (asked,) = service.asked
+            assert (asked.line, asked.body) == ("POST /chat/image HTTP/1.1", body)
