@@ -190,7 +190,7 @@ async def test_an_unknown_model_is_422(place: Deployment) -> None:
         ("GET", "/chat/sse", 405, "method_not_allowed"),
         ("PUT", "/feedback", 405, "method_not_allowed"),
         ("POST", "/healthz", 405, "method_not_allowed"),
-        ("POST", "/chat", 404, "not_found"),
+        ("POST", "/chats", 404, "not_found"),
         ("GET", "/", 404, "not_found"),
         ("GET", "/chat/sse/%2e%2e/%00", 404, "not_found"),
     ],
