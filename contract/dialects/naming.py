@@ -37,6 +37,32 @@ class Names:
         return self._naming.names.get(name, name) or self._naming.default
 
 
+class Notable:
+    """Parts that end a stream or say that it failed, in whatever event they stand."""
+
+    def __init__(self, file: DialectFile) -> None:
+        wanted = {*file.terminal, *file.errors.events}
+        self.paths = {name: paths_of(paths) for name, paths in file.parts.items() if name in wanted}
+
+    def of(self, value: Any) -> str | None:  # noqa: ANN401 (JSON)
+        """Name the first that stands in a payload; null is none."""
+        parts = (
+            part
+            for part, paths in self.paths.items()
+            if any(held is not None for path in paths for held in look(value, path))
+        )
+        return next(parts, None)
+
+
+def calls_in(file: DialectFile, value: Any) -> bool:  # noqa: ANN401 (JSON)
+    """Whether a piece of a tool call stands in a payload: its name, or some of its arguments."""
+    tools = file.tools
+    if tools is None:
+        return False
+    paths = [path_of(f"{tools.at}.{place}") for place in (tools.name, tools.arguments)]
+    return any(held not in (None, "") for path in paths for held in look(value, path))
+
+
 def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:  # noqa: ANN401 (JSON)
     """Say where in an event of this name pieces of text stand: the answer, the reasoning, calls."""
     for track, table in (("text", file.text), ("reasoning", file.reasoning)):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.declared_flow import Passed
-from contract.dialects.naming import Names, texts_in
-from contract.dialects.paths import look, paths_of
+from contract.dialects.naming import Names, Notable, texts_in
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
@@ -123,10 +122,7 @@ class DeclaredReader(FrameReader):
     def __init__(self, spec: FlowSpec, file: DialectFile) -> None:
         self._file = file
         self._names = Names(file.event)
-        notable = {*file.terminal, *file.errors.events}
-        self._parts = {
-            name: paths_of(paths) for name, paths in file.parts.items() if name in notable
-        }
+        self._parts = Notable(file)
         super().__init__(spec)
 
     def _marked(self, names: frozenset[str]) -> Iterator[bytes]:
@@ -145,7 +141,7 @@ class DeclaredReader(FrameReader):
                     yield raw.encode() if raw != name else b'"' + raw.encode() + b'"'
                     yield json.dumps(raw).encode()
                     yield msgspec.json.encode(raw)
-        for paths in self._parts.values():
+        for paths in self._parts.paths.values():
             yield from (b'"' + path[-1].encode() + b'"' for path in paths)
 
     def suspect(self, frames: Sequence[bytes]) -> Sequence[int]:
@@ -164,12 +160,7 @@ class DeclaredReader(FrameReader):
         name = self._names.of(sse_name, value)
         if name in self.terminal or name in self.failures:
             return name
-        parts = (
-            part
-            for part, paths in self._parts.items()
-            if any(held is not None for path in paths for held in look(value, path))
-        )
-        return next(parts, name)
+        return self._parts.of(value) or name
 
     def event(self, frame: bytes) -> Event | None:
         """Give a frame's event by name."""

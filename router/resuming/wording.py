@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.dialect import TextField
-from contract.dialects.naming import Names, texts_in
+from contract.dialects.naming import Names, Notable, calls_in, texts_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class Said:
 class Worded:
     """An event: its texts, what sort of thing it says beside them, and what that is.
 
-    `calls`: it holds a piece of a tool call's arguments.
+    `calls`: it holds a piece of a tool call.
     """
 
     name: str
@@ -59,7 +59,9 @@ class Wording:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self._sse = dialect.framing == "sse"
-        self._declared = None if dialect.file is None else Names(dialect.file.event)
+        file = dialect.file
+        self._declared = None if file is None else Names(file.event)
+        self._parts = None if file is None else Notable(file)
 
     @property
     def tells(self) -> bool:
@@ -81,11 +83,12 @@ class Wording:
             return Worded(name, (), (name,), said)
         name = self._name(event, tree)
         texts = tuple(self._texts(name, tree))
-        cut = any(one.track == "arguments" and one.units for one in texts)
+        calls = self.dialect.file is not None and calls_in(self.dialect.file, tree)
+        part = self._parts.of(tree) if self._parts is not None else None
         for one in texts:
             _put(tree, one.place.path, "")
         kind = (name, *sorted(set(_said_of(tree))))
-        return Worded(name, texts, kind, json.dumps(tree, sort_keys=True), cut)
+        return Worded(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls)
 
     def rewritten(self, frame: bytes, worded: Worded, texts: Sequence[Units]) -> bytes:
         """Give a frame with other texts in it, all else being as it was."""

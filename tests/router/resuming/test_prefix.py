@@ -197,13 +197,24 @@ def test_a_wire_that_does_not_say_where_its_texts_are() -> None:
 def test_a_tool_call_under_way_cannot_be_followed() -> None:
     """Its arguments may be cut elsewhere: nobody could tell what is missing."""
 
-    def piece(arguments: str) -> bytes:
-        call = {"index": 0, "function": {"arguments": arguments}}
+    def piece(arguments: str, **named: str) -> bytes:
+        call = {"index": 0, "function": {**named, "arguments": arguments}}
         return f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n".encode()
 
     with pytest.raises(PrefixDiffers):
         gone_on("openai", [piece('{"a"')], [piece('{"a":1}')])
+    with pytest.raises(PrefixDiffers):
+        gone_on("openai", [piece("", name="f")], [piece("{}", name="f")])
     assert gone_on("openai", [], [piece("{}")]) == [piece("{}")]
+
+
+def test_a_failure_may_be_a_part_of_any_event() -> None:
+    """As with OpenAI: nothing follows one the client has had, and a new one is told at once."""
+    hello = b'data: {"choices":[{"delta":{"content":"Hello"}}]}\n\n'
+    failed, end = b'data: {"error":{"code":"x"}}\n\n', b"data: [DONE]\n\n"
+    with pytest.raises(PrefixDiffers):
+        gone_on("openai", [hello, failed], [hello, end])
+    assert gone_on("openai", [hello], [failed, end]) == [failed, end]
 
 
 def test_a_declared_wire_tells_its_text_or_not() -> None:
