@@ -18,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from compare.report.legible import visible
 from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS
-from cutover.prompts.conversion import MAP, checked, map_document, map_of, outcomes
+from cutover.prompts.conversion import MAP, cases_of, checked, map_document, map_of, outcomes
+from cutover.prompts.proving import Orders, prove_all
 from cutover.prompts.telling import tell
 from cutover.prompts.writing import Outcome, write_all, write_whole
 from router.sections import Prompts
@@ -58,7 +59,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Say it as JSON.")]
 
 
 @prompts.command()
-def check(
+def check(  # noqa: PLR0913 (options of the command line)
     folder: _Folder,
     *,
     config: _Config = None,
@@ -66,19 +67,23 @@ def check(
     prompt_map: Annotated[
         Path | None, typer.Option("--map", help="Where the map for `cutover diff` goes.")
     ] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Render both ways on drawn values, too.")
+    ] = False,
     as_json: _Json = False,
 ) -> None:
     """Say of each template whether it converts, converts with care, or stays, and why.
 
-    Exit 0: all convert, 1: some stay, 2: the folder or its settings cannot be read.
+    Exit 0: all convert, 1: some stay, or differ when they are rendered, 2: the folder or its
+    settings cannot be read.
     """
     with _refusals():
         found = _checked(folder, settings_at(config, settings or ()))
         if prompt_map is not None:
             write_whole(Outcome(prompt_map, map_document(map_of(found, {}))))
-        report = found.report()
+        report = found.report(_proofs(found, Path()) if prove else None)
     _say(report, as_json=as_json)
-    raise typer.Exit(SOME_STAY if report.count("stays") else ALL)
+    raise typer.Exit(ALL if all(_fit(entry) for entry in report.prompts) else SOME_STAY)
 
 
 @prompts.command()
@@ -87,18 +92,22 @@ def convert(  # noqa: PLR0913 (options of the command line)
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the prompts go.")],
     *,
     force: Annotated[bool, typer.Option("--force", help="Write over files that differ.")] = False,
+    prove: Annotated[
+        bool, typer.Option(help="Render both ways on drawn values; what differs is not written.")
+    ] = True,
     config: _Config = None,
     settings: _Set = None,
     as_json: _Json = False,
 ) -> None:
     """Write the PromptTemplates of all templates that convert, and the map of all.
 
-    Exit 0: all are written, or were there as they are now, 1: some stay, 2: refused, and nothing
-    is written.
+    Exit 0: all are written, or were there as they are now, 1: some stay, or differ when they
+    are rendered, 2: refused, and nothing is written.
     """
     with _refusals():
         found = _checked(folder, settings_at(config, settings or ()))
-        report = _converted(found, out, {}, force=force)
+        proofs = _proofs(found, out) if prove else {}
+        report = convert_checked(found, out, proofs, force=force)
     _say(report, as_json=as_json)
     whole = all(entry.fate in {"written", "unchanged"} for entry in report.prompts)
     raise typer.Exit(ALL if whole else SOME_STAY)
@@ -137,7 +146,15 @@ def _checked(folder: Path, settings: Prompts) -> Checked:
         return checked(folder, settings, advance)
 
 
-def _converted(
+def _proofs(found: Checked, out: Path) -> dict[str, Proof]:
+    """Prove what converts, as it would be written."""
+    fit = [entry for entry in found.report().prompts if _fit(entry)]
+    cases = cases_of(found, outcomes(found, fit, out))
+    with _bar("proving") as advance:
+        return prove_all(cases, Orders(found.settings, found.folder), advance) if cases else {}
+
+
+def convert_checked(
     found: Checked, out: Path, proofs: Mapping[str, Proof], *, force: bool
 ) -> PromptReport:
     """Write what converts, and the map; raises `WouldOverwrite` before anything is written."""

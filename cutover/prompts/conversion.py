@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compare.prompt_map import MappedPrompt, PromptMap
+from cutover.prompts.case import Case
 from cutover.prompts.environment import prompting
 from cutover.prompts.folder import prompts_in
 from cutover.prompts.judging import judge
@@ -96,6 +97,23 @@ def chat_document(found: Checked, prompt: Prompt) -> bytes:
         for message in prompt.messages
     ]
     return msgspec.json.format(msgspec.json.encode(messages), indent=2) + b"\n"
+
+
+def cases_of(found: Checked, files: Mapping[str, Outcome]) -> list[Case]:
+    """Give what is to be proved: each prompt as its file will be read again."""
+    encoding = found.settings.encoding
+    return [
+        Case(
+            prompt.name,
+            prompt.templates,
+            entry_of(prompt, found.parts(prompt)).variables,
+            files[prompt.name].content.decode("utf-8" if prompt.messages else encoding),
+            bool(prompt.messages),
+            tuple(m.placeholder for m in prompt.messages if m.placeholder),
+        )
+        for prompt in found.prompts
+        if prompt.name in files
+    ]
 
 
 def map_of(found: Checked, written: Mapping[str, str]) -> PromptMap:

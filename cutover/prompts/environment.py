@@ -64,7 +64,7 @@ class Prompting:
 
 def prompting(settings: Prompts, folder: Path) -> Prompting:
     """Make the environment of a folder; raises `NotThere`."""
-    team = _team(settings, folder)
+    team = team_environment(settings, folder)
     encoding = settings.encoding
     loader = FileSystemLoader([folder, *settings.search], encoding=encoding)
     environment = Sandbox(
@@ -100,7 +100,8 @@ def _both(own: FileSystemLoader, other: BaseLoader | None) -> BaseLoader:
     return own if other is None else ChoiceLoader([own, other])
 
 
-def _team(settings: Prompts, folder: Path) -> Environment:
+def team_environment(settings: Prompts, folder: Path) -> Environment:
+    """Make the environment as the team has it, without a place to load from; raises `NotThere`."""
     if not settings.environment:
         return _described(settings)
     found = _called("environment", settings.environment)

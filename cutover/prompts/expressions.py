@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 from jinja2 import nodes
 from markupsafe import Markup
 
-from cutover.prompts.bounds import TURNS_AT_MOST, TooLarge
+from cutover.prompts.bounds import TEXT_AT_MOST, TURNS_AT_MOST, TooLarge
 from cutover.prompts.computing import NotComputed, computation, failure
 from cutover.prompts.filtering import Filtering
-from cutover.prompts.lines import constant, literals, variable
+from cutover.prompts.lines import constant, literals, size_of, variable
 from cutover.prompts.reasons import Care, Kind, Unresolved, refusal
 from cutover.prompts.values import (
     Frame,
@@ -57,7 +57,7 @@ class Expressions:
         self._filtering = Filtering(made)
         self.cares: set[Care] = set()
 
-    def value(self, node: nodes.Node, frame: Frame) -> Value:  # noqa: PLR0911 (one for each kind)
+    def value(self, node: nodes.Node, frame: Frame) -> Value:  # noqa: C901, PLR0911 (one for each kind)
         """Give what an expression is worth."""
         match node:
             case nodes.Const(value=value):
@@ -66,6 +66,8 @@ class Expressions:
                 return Text(literals(data, frame.file, node.lineno), safe=True)
             case nodes.Name():
                 return self._name(node, frame)
+            case nodes.MarkSafeIfAutoescape(expr=below):
+                return self.value(below, frame)
             case nodes.Concat():
                 return self._joined(node, frame)
             case nodes.CondExpr():
@@ -137,6 +139,8 @@ class Expressions:
         pieces: list[Piece] = []
         for below in node.nodes:
             pieces += self.pieces(self.value(below, frame), below, frame)
+        if size_of(pieces) > TEXT_AT_MOST:
+            raise refusal(frame.file, node.lineno, "size", "a text is put together from too much")
         return Text(tuple(pieces))
 
     def pieces(self, value: Value, node: nodes.Node, frame: Frame) -> Sequence[Piece]:

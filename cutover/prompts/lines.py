@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from compare.prompt_map import Literal, Variable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from compare.prompt_map import Piece
 
+_PLACE = 8
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -26,3 +29,8 @@ def constant(text: str, file: str, line: int) -> tuple[Piece, ...]:
 def variable(name: str, file: str, line: int) -> Variable:
     """Give a variable's place."""
     return Variable(name, file, line)
+
+
+def size_of(pieces: Iterable[Piece]) -> int:
+    """Say how much there is of pieces: letters, and as many for each variable as for its place."""
+    return sum(len(piece.text) if isinstance(piece, Literal) else _PLACE for piece in pieces)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import escape
 
-from compare.prompt_map import Literal
-from cutover.prompts.lines import constant
+from cutover.prompts.lines import constant, size_of
 from cutover.prompts.reasons import refusal
 from cutover.prompts.values import Frame, Given, Known, Missing, Text, Value
 
@@ -49,7 +48,7 @@ class Writer:
 
     def sized(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Count pieces."""
-        self.size += sum(len(piece.text) for piece in pieces if isinstance(piece, Literal))
+        self.size += size_of(pieces)
         return list(pieces)
 
 

@@ -54,6 +54,7 @@ class Unroller:
         self._writer = Writer(made, self._expressions)
         self._templates = Templates(made, self.found)
         self._steps = 0
+        self._calls = 0
 
     def unroll(self, name: str) -> Unrolled:
         """Unroll a template by its name; nothing is raised: what goes wrong is a reason."""
@@ -319,13 +320,17 @@ class Unroller:
 
     def macro(self, routine: Routine, call: nodes.Call, values: CallValues) -> Text:
         """Run a macro; raises `Unresolved`."""
-        node, frame = routine.node, routine.frame
-        inner = replace(_inner(frame), depth=frame.depth + 1, block=None)
-        if inner.depth > DEPTH_AT_MOST or self._steps > STEPS_AT_MOST:
-            raise refusal(frame.file, call.lineno, "macro", "macros call each other without end")
-        self._steps += 1
-        bind_arguments(routine, values, inner, self._expressions)
-        return self._captured(node.body, inner)
+        frame = routine.frame
+        inner = replace(_inner(frame), block=None)
+        if self._calls >= DEPTH_AT_MOST or self._steps > STEPS_AT_MOST:
+            said = "macros call each other without end"
+            raise refusal(frame.file, call.lineno, "macro", said)
+        self._calls += 1
+        try:
+            bind_arguments(routine, values, inner, self._expressions)
+            return self._captured(routine.node.body, inner)
+        finally:
+            self._calls -= 1
 
     def _with(self, node: nodes.With, frame: Frame) -> list[Piece]:
         inner = _inner(frame)

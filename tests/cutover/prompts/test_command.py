@@ -6,14 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.prompts.conversion import checked
+from cutover.prompts.report import Counterexample, Proof
+from cutover.prompts.telling import tell
+from cutover.prompts_command import convert_checked
+from router.sections import Prompts
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    """Run the command; returns exit status and everything it said."""
-    result = CliRunner().invoke(app, ["prompts", *map(str, arguments)])
+    """Run the command, without proofs; returns exit status and everything it said."""
+    bare = [*map(str, arguments), *(["--no-prove"] if arguments[0] == "convert" else [])]
+    result = CliRunner().invoke(app, ["prompts", *bare])
     return result.exit_code, result.output
 
 
@@ -135,3 +142,35 @@ def test_a_chat_laid_out_otherwise_is_refused(tmp_path: Path) -> None:
     (chat / "1.boss.j2").rename(chat / "1.user.j2")
     (chat / "01.system.j2").touch()
     assert "number 1" in run("check", tmp_path)[1].replace("\n", " ")
+
+
+def test_a_prompt_that_differs_is_not_written(folder: Path, tmp_path: Path) -> None:
+    """The others are; the report shows values and what both ways gave."""
+    (folder / "also.j2").write_text("also", "utf-8")
+    found = checked(folder, Prompts(), lambda _: None)
+    example = Counterexample("also.j2", {"a": "''"}, "'x'", "'y'")
+    proofs = {"deep/hello.j2": Proof(66), "also.j2": Proof(3, example)}
+    report = convert_checked(found, tmp_path / "new", proofs, force=False)
+    fates = {entry.name: entry.fate for entry in report.prompts}
+    assert fates == {
+        "also.j2": "not written",
+        "deep/hello.j2": "written",
+        "loop.j2": "not written",
+    }
+    assert not (tmp_path / "new" / "also.md").exists()
+    console = Console(record=True, width=100)
+    tell(report, console)
+    said = console.export_text()
+    assert "also.j2 differs for a = ''" in said
+    assert "2 rendered both ways, on 69 drawings of values" in said
+
+
+@pytest.mark.slow
+def test_the_size_of_the_proof_is_in_the_report(folder: Path, tmp_path: Path) -> None:
+    """Converting proves; so does checking, where it is asked."""
+    arguments = ["prompts", "convert", str(folder), "-o", str(tmp_path / "new"), "--json"]
+    report = json.loads(CliRunner().invoke(app, arguments).output)
+    proofs = {prompt["name"]: prompt["proof"] for prompt in report["prompts"]}
+    assert proofs["loop.j2"] is None
+    assert proofs["deep/hello.j2"]["values"] > 50
+    assert proofs["deep/hello.j2"]["counterexample"] is None

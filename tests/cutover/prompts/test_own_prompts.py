@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
@@ -15,6 +16,7 @@ NEW = ROOT / "graph_impl" / "prompts"
 SETTINGS = ("--set", "keep_trailing_newline=true")
 
 
+@pytest.mark.slow
 def test_the_prompts_of_the_graph_stack_are_those_of_the_old_one(tmp_path: Path) -> None:
     """Converted, byte for byte; none is missing and none is there beside them."""
     arguments = ["prompts", "convert", str(OLD), "-o", str(tmp_path), *SETTINGS]
