@@ -37,7 +37,7 @@ bench: setup  ## measure the overhead of every layer into build/bench.json
 pins: setup  ## resolve pyproject.toml again into requirements/*.txt
 	$(COMPILE) --all-extras --output-file requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt --output-file requirements/run.txt
-	$(COMPILE) --extra flags --extra mcp --extra redis --extra otel --extra postgres --extra sealed --extra prompts --extra local-embeddings \
+	$(COMPILE) --extra flags --extra mcp --extra redis --extra otel --extra postgres --extra sealed --extra local-embeddings \
 		--constraint requirements/dev.txt --output-file requirements/image.txt
 
 clean:  ## remove everything that is built, .venv too
