@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from contract.flow import USER
 from router.breakers import Breakers
@@ -34,8 +35,7 @@ _MEANT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """A request that was taken: who tries first, who may stand in, and its place."""
 
     choice: Choice

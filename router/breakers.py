@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from router.breaker import Breaker
 from router.problems import Problem
@@ -42,8 +43,7 @@ class Trial:
             log.warning("the breaker of %s is %s", self._name, state)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Who is tried first and who may stand in.
 
     `instead` is `first` where it serves in place of the assigned one, which its breaker spares.

@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+import msgspec
+
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord
 from router.batches import Batches, Dropped
@@ -49,20 +51,17 @@ class CaptureCounts:
     dropped: Mapping[Dropped, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchange:
+class _Exchange(msgspec.Struct, frozen=True):
     records: tuple[RunRecord, ...]
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Feedback:
+class _Feedback(msgspec.Struct, frozen=True):
     record: FeedbackRecord
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(msgspec.Struct, frozen=True):
     packed: list[Packed]
     size: int
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -54,8 +53,7 @@ _GONE = Frame(0, b"", msgspec.Struct())
 """Stands where a frame was that has been let go of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """How a drive ended."""
 
     outcome: Outcome
@@ -64,8 +62,7 @@ class Ending:
     refusal: Refused | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """A request as it came over HTTP: its body, its headers in lower case, its query.
 
     `peer` is the address it came from, `proxies` are those whose word is believed of who asked.
@@ -79,8 +76,7 @@ class Incoming:
     proxies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """What is to be driven: a flow of a stack, for a request, in a role.
 
     `incoming` is the request as it came, for stacks that are asked over the wire, and `exchange`

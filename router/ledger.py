@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from contract.errors import CutoverError
 
@@ -21,8 +22,7 @@ class AlreadySettled(CutoverError):
         super().__init__(f"exchange {exchange!r} is not open in the ledger")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A state with its reason; `compared` has `equal` or `different` as its reason."""
 
     flow: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from contract.flow import value_in
 from effects.exchange import Deadlines, Exchange
@@ -32,8 +34,7 @@ if TYPE_CHECKING:
     from router.stacks import Stack
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """What has come: a request, the id of its exchange, and the pause it goes on from, if any."""
 
     spec: FlowSpec

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,7 +47,7 @@ class Captures(Protocol):
 
 def exchange_id() -> str:
     """Make an id for an exchange."""
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 def _own_pins() -> Pins:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from router.stacks import Repeating, Stack
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Who serves an exchange, who may stand in, how long a stack may owe a sign of life.
 
     `unsent_bytes` of frames may wait for the client before the stack waits for it, too. `instead`

@@ -45,8 +45,7 @@ def answered_by(asked: str, use: ModelUse) -> str:
     return use.by or asked
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What every line of an exchange begins with."""
 
     exchange: str
@@ -74,8 +73,7 @@ class Charge:
         return answered_by(self.asked, self.use)
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """What a run did beside its record: from when until when, in stamps, and its model calls."""
 
     began: int
@@ -131,7 +129,7 @@ def _frames(drive: Drive) -> tuple[tuple[int, str], ...]:
     if drive.dropped:
         return ()
     # What came over the wire may be no UTF-8; a record is text.
-    return tuple((frame.at, frame.data.decode("utf-8", "replace")) for frame in drive.frames)
+    return tuple([(frame.at, frame.data.decode("utf-8", "replace")) for frame in drive.frames])
 
 
 def request_record(request: Request[Any, Any]) -> RequestRecord:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
+
+import msgspec
 
 from router.flow_settings import FlowSettings
 
@@ -18,8 +19,7 @@ _SHADOW = "/shadow"
 _CAPTURE = "/capture"
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """The stack a request is assigned to, its bucket (0 to 99 999), and what decided."""
 
     stack: Stack
@@ -60,9 +60,15 @@ def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
     `key` is the exchange id, or the route key where whole conversations are wanted. The salt is
     the rollout's with `/shadow` appended, so that mirroring is independent of splitting.
     """
-    return flow.enable_langgraph and bucket(salt + _SHADOW, key) < flow.shadow_thousandths
+    return flow.enable_langgraph and _below(flow.shadow_thousandths, salt + _SHADOW, key)
 
 
 def captured(thousandths: int, salt: str, exchange: str) -> bool:
     """Whether an exchange is written down; `/capture` is appended to the salt."""
-    return bucket(salt + _CAPTURE, exchange) < thousandths
+    return _below(thousandths, salt + _CAPTURE, exchange)
+
+
+def _below(thousandths: int, salt: str, key: str) -> bool:
+    if thousandths <= 0 or thousandths >= BUCKETS:
+        return thousandths > 0  # none or all: nobody's bucket has to be known
+    return bucket(salt, key) < thousandths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +30,7 @@ class Redactor:
 
     def __init__(self, patterns: Patterns, paths: Iterable[str], key: bytes) -> None:
         self._patterns = patterns
-        self._paths = parsed(paths)
+        self._places = _Places.of(parsed(paths))
         self._key = key
 
     def exchange(self, records: Sequence[RunRecord], dialect: Dialect) -> list[RunRecord]:
@@ -67,7 +68,7 @@ class Redactor:
     def _looked_at(
         self, records: Sequence[RunRecord], dialect: Dialect
     ) -> tuple[list[_Run], Patterns]:
-        runs = [_Run(record, dialect, self._paths) for record in records]
+        runs = [_Run(record, dialect, self._places) for record in records]
         return runs, self._possible(b"\n".join([part for run in runs for part in run.raw()]))
 
     def _possible(self, raw: bytes) -> Patterns:
@@ -84,17 +85,34 @@ class Redactor:
         return msgspec.structs.replace(record, comment=comment)
 
 
+class _Places(NamedTuple):
+    """Where paths lead to in each part of a record."""
+
+    body: Paths
+    options: Paths
+    tape: Paths
+    frames: Paths
+
+    @classmethod
+    def of(cls, paths: Paths) -> _Places:
+        request = below(paths, "request")
+        return cls(
+            below(request, "body"),
+            below(request, "options"),
+            below(paths, "tape"),
+            below(paths, "frames"),
+        )
+
+
 class _Run:
     """One record under redaction."""
 
-    def __init__(self, record: RunRecord, dialect: Dialect, paths: Paths) -> None:
+    def __init__(self, record: RunRecord, dialect: Dialect, places: _Places) -> None:
         self._record = record
-        self._body = below(paths, "request", "body")
-        self._options = below(paths, "request", "options")
-        self._tape = below(paths, "tape")
-        self._frames = FrameText(record.frames, dialect, below(paths, "frames"))
+        self._places = places
+        self._frames = FrameText(record.frames, dialect, places.frames)
         self._entries = [
-            EntryText(entry, self._tape)
+            EntryText(entry, places.tape)
             for entry in record.tape or ()
             if entry.port not in _NOBODYS
         ]
@@ -120,7 +138,7 @@ class _Run:
         for entry in self._entries:
             entry.after(treatment)
         for play in self._record.plays:
-            play_after(play, self._tape, treatment)
+            play_after(play, self._places.tape, treatment)
 
     def concerned(self, treatment: Pass) -> bool:
         """Whether a pass has something to do in the frames or on the tape."""
@@ -133,7 +151,7 @@ class _Run:
         tape = record.tape and tuple(
             entry if entry.port in _NOBODYS else next(treated) for entry in record.tape
         )
-        plays = tuple(play_after(play, self._tape, treatment) for play in record.plays)
+        plays = tuple(play_after(play, self._places.tape, treatment) for play in record.plays)
         return msgspec.structs.replace(
             record,
             request=self._request_after(treatment),
@@ -148,6 +166,6 @@ class _Run:
             return None
         return msgspec.structs.replace(
             request,
-            body=raw_after(request.body, self._body, treatment, typed=True),
-            options=raw_after(request.options, self._options, treatment),
+            body=raw_after(request.body, self._places.body, treatment, typed=True),
+            options=raw_after(request.options, self._places.options, treatment),
         )
