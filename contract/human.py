@@ -9,7 +9,7 @@ import msgspec
 FormValue = str | int | float | bool | tuple[str, ...] | None
 
 
-class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+class Field(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One field of a form."""
 
     name: str
@@ -20,7 +20,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     options: tuple[str, ...] = ()
 
 
-class Form(msgspec.Struct, frozen=True):
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A question put to a human."""
 
     title: str
