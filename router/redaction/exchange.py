@@ -10,6 +10,7 @@ import msgspec
 from contract.dialect import Dialect
 from contract.records import FeedbackRecord, RequestRecord, RunRecord
 from router.patterns import Patterns
+from router.redaction import halves
 from router.redaction.dictionary import Dictionary
 from router.redaction.entries import EntryText, play_after, raw_after
 from router.redaction.frames import FrameText
@@ -126,7 +127,7 @@ class _Run:
         for source in sources:
             yield source.raw
             for text in source.texts:
-                yield text.encode()
+                yield halves.raw(text)
         for play in self._record.plays:
             if play.args is not None:
                 yield bytes(play.args)

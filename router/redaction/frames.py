@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import msgspec
-
 from contract.dialect import Dialect, TextField
 from contract.dialects.naming import Names, Track, texts_in
+from router.redaction.halves import decoded, encoded
 from router.redaction.passes import Pass
 from router.redaction.places import Json, Paths, Walk, below
 from router.redaction.slots import Slot, joined, read, treated
@@ -35,7 +34,7 @@ class Frame:
         kept = [line for index, line in enumerate(self.lines) if index not in rest]
         old = self.lines[first]
         head = old[: len(_DATA) + 1] if old.startswith(_DATA + " ") else _head(old)
-        kept[first] = head + msgspec.json.encode(tree).decode() + ("\r" * old.endswith("\r"))
+        kept[first] = head + encoded(tree) + ("\r" * old.endswith("\r"))
         return "\n".join(kept)
 
 
@@ -126,8 +125,8 @@ def parsed(text: str, dialect: Dialect) -> Frame | None:
         data = tuple([index for index, line in enumerate(lines) if line.startswith(_DATA)])
         content = "\n".join([lines[index][len(_DATA) :] for index in data])
     try:
-        tree = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError):
+        tree = decoded(content)
+    except (ValueError, RecursionError):
         return None
     return Frame(lines, data, tree, _name(lines, tree, dialect))
 

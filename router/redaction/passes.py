@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from router.patterns import Patterns
+from router.redaction import halves
 from router.redaction.dictionary import Dictionary
 from router.redaction.edits import Edit, applied, chains, over_deltas, over_prefixes
 from router.redaction.places import Paths, Visitor
@@ -42,7 +43,7 @@ class Learn:
         """Whether a path leads there or a pattern could match."""
         if paths or (self._patterns and b"\\u" in raw):
             return True
-        return bool(self._patterns.possible(b" ".join([raw, *(text.encode() for text in texts)])))
+        return bool(self._patterns.possible(b" ".join([raw, *map(halves.raw, texts)])))
 
     def leaf(self, text: str, *, protocol: bool) -> str:
         """Learn from a text."""
@@ -110,7 +111,7 @@ class Rewrite:
         """Whether a known value, or the beginning of one, could stand there."""
         del paths
         return self._dictionary.possible(raw) or any(
-            self._dictionary.possible(text.encode()) for text in texts
+            self._dictionary.possible(halves.raw(text)) for text in texts
         )
 
     def leaf(self, text: str, *, protocol: bool) -> str:

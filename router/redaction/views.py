@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_letters, digits
 from typing import Literal, NamedTuple
 
-import msgspec
+from router.redaction.halves import decoded
 
 Kind = Literal["text", "key", "number"]
 
@@ -71,8 +71,8 @@ def is_json(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+        decoded(text)
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -1,5 +1,6 @@
 """A value that was streamed in pieces is found, whatever the cuts and wherever it stands."""
 
+import json
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -120,3 +121,25 @@ def test_a_value_escaped_inside_arguments_that_are_cut_anywhere(cut: int) -> Non
     assert "<email:" in arguments["to"]
     assert arguments["n"].startswith("<phone:")
     assert arguments["k"] == [1.5]
+
+
+def test_halves_of_characters_hide_nothing() -> None:
+    """A service that counts in UTF-16 cuts between them: only an escape can carry a half."""
+    pieces = ["\ud83d", "\ude00 li.lei@mail", ".example.cn \ud83d", "\ude00"]
+    frames = [f"event: text\ndata: {json.dumps({'content': piece})}\n\n" for piece in pieces]
+    (stored,) = ex.redactor().exchange([ex.run(frames=frames)], ex.DELTAS)
+    said = [json.loads(text.partition("data: ")[2])["content"] for _, text in stored.frames]
+    whole = "".join(said)
+    assert "li.lei" not in whole
+    assert "<email:" in whole
+    assert (whole[:2], whole[-2:]) == ("\ud83d\ude00", "\ud83d\ude00")
+
+
+def test_half_a_character_in_json_within_a_text_costs_no_capture() -> None:
+    """Whoever sends one is recorded like anybody else."""
+    said = r'{"a": "\ud83d", "b": "li.lei@mail.example.cn"}'
+    (stored,) = ex.redactor().exchange([ex.run(body={"content": said})], ex.DELTAS)
+    assert stored.request is not None
+    body = bytes(stored.request.body)
+    assert b"<email:" in body
+    assert b"li.lei" not in body
