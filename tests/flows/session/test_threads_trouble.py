@@ -1,0 +1,210 @@
+"""Threads that are damaged, foreign, out of reach or slow cost nobody an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import ormsgpack
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from contract.errors import EffectFailed
+from graph_impl import opened
+from graph_impl.steady import REST_SECONDS, WAIT_SECONDS, Steady
+from graph_impl.threads import (
+    MemoryThreads,
+    NoSuchThreads,
+    ThreadsNotOpened,
+    opened_threads,
+)
+from tests.effects.postgres import own_schema
+from tests.flows.session.conversing import House
+from tests.flows.session.reading import said, shown
+from tests.flows.session.threads import SECRET, SESSION, Place, hold
+
+CALLED: list[str] = []
+
+
+class Trap:
+    """What a state must not be able to call."""
+
+    def __init__(self, said: str) -> None:
+        CALLED.append(said)
+
+
+def states() -> Iterator[tuple[str, bytes]]:
+    """Give what may stand where a state should."""
+    yield "json", b"{"
+    yield "msgpack", b"\xc1"
+    yield "pickle", b"cos\nsystem\n."
+    yield "made up", b""
+    yield "msgpack", ormsgpack.packb({"v": 99})
+    yield "msgpack", ormsgpack.packb([1, 2])
+    serde = JsonPlusSerializer()
+    other: dict[str, Any] = {**empty_checkpoint(), "channel_values": {"messages": "text", "x": 1}}
+    yield serde.dumps_typed({**other, "channel_versions": {"messages": 7, "x": "abc"}})
+    other["channel_versions"] = {"messages": f"{9:032}.5", "x": f"{9:032}.5"}
+    yield serde.dumps_typed(other)
+    yield serde.dumps_typed({**other, "versions_seen": None})
+    call = ormsgpack.packb((__name__, "Trap", "called"))
+    yield (
+        "msgpack",
+        ormsgpack.packb({**other, "channel_values": {"messages": ormsgpack.Ext(0, call)}}),
+    )
+
+
+STATES: Final = list(states())
+
+
+@pytest.mark.parametrize("number", range(len(STATES)))
+async def test_what_is_no_state_of_ours_is_overwritten(tmp_path: Path, number: int) -> None:
+    """Garbage, other serialisers, other graphs: the turn is answered, and the thread is whole."""
+    place = Place(f"sqlite:///{tmp_path}/threads.db")
+    async with opened_threads(place.address) as threads:
+        house = House()
+        await hold(threads, house, 1)
+        place.execute("UPDATE checkpoints SET type = ?, checkpoint = ?", *STATES[number])
+        await hold(threads, house, 1)
+        assert await said(threads, SESSION) == shown(house.conversations.turns)
+    assert place.rows()["checkpoints"] == 1
+    assert CALLED == []
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE checkpoint_blobs SET type = 'msgpack', blob = '\\xc1'",
+        "UPDATE checkpoint_blobs SET type = 'made up'",
+        "DELETE FROM checkpoint_blobs",
+        "UPDATE checkpoints SET checkpoint = '{}'",
+        "UPDATE checkpoints SET checkpoint = '[1]'",
+        (
+            "UPDATE checkpoints SET checkpoint = "
+            "jsonb_set(checkpoint, '{channel_versions}', '{\"messages\": 3}')"
+        ),
+    ],
+)
+async def test_damage_in_postgres_is_overwritten(postgres_dsn: str, damage: str) -> None:
+    """Also where values are kept apart from states."""
+    async with own_schema(postgres_dsn) as address, opened_threads(address) as threads:
+        house = House()
+        await hold(threads, house, 1)
+        Place(address).execute(damage)
+        await hold(threads, house, 1)
+        assert await said(threads, SESSION) == shown(house.conversations.turns)
+
+
+class TroubledSaver(InMemorySaver):
+    """A saver that raises, or hangs; counts how often it was asked."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.asked = 0
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read a state, or not."""
+        await self._trouble()
+        return await super().aget_tuple(config)
+
+    async def aput(self, *given: Any, **named: Any) -> RunnableConfig:  # noqa: ANN401 - the engine's
+        """Keep a state, or not."""
+        await self._trouble()
+        return await super().aput(*given, **named)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Remove a thread, or not."""
+        await self._trouble()
+        await super().adelete_thread(thread_id)
+
+    async def _trouble(self) -> None:
+        self.asked += 1
+        if self.how == "raises":
+            message = "secret of the driver"
+            raise OSError(message)
+        if self.how == "hangs":
+            await asyncio.get_running_loop().create_future()
+
+
+class SteadyTroubled(Steady, TroubledSaver):
+    """The same as a saver that costs nobody an answer."""
+
+
+class Troubled(MemoryThreads):
+    """Threads in such a store."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.troubled = SteadyTroubled(how)
+        self.saver = cast("Any", self.troubled)
+
+
+@pytest.mark.virtual
+async def test_a_store_that_fails_costs_nobody_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Turn by turn it is asked again; the log says what is the matter, in no words of others."""
+    threads, house = Troubled("raises"), House()
+    with caplog.at_level(logging.WARNING):
+        await hold(threads, house, 2)
+    assert len(house.conversations.turns) == 4
+    assert "a thread is not read: OSError" in caplog.text
+    assert "a thread is not kept: OSError" in caplog.text
+    assert "secret" not in caplog.text
+    threads.troubled.how = ""
+    await hold(threads, house, 1)
+    assert await said(threads, SESSION) == shown(house.conversations.turns)
+
+
+@pytest.mark.virtual
+async def test_a_store_that_hangs_is_waited_for_once_in_a_while() -> None:
+    """The first turn waits for it; those that follow do not, until it has rested."""
+    loop = asyncio.get_running_loop()
+    threads, house = Troubled("hangs"), House()
+    waited = []
+    for _ in range(3):
+        began = loop.time()
+        await hold(threads, house, 1)
+        waited.append(loop.time() - began)
+    assert waited == [pytest.approx(WAIT_SECONDS), 0, 0]
+    assert threads.troubled.asked == 1
+    threads.troubled.how = ""
+    await asyncio.sleep(REST_SECONDS)
+    await hold(threads, house, 1)
+    assert await said(threads, SESSION) == shown(house.conversations.turns)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("how", ["raises", "hangs"])
+async def test_what_cannot_be_forgotten_is_said(how: str) -> None:
+    """Whoever asks is told that it is not done."""
+    with pytest.raises(EffectFailed) as told:
+        await Troubled(how).forget(SESSION)
+    assert told.value.fault.code == "store_unavailable"
+
+
+@pytest.mark.parametrize("address", ["mysql://h/x", "sqlite:////dev/null/x/y"])
+async def test_where_no_threads_can_be_kept_is_said(address: str) -> None:
+    """One sentence names the kind of place."""
+    with pytest.raises((NoSuchThreads, ThreadsNotOpened), match=address.partition(":")[0]):
+        async with opened(address):
+            pass
+
+
+@pytest.mark.sockets
+@pytest.mark.slow
+async def test_a_password_is_not_told() -> None:
+    """Nobody listens there."""
+    address = f"postgresql://me:{SECRET}@127.0.0.1:1/x"
+    with pytest.raises(ThreadsNotOpened) as told:
+        async with opened(address):
+            pass
+    assert SECRET not in str(told.value)
