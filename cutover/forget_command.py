@@ -11,12 +11,14 @@ import typer
 
 from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from cutover.forgetting import Sought, declared_fields, forget_captures, forget_rows
+from cutover.forgetting import Sought, declared_fields, forget_captures, forget_rows, forget_threads
 from effects.whose import Kind, Whose
 from router.settings import load, parse
 
 if TYPE_CHECKING:
-    from cutover.forgetting import ForgottenCaptures, ForgottenRows
+    from collections.abc import Collection
+
+    from cutover.forgetting import ForgottenCaptures, ForgottenRows, ForgottenThreads
     from router.settings import Settings
 
 
@@ -46,7 +48,7 @@ def forget(
     message: Annotated[str, typer.Option(help="A message and its replies, by message_id.")] = "",
     plain: Annotated[bool, typer.Option(help="Go on without the key of the pseudonyms.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
-    """Remove somebody from captures, conversations, memory and pauses, and say what was removed.
+    """Remove somebody from captures and from all stores, and say what was removed.
 
     Exit 0: all is removed that there was, 1: something could not be, 2: refused, nothing removed.
     """
@@ -65,12 +67,19 @@ def forget(
     except (OSError, ValueError, ImportError) as error:
         left.append(f"captures: {error}")
     exchanges = captures.exchanges if captures is not None else frozenset()
-    rows = asyncio.run(forget_rows(settings.stores, os.environ, whose, exchanges))
-    left += rows.left
-    _tell(captures, rows)
+    rows, threads = asyncio.run(_kept(settings, whose, exchanges))
+    left += (*rows.left, *threads.left)
+    _tell(captures, rows, threads)
     for sentence in left:
         typer.echo(f"not removed: {sentence}", err=True)
     raise typer.Exit(1 if left else 0)
+
+
+async def _kept(
+    settings: Settings, whose: Whose, exchanges: Collection[str]
+) -> tuple[ForgottenRows, ForgottenThreads]:
+    rows = await forget_rows(settings.stores, os.environ, whose, exchanges)
+    return rows, await forget_threads(settings, os.environ, rows.chats)
 
 
 def _settings(config: Path) -> Settings:
@@ -94,7 +103,9 @@ def _key(settings: Settings, *, plain: bool) -> bytes:
     return key
 
 
-def _tell(captures: ForgottenCaptures | None, rows: ForgottenRows) -> None:
+def _tell(
+    captures: ForgottenCaptures | None, rows: ForgottenRows, threads: ForgottenThreads
+) -> None:
     if captures is not None:
         typer.echo(
             f"captures: {len(captures.exchanges)} exchanges, {captures.feedbacks} with feedback, "
@@ -103,3 +114,4 @@ def _tell(captures: ForgottenCaptures | None, rows: ForgottenRows) -> None:
     typer.echo(f"conversations: {rows.turns} turns")
     typer.echo(f"memory: {rows.memories} entries")
     typer.echo(f"pauses: {rows.pauses}")
+    typer.echo(f"threads: of {threads.sessions} sessions")

@@ -76,10 +76,12 @@ class KeptSessions:
             raise Refused(503, "kept_elsewhere", "a service keeps the turns: ask it")
         memory: Any = self.live.memory
         pauses: Any = self.pauses
-        removed: int = (await store.forget(whose)).turns
-        removed += await memory.forget(whose)
-        removed += await pauses.forget((), (session_id,))
+        # The turns go after what is a copy of them: who has to come again is to find the session.
         for stack in self.stacks.values():
             if isinstance(stack, LocalStack) and stack.forget is not None:
                 await stack.forget(session_id)
+        removed: int = await pauses.forget((), (session_id,))
+        removed += (await store.forget(whose)).turns
+        # Facts are learnt while their turns are there; so this comes last.
+        removed += await memory.forget(whose)
         return removed > 0

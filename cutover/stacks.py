@@ -81,11 +81,29 @@ async def _keeping(
     stack: LocalStack, place: str, checkpoints: str, opened: AsyncExitStack
 ) -> LocalStack:
     """Open a stack that keeps something by its module's `opened`; any other stays as it is."""
+    kept = await _opened(place, checkpoints, opened)
+    return stack if kept is None else replace(stack, flows=kept.flows, forget=kept.forget)
+
+
+async def open_keepers(
+    stacks: Stacks, opened: AsyncExitStack, checkpoints: str
+) -> list[OpenedFlows]:
+    """Open what the stacks in this process keep of their own there; raises what they raise."""
+    places = [stacks.place(name) or default for name, default in DEFAULTS.items()]
+    kept = [
+        await _opened(place, checkpoints, opened)
+        for place in places
+        if not isinstance(place, Address)
+    ]
+    return [one for one in kept if one is not None]
+
+
+async def _opened(place: str, checkpoints: str, opened: AsyncExitStack) -> OpenedFlows | None:
     hook = getattr(import_module(place.partition(":")[0]), "opened", None)
     if hook is None or not checkpoints:
-        return stack
+        return None
     kept: OpenedFlows = await opened.enter_async_context(hook(checkpoints))
-    return replace(stack, flows=kept.flows, forget=kept.forget)
+    return kept
 
 
 def load_stacks() -> dict[StackName, LocalStack]:

@@ -30,12 +30,16 @@ class KeptElsewhere(CutoverError):
 
 
 class ForgottenRows(NamedTuple):
-    """What was removed from the stores, and what could not be: sentences."""
+    """What was removed from the stores, and what could not be: sentences.
+
+    `chats` are those concerned: what is a copy of them is outdated.
+    """
 
     turns: int
     memories: int
     pauses: int
     left: tuple[str, ...]
+    chats: frozenset[str]
 
 
 async def forget_rows(
@@ -55,15 +59,15 @@ async def forget_rows(
         memories = await _memories(address(stores.memory, environ), whose)
     except CutoverError as error:
         left.append(_sentence("memory", error))
-    chats = turns.chats | ({whose.value} if whose.kind == "chat" else set())
+    chats = turns.chats | ({whose.value} if whose.kind == "chat" else frozenset())
     # A pause of one message is found by its exchange: others of the chat are not concerned.
-    sessions = set() if whose.kind == "message" else chats
+    sessions = frozenset[str]() if whose.kind == "message" else chats
     try:
         users = {whose.value} if whose.kind == "user" else set()
         pauses = await _pauses(address(stores.pauses, environ), exchanges, sessions, users)
     except CutoverError as error:
         left.append(_sentence("pauses", error))
-    return ForgottenRows(turns.turns, memories, pauses, tuple(left))
+    return ForgottenRows(turns.turns, memories, pauses, tuple(left), chats)
 
 
 async def _turns(where: str, whose: Whose) -> Forgotten:
@@ -74,7 +78,7 @@ async def _turns(where: str, whose: Whose) -> Forgotten:
             async with adapter.open(where) as kept:
                 forgotten: Forgotten = await kept.forget(whose)
                 return forgotten
-        case "sqlite" if path := _file(rest):
+        case "sqlite" if path := sqlite_there(rest):
             async with SqliteConversations.open(path) as conversations:
                 return await conversations.forget(whose)
         case "http" | "https":
@@ -92,7 +96,7 @@ async def _memories(where: str, whose: Whose) -> int:
             async with adapter.open(where) as kept:
                 forgotten: int = await kept.forget(whose)
                 return forgotten
-        case "sqlite" if path := _file(rest):
+        case "sqlite" if path := sqlite_there(rest):
             async with SqliteMemory.open(path) as memory:
                 return await memory.forget(whose)
         case _:
@@ -110,14 +114,14 @@ async def _pauses(
             async with adapter.open_pool(where) as kept:
                 removed: int = await kept.forget(exchanges, sessions, users)
                 return removed
-        case "sqlite" if path := _file(rest):
+        case "sqlite" if path := sqlite_there(rest):
             async with SqlitePauses.open_file(path) as pauses:
                 return await pauses.forget(exchanges, sessions, users)
         case _:
             return 0
 
 
-def _file(rest: str) -> Path | None:
+def sqlite_there(rest: str) -> Path | None:
     """Give the path of `sqlite:///…`; None where there is no such file, and nothing in it."""
     path = Path(rest.removeprefix("/"))
     return path if path.exists() else None

@@ -136,12 +136,18 @@ class Setup:
     lock_ttl: float = 60.0
     captures: str = ""
     history: str = ""
+    checkpoints: str = ""
     percent: float | None = None
     route_key: str = "message_id"
     drain_seconds: float = 5.0
     profile: Profile | None = None
     stacks: Mapping[StackName, Stack] | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    def threads(self, folder: Path) -> str:
+        """Say where the threads are: in a file where the other stores are in one."""
+        kept = "memory://" if self.others == "memory://" else f"sqlite:///{folder}/threads.sqlite"
+        return self.checkpoints or kept
 
 
 def configuration(folder: Path, provider: str, setup: Setup) -> str:
@@ -171,6 +177,7 @@ pseudonym_key_env = "{setup.pseudonym_key_env}"
 conversations = "{setup.conversations or f"sqlite:///{folder}/store.sqlite"}"
 memory = "{setup.others}"
 pauses = "{setup.others}"
+checkpoints = "{setup.threads(folder)}"
 history = "{setup.history}"
 pins = "{setup.pins}"
 locks = "{setup.locks}"

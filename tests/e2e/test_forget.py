@@ -64,6 +64,7 @@ async def test_a_user_is_forgotten_while_the_router_serves(tmp_path: Path) -> No
                 "conversations: 4 turns",
                 "memory: 0 entries",
                 "pauses: 0",
+                "threads: of 1 sessions",
             ],
         )
         assert TOLD.encode() not in captured(tmp_path)

@@ -1,0 +1,50 @@
+"""What stacks keep of conversations by themselves: copies of what is in the stores."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from contract.errors import CutoverError, EffectFailed
+from cutover.forgetting.stores import sqlite_there
+from cutover.stacks import open_keepers
+from router.addresses import address
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from router.settings import Settings
+
+
+class ForgottenThreads(NamedTuple):
+    """Of how many sessions threads were removed, if there were any, and what could not be."""
+
+    sessions: int
+    left: tuple[str, ...]
+
+
+async def forget_threads(
+    settings: Settings, environ: Mapping[str, str], sessions: Collection[str]
+) -> ForgottenThreads:
+    """Remove the threads of sessions; the store is told nothing where there are none.
+
+    The turns are gone by then: whoever has to come again has to be told for which sessions.
+    """
+    try:
+        where = address(settings.stores.checkpoints, environ)
+        if not sessions or not _there(where):
+            return ForgottenThreads(0, ())
+        async with AsyncExitStack() as stack:
+            for kept in await open_keepers(settings.stacks, stack, where):
+                for session in sessions:
+                    await kept.forget(session)
+    except CutoverError as error:
+        why = error.fault.code if isinstance(error, EffectFailed) else str(error)
+        named = ", ".join(map(repr, sorted(sessions)))
+        return ForgottenThreads(0, (f"threads of {named}: {why}; use --chat",))
+    return ForgottenThreads(len(sessions), ())
+
+
+def _there(where: str) -> bool:
+    scheme, _, rest = where.partition("://")
+    return scheme not in {"", "memory"} and (scheme != "sqlite" or sqlite_there(rest) is not None)
