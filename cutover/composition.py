@@ -157,11 +157,11 @@ def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str,
     if not here:
         return {}
     known = {entry.model_id for entry in entries}
-    asked = {name: getattr(flow.options, "model_id", None) for name, flow in settings.flows.items()}
     missing = [
-        f"flows.{name}.options.model_id = {model_id!r} is none of them"
-        for name, model_id in asked.items()
-        if model_id is not None and model_id not in known
+        f"flows.{name}.options.{field} = {model_id!r} is none of them"
+        for name, flow in settings.flows.items()
+        for field in ("model_id", "vision_model_id")
+        if (model_id := getattr(flow.options, field, None)) is not None and model_id not in known
     ]
     return {"models": "; ".join(missing)} if missing else {}
 

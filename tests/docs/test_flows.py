@@ -1,0 +1,42 @@
+"""The page on flows: every flow, every path, every event, every refusal of a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from contract.flow import FlowSpec
+from contract.sse import SseDecoder
+from cutover.flows import SPECS
+from rules.emotion import feel
+from tests.rules.test_images import REFUSED
+
+PAGE = (Path(__file__).parents[2] / "docs" / "flows.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=list(SPECS))
+def test_every_flow_stands_there_with_its_paths_and_events(spec: FlowSpec) -> None:
+    """In one row of the table."""
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{spec.name}`"))
+    for path in spec.requests:
+        assert path in row
+    for beside in (spec.responding, spec.continuing):
+        assert beside is None or beside.path in row
+    for event in get_args(spec.events):
+        assert str(event.__struct_config__.tag) in row
+
+
+def test_every_refusal_of_a_picture_is_named() -> None:
+    """With its status."""
+    for _, status, code in REFUSED:
+        assert any(f"{status} " in line and f"`{code}`" in line for line in PAGE.splitlines())
+
+
+def test_the_example_is_what_comes() -> None:
+    """The mood of its message, byte for byte."""
+    mood = feel("今天很开心！")
+    frame = SPECS["companion"].encode(mood).decode()
+    assert frame in PAGE
+    assert SseDecoder().feed(frame.encode())[0].event == "emotion"
