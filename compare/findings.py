@@ -129,14 +129,30 @@ class TextShrank(Difference, frozen=True, kw_only=True, tag="text_shrank"):
     side: Side
 
 
+class PromptSource(msgspec.Struct, frozen=True):
+    """Where a difference of a prompt comes from: a line of a template, or of a file it draws in.
+
+    `variable` is the value put in there, `computed` what the template computes there; both are ""
+    where it is the template's own text.
+    """
+
+    template: str
+    file: str
+    line: int
+    variable: str = ""
+    computed: str = ""
+
+
 class PromptChanged(Difference, frozen=True, kw_only=True, tag="prompt_changed"):
     """A message to the model differs, is missing (graph None) or is new (legacy None).
 
     The path of a cause names the roles of all messages of its prompt that nothing else explains;
-    the first of them is shown, the others are `after` it.
+    the first of them is shown, the others are `after` it. `source` is told where there is a map of
+    prompts.
     """
 
     layer: Literal["effects"] = "effects"
+    source: PromptSource | None = None
 
 
 class ParameterChanged(Difference, frozen=True, kw_only=True, tag="parameter_changed"):

@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+
+from compare.declared import read_text
+from contract.declared import DeclarationRefused
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = 1
 
@@ -52,3 +58,15 @@ class PromptMap(msgspec.Struct, frozen=True):
 
     prompts: tuple[MappedPrompt, ...] = ()
     v: int = VERSION
+
+
+def read_prompt_map(path: Path) -> PromptMap:
+    """Read a map; raises `DeclarationRefused`."""
+    try:
+        found = msgspec.json.decode(read_text(path), type=PromptMap)
+    except msgspec.DecodeError as error:
+        raise DeclarationRefused(str(path), "", f"no map of prompts: {error}") from error
+    if found.v != VERSION:
+        why = f"a map of version {found.v}; this reads version {VERSION}"
+        raise DeclarationRefused(str(path), "v", why)
+    return found

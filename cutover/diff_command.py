@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -13,9 +13,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from compare.noise import read_noise
+from compare.prompt_map import PromptMap
 from compare.report import Report
 from compare.report.document import with_noise
 from compare.report.legible import percent, visible
+from compare.report.sources import with_sources
 from contract.errors import CutoverError
 from cutover.against_command import report_against
 from cutover.diffing import (
@@ -24,6 +26,7 @@ from cutover.diffing import (
     NoiseMisplaced,
     NoPlaceForReport,
     PlacesMisread,
+    prompt_map_at,
     reported,
     rules_at,
     waivers_at,
@@ -108,6 +111,16 @@ _Config = Annotated[
 ]
 
 
+_PromptMap = Annotated[
+    Path | None,
+    typer.Option(
+        "--prompts",
+        help="The map of prompts `cutover prompts` writes: names template, line and variable; "
+        "default: prompts.map.json, if it is there.",
+    ),
+]
+
+
 def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     places: _Places,
     out: _Out = None,
@@ -119,6 +132,7 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     processes: _Processes = None,
     noise: _Again = None,
     config: _Config = None,
+    prompts: _PromptMap = None,
 ) -> None:
     """Compare legacy and graph on captured exchanges, or one report with an older one.
 
@@ -134,12 +148,14 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
             case _ if dialect is not None:
                 accepted = rules_at(rules), waivers_at(waivers)
                 plain = asked_plain(places, dialect, chunking.value, *accepted)
-                status = _captures(plain, out, formats or list(Format), console)
+                wanted = Wanted(out, formats or list(Format), prompt_map_at(prompts))
+                status = _captures(plain, wanted, console)
             case [captures]:
                 accepted = rules_at(rules), waivers_at(waivers)
                 again, known = tuple(noise or ()), flows_at(config)
                 asked = Asked(captures, chunking.value, *accepted, processes, again, known)
-                status = _captures(asked, out, formats or list(Format), console)
+                wanted = Wanted(out, formats or list(Format), prompt_map_at(prompts))
+                status = _captures(asked, wanted, console)
             case [older, newer]:
                 status = report_against(Path(older), Path(newer), out, Console())
             case _:
@@ -150,11 +166,17 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     raise typer.Exit(status)
 
 
-def _captures(
-    asked: Asked | AskedPlain, out: Path | None, formats: list[Format], console: Console
-) -> int:
+class Wanted(NamedTuple):
+    """What is wanted of a report: where it goes, in which formats, by which map of prompts."""
+
+    out: Path | None
+    formats: list[Format]
+    prompts: PromptMap
+
+
+def _captures(asked: Asked | AskedPlain, wanted: Wanted, console: Console) -> int:
     """Compare captures; returns the exit status."""
-    if out is None:
+    if wanted.out is None:
         raise NoPlaceForReport
     tally = _compared(asked, console)
     report = reported(asked, tally)
@@ -162,7 +184,8 @@ def _captures(
         with console.status("measuring noise"):
             noise = read_noise(asked.captures, asked.again, SPECS)
         report = with_noise(report, noise)
-    _summary(report, write_report(report, out, formats), Console())
+    report = with_sources(report, wanted.prompts)
+    _summary(report, write_report(report, wanted.out, wanted.formats), Console())
     return status_of(report)
 
 

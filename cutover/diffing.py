@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compare import Question, compare_captures, find_segments
+from compare.prompt_map import PromptMap, read_prompt_map
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report
 from compare.report.strangers import with_strangers
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
+PROMPT_MAP = Path("prompts.map.json")
 
 
 def known_flows(flows: Mapping[str, FlowSpec]) -> frozenset[str]:
@@ -120,6 +122,13 @@ def waivers_at(path: Path | None, today: date | None = None) -> Waivers:
     if path is None and not WAIVERS.exists():
         return Waivers(day)
     return Waivers(day, read_waivers(path or WAIVERS))
+
+
+def prompt_map_at(path: Path | None) -> PromptMap:
+    """Read the map named on the command line, or the one that lies here; raises a refusal."""
+    if path is None and not PROMPT_MAP.exists():
+        return PromptMap()
+    return read_prompt_map(path or PROMPT_MAP)
 
 
 def this_day() -> date:

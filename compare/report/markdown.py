@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from compare.findings import Finding, signature_of
 from compare.report.legible import duration, percent, visible
 from compare.report.noise import noise_markdown
+from compare.report.sources import finding_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +109,9 @@ def _example(cluster: ClusterReport) -> str:
     for exemplar in cluster.exemplars:
         for finding in exemplar.findings:
             if finding.after is None and signature_of(finding) == cluster.id:
-                return f"{_value(finding, 'legacy')} → {_value(finding, 'graph')}"
+                said = f"{_value(finding, 'legacy')} → {_value(finding, 'graph')}"
+                source = finding_source(finding)
+                return f"{said} from {code(source)}" if source else said
     return ""
 
 

@@ -13,6 +13,7 @@ from compare.clusters import Exemplar, Mark, Row
 from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
 from compare.noise import wording
 from compare.report.legible import duration, moment, percent, visible
+from compare.report.sources import finding_source
 from compare.report.timeline import bars_of, marks_of, timeline_of
 from compare.report.titles import title_of
 from compare.words import Piece, word_diff
@@ -111,6 +112,7 @@ def _environment() -> Environment:
         "METRIC_TITLES": METRIC_TITLES,
         "title_of": title_of,
         "kind_of": kind_of,
+        "source_of": finding_source,
         "views": views,
         "stretches": stretches,
         "timeline_of": timeline_of,

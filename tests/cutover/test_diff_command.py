@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import json
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from cutover.cli import app as whole
 from cutover.diff_command import diff
 from cutover.selftest.exchanges import Script, batch, exchange, store
 
@@ -108,3 +111,33 @@ def test_processes_are_asked_for(tmp_path: Path) -> None:
         assert run(tmp_path / "c", *arguments)[0] == 0
     one, two = ((tmp_path / n / "report.json").read_bytes() for n in ("1", "2"))
     assert one == two
+
+
+def test_a_prompt_that_differs_is_traced_to_its_template(tmp_path: Path) -> None:
+    """By the map that checking prompts has written: file, line and variable, in every format."""
+    old = tmp_path / "prompts"
+    old.mkdir()
+    (old / "talk.j2").write_text("{% set x = 1 %}\n{{ name }}会聊天的助手。", "utf-8")
+    store(
+        tmp_path / "captures",
+        batch(exchange(Script(system="\n一个会聊天的助手。"), Script(system="\n会聊天的助手。"))),
+    )
+    command = ["prompts", "check", str(old), "--map", str(tmp_path / "map.json")]
+    assert CliRunner().invoke(whole, command).exit_code == 0
+    out = tmp_path / "out"
+    run(tmp_path / "captures", "-o", out, "--prompts", tmp_path / "map.json")
+    said = "talk.j2:2: the variable 'name'"
+    assert said in (out / "report.md").read_text("utf-8")
+    assert said in html.unescape((out / "report.html").read_text("utf-8"))
+    found = json.loads((out / "report.json").read_text("utf-8"))
+    source = found["clusters"][0]["exemplars"][0]["findings"][0]["source"]
+    assert (source["file"], source["line"], source["variable"]) == ("talk.j2", 2, "name")
+
+
+def test_a_map_of_prompts_that_is_none_is_refused(tmp_path: Path) -> None:
+    """Before anything is compared: status 2."""
+    store(tmp_path / "captures", batch(exchange()))
+    (tmp_path / "map.json").write_text("[]", "utf-8")
+    arguments = (tmp_path / "captures", "-o", tmp_path / "out", "--prompts", tmp_path / "map.json")
+    status, said = run(*arguments)
+    assert (status, "no map of prompts" in " ".join(said.split())) == (2, True)

@@ -1,0 +1,134 @@
+"""Sources of prompts: the template whose pieces a message is made of, and where two part."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, assert_never
+
+from compare.findings import PromptSource
+from compare.prompt_map import Dynamic, Literal, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compare.prompt_map import MappedPrompt, Piece, PromptMap
+
+LITERAL_AT_LEAST = 8
+"""Letters a template must have of its own: one of nothing but values would fit any message."""
+
+Span = tuple[int, int]
+
+
+class _Fit(NamedTuple):
+    """A template a message is made of, and where each of its pieces stands in it."""
+
+    prompt: MappedPrompt
+    text: str
+    spans: tuple[Span, ...]
+
+
+def source_of(known: PromptMap, legacy: str | None, graph: str | None) -> PromptSource | None:
+    """Name template, line and variable two messages differ by; None where no template fits."""
+    for text, other in ((legacy, graph), (graph, legacy)):
+        fit = None if text is None else _best(known, text)
+        if fit is not None:
+            index = _changed_value(fit, other or "")
+            if index is None:
+                index = _at(fit.spans, _parting(fit.text, other or ""))
+            return _source(fit.prompt, fit.prompt.pieces[index])
+    return None
+
+
+def spans_of(pieces: Sequence[Piece], text: str) -> tuple[Span, ...] | None:
+    """Find where each piece stands in a text; None where they do not make it up.
+
+    Literals are looked for from the left, each from where the last one ended: whatever values are,
+    if any reading fits this one does, and it looks at no letter twice.
+    """
+    groups = [
+        (literal, list(group))
+        for literal, group in groupby(pieces, key=lambda piece: isinstance(piece, Literal))
+    ]
+    spans: list[Span] = []
+    at = waiting = 0
+    for number, (literal, group) in enumerate(groups):
+        if not literal:
+            waiting = len(group)
+            continue
+        sizes = [len(piece.text) for piece in group if isinstance(piece, Literal)]
+        needle = "".join(piece.text for piece in group if isinstance(piece, Literal))
+        start = _start(text, needle, at, (number == 0, number == len(groups) - 1))
+        if start < at:
+            return None
+        spans += _values(at, start, waiting)
+        at, waiting = start, 0
+        for size in sizes:
+            spans.append((at, at + size))
+            at += size
+    if waiting or at == len(text):
+        return (*spans, *_values(at, len(text), waiting))
+    return None
+
+
+def _start(text: str, needle: str, at: int, ends: tuple[bool, bool]) -> int:
+    """Find a literal that may be bound to begin the text, or to end it; -1 where it is not."""
+    match ends:
+        case (True, _):
+            return 0 if text.startswith(needle) else -1
+        case (_, True):
+            return len(text) - len(needle) if text.endswith(needle) else -1
+        case _:
+            return text.find(needle, at)
+
+
+def _values(start: int, end: int, count: int) -> list[Span]:
+    """Give the first of several values beside each other all there is: nobody can tell more."""
+    return [(start, end), *[(end, end)] * (count - 1)] if count else []
+
+
+def _best(known: PromptMap, text: str) -> _Fit | None:
+    """Give the fitting template with the most text of its own."""
+    fits = [
+        (own, _Fit(prompt, text, spans))
+        for prompt in known.prompts
+        if (own := _own(prompt.pieces)) >= LITERAL_AT_LEAST
+        and (spans := spans_of(prompt.pieces, text)) is not None
+    ]
+    return max(fits, key=lambda fit: fit[0])[1] if fits else None
+
+
+def _own(pieces: Sequence[Piece]) -> int:
+    return sum(len(piece.text) for piece in pieces if isinstance(piece, Literal))
+
+
+def _changed_value(fit: _Fit, other: str) -> int | None:
+    """Give the first value that is another in the other message, if that fits, too."""
+    spans = spans_of(fit.prompt.pieces, other)
+    if spans is None:
+        return None
+    for index, (ours, theirs) in enumerate(zip(fit.spans, spans, strict=True)):
+        if fit.text[slice(*ours)] != other[slice(*theirs)]:
+            return index
+    return None
+
+
+def _parting(text: str, other: str) -> int:
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((k for k, (a, b) in pairs if a != b), min(len(text), len(other)))
+
+
+def _at(spans: Sequence[Span], offset: int) -> int:
+    found = (k for k, (start, end) in enumerate(spans) if start <= offset < end)
+    return next(found, len(spans) - 1)
+
+
+def _source(prompt: MappedPrompt, piece: Piece) -> PromptSource:
+    match piece:
+        case Literal(file=file, line=line):
+            return PromptSource(prompt.name, file, line)
+        case Variable(name=name, file=file, line=line):
+            return PromptSource(prompt.name, file, line, variable=name)
+        case Dynamic(what=what, file=file, line=line):
+            return PromptSource(prompt.name, file, line, computed=what)
+        case _:
+            assert_never(piece)
