@@ -35,6 +35,7 @@ _PASSED: Final = msgspec.Struct()
 _LAST: Final = msgspec.Struct()
 """Stands for the event that ends a stream."""
 
+_PLAIN = (b"", b"identity")
 _REDIRECTION = 300
 _REFUSAL = 400
 _FAILURE = 500
@@ -116,7 +117,8 @@ class RemoteDrive(Drive):
             if answer.status >= _REDIRECTION:
                 self._fail("bad_status", answer.status)
                 return
-            if encoding := answer.header(b"content-encoding"):
+            encoding = answer.header(b"content-encoding").strip().lower()
+            if encoding not in _PLAIN:
                 # Nobody can split what is compressed.
                 self._fail("content_encoding", encoding.decode("latin-1"))
                 return

@@ -303,3 +303,15 @@ async def test_a_further_path_of_a_flow_is_asked_there(tmp_path: Path) -> None:
                 assert await response.read() == frames
             (asked,) = service.asked
             assert (asked.line, asked.body) == ("POST /chat/image HTTP/1.1", body)
+
+
+async def test_a_stream_that_says_it_is_not_compressed_passes(tmp_path: Path) -> None:
+    """`identity` is no coding: some servers name it all the same."""
+
+    async def answer(_: Asked, stream: Stream) -> None:
+        await stream.head(b"content-encoding: Identity")
+        await stream.send(WHOLE)
+        await stream.end()
+
+    async with house(tmp_path, answer) as (place, _):
+        assert (await place.ask(HELLO)).body == WHOLE
