@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
 import pytest
@@ -81,11 +82,13 @@ class Histories(RuleBasedStateMachine):
         self.place = self.run(self._place())
 
     async def _place(self) -> Place:
-        return Place(
+        place = Place(
             self.world,
             legacy=self.crashing(LEGACY["companion"]),
             graph=self.crashing(GRAPH["companion"]),
         )
+        place.shadow = Decimal(100)
+        return place
 
     def run(self, made: Coroutine[Any, Any, T]) -> T:
         """Run something on the machine's own loop."""
@@ -157,7 +160,7 @@ class Histories(RuleBasedStateMachine):
         self.action = action
 
     @precondition(lambda self: self.action)
-    @rule(stack=STACKS, crash=st.sampled_from([0, 0, 3, 4, 5]))
+    @rule(stack=STACKS, crash=st.sampled_from([0, 0, 3, 4]))
     def go_on(self, stack: Stack, crash: int) -> None:
         """Go on from what was answered, to the end."""
         self.place.assigned, self.crash_after = stack, crash
@@ -233,6 +236,9 @@ class Histories(RuleBasedStateMachine):
         assert self.world.count("memory.write") == self.written
         model = self.world.model
         assert len(model.calls) - model.cancelled == self.done
+        # What the other stack does on the tape is the same, frame by frame and effect by effect.
+        states = {(line.state, line.reason) for line in self.place.router.ledger.counts}
+        assert ("compared", "different") not in states
 
     def teardown(self) -> None:
         """Close the loop."""
