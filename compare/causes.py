@@ -83,8 +83,8 @@ def _leave_out_answers(case: Case) -> None:
     case.grammar = [msgspec.structs.replace(broken, after=None) for broken in case.grammar]
     case.outcome = noisy_outcome(case.pair, case.outcome)
     case.frames = noisy_frames(case.pair, (case.legacy, case.graph), case.frames)
-    case.text = noisy_text(case.text)
-    case.effects = noisy_effects(case.calls, case.effects)
+    case.text = noisy_text(case.pair, case.text)
+    case.effects = noisy_effects(case.pair, case.calls, case.effects)
 
 
 def _mark(finding: F, cause: str | None) -> F:

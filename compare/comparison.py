@@ -83,7 +83,7 @@ class Comparer:
         """Find every difference of runs that sent the same, soundly, where there are no rules."""
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         found = effect_findings(pair, *calls)
-        return tuple(noisy_effects(calls, found) if own_answers(pair) else found)
+        return tuple(noisy_effects(pair, calls, found) if own_answers(pair) else found)
 
     def _both_wrong(self, pair: Pair) -> tuple[Finding, ...]:
         """Equal runs can be equally wrong: the grammar still holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compare.answers import own_answers
+from compare.drift import count_drift
 from compare.exemplars import exemplar_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def count_findings(
 ) -> None:
     """Count a compared pair by the causes found; `draw` makes its exemplar, if one is wanted."""
     tally.own_answers += own_answers(pair)
+    count_drift(tally.drift, pair, findings)
     if all(finding.after is not None for finding in findings):
         tally.equal += 1  # nothing, or nothing but what the model said
         return

@@ -38,7 +38,7 @@ class Tally:
 
     `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
     by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
-    shadow asked the model itself.
+    shadow asked the model itself; `drift` is that of its own conversations, by depth.
     """
 
     exchanges: int = 0
@@ -47,6 +47,7 @@ class Tally:
     different: int = 0
     equal_by_rules: int = 0
     own_answers: int = 0
+    drift: Counter[tuple[int, bool]] = field(default_factory=Counter)
     rule_hits: Counter[str] = field(default_factory=Counter)
     bases: Kinds = field(default_factory=Kinds)
     alone: Kinds = field(default_factory=Kinds)
@@ -105,6 +106,7 @@ class Tally:
         self.different += other.different
         self.equal_by_rules += other.equal_by_rules
         self.own_answers += other.own_answers
+        self.drift += other.drift
         self.rule_hits += other.rule_hits
         self.bases.merge(other.bases)
         self.alone.merge(other.alone)

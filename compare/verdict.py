@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from compare.drift import drift_of, drift_said
 from compare.noise.wording import control_said
 from compare.waivers import NO_WAIVERS, Waivers
 
@@ -95,7 +96,8 @@ def _answers(tally: Tally) -> list[str]:
     if not tally.own_answers:
         return []
     pairs = _counted(tally.own_answers, "pair")
-    return [f"{pairs}: the shadow asked the model itself, what may follow from that is left out"]
+    said = f"{pairs}: the shadow asked the model itself, what may follow from that is left out"
+    return [said, *([drift_said(drift_of(tally.drift))] if tally.drift else [])]
 
 
 def _bases(tally: Tally) -> list[str]:

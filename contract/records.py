@@ -66,6 +66,18 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
 
 
+class OwnHistory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a shadow that holds conversations of its own was told of them.
+
+    `own` counts its own earlier replies, `other` those among them that say other than was served.
+    `served` counts the served ones it was told because it has none: it joined later.
+    """
+
+    own: int = 0
+    other: int = 0
+    served: int = 0
+
+
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the flow was asked, where if not at its own path, and which conversation begins."""
 
@@ -93,7 +105,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `began` is wall-clock microseconds since the Unix epoch; every other time is microseconds
     since the exchange began. `plays` are on every run's line. `lost_us` is what a fallback cost.
     `sent` counts the frames the client already had when this run took over, or went on after a
-    pause of the exchange `resumes`.
+    pause of the exchange `resumes`. `history` is that of a shadow with conversations of its own.
     """
 
     v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
@@ -116,6 +128,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost_us: int = 0
     sent: int = 0
     resumes: str = ""
+    history: OwnHistory | None = None
     redacted: bool = False
 
 

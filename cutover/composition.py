@@ -11,6 +11,7 @@ from contract.ports import Effects
 from cutover.embedding import open_embedder
 from cutover.flags import open_flags
 from cutover.flows import flows_of
+from cutover.following import following
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
 from cutover.sessions import KeptSessions
@@ -29,6 +30,7 @@ from cutover.stores import (
 from cutover.tool_servers import open_tool_servers, tool_servers
 from cutover.tracing import open_tracing
 from effects.clock import SystemClock
+from effects.conversations.own import OwnReplies
 from effects.human import NobodyThere
 from effects.ids import RandomIds
 from effects.model import ModelRegistry, RescuingModel
@@ -46,6 +48,7 @@ from router.pins import Pins
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from contract.flow import FlowSpec
     from contract.ports import Conversations, Memory, Model
     from effects.model import ModelEntry
     from effects.tools.mcp import McpServer
@@ -96,37 +99,44 @@ async def opened(
     async with AsyncExitStack() as stack:
         traces = open_tracing(first.tracing, environ, stack)
         known = stacks or await open_stacks(first.stacks, stack, stores.checkpoints)
-        flows = flows_of(first)
-        refuse_gaps(first, flows, known)
+        flows = _flows(first, known)
         models, model, shadow_model = _models(entries, first, stack)
         memory = await _memory(stores, first, environ, stack)
         live = await _live(stores, model, memory, _tools(memory, first, servers, stack), stack)
         pausing = await _pausing(stores, first, environ, stack)
+        own_replies = await _own_replies(live.conversations, stack)
         captures = _captures(first, environ, stack)
         meters, recent = open_meters(models) if first.metrics.enabled else None, Recent()
-        router = Router(
-            Parts(
-                specs=flows,
-                stacks=known,
-                live=live,
-                captures=captures,
-                settings=settings,
-                shadow_model=shadow_model.port,
-                qa_key=environ.get(first.server.qa_key_env, "").encode(),
-                price=prices(models),
-                pins=await _pins(stores, stack),
-                observers=[*traces, *_observers(first, recent, meters)],
-                flags=open_flags(settings, environ, stack),
-                exchange_id=crew.exchange_id,
-                pausing=pausing,
-                sessions=KeptSessions(live, known, pausing.store),
-            )
+        parts = Parts(
+            specs=flows,
+            stacks=known,
+            live=live,
+            captures=captures,
+            settings=settings,
+            shadow_model=shadow_model.port,
+            qa_key=environ.get(first.server.qa_key_env, "").encode(),
+            price=prices(models),
+            pins=await _pins(stores, stack),
+            observers=[*traces, *_observers(first, recent, meters)],
+            flags=open_flags(settings, environ, stack),
+            exchange_id=crew.exchange_id,
+            pausing=pausing,
+            sessions=KeptSessions(live, known, pausing.store, own_replies),
+            own_replies=own_replies,
         )
+        router = Router(parts)
         try:
             places = live.tools, memory, captures, live.locks, model_faults(entries, first)
             yield House(router, models, model, *places, meters, recent, shadow_model)
         finally:
             await router.aclose(settings().server.drain_seconds)
+
+
+def _flows(settings: Settings, stacks: Mapping[StackName, Stack]) -> dict[str, FlowSpec]:
+    """Give the flows, none of which is to be served by who has it not."""
+    flows = flows_of(settings)
+    refuse_gaps(settings, flows, stacks)
+    return flows
 
 
 def _models(
@@ -223,6 +233,12 @@ async def _pausing(
     pauses = settings.pauses
     store = await open_pauses(stores.pauses, stack, pauses_sealing(pauses, environ))
     return Pausing(store, pauses.keep_seconds, time.time)
+
+
+async def _own_replies(conversations: Conversations, stack: AsyncExitStack) -> OwnReplies:
+    replies = OwnReplies()
+    await stack.enter_async_context(following(replies, conversations))
+    return replies
 
 
 async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:

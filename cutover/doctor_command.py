@@ -59,7 +59,8 @@ def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> 
         said = f"{mark} {escape(finding.part)}: {escape(finding.said)}"
         console.print(said, highlight=False, soft_wrap=True)
     for name, flow in settings.flows.items():
-        asking = Asking(settings.gateway.enabled, settings.shadow.mode == "live")
+        shadow = settings.shadow
+        asking = Asking(settings.gateway.enabled, shadow.mode == "live", shadow.history == "own")
         lacks = lacking(name, flow, settings.stacks)
         path = flows_of(settings)[name].path
         for able in abilities(flow, powers_of(settings.stacks), lacks, asking):

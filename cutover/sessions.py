@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from contract.errors import Refused
+from effects.conversations.own import OwnReplies
 from effects.whose import Whose
 from router.local import LocalStack
 
@@ -46,11 +47,12 @@ class Live(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeptSessions:
-    """Reads and forgets conversations: turns, memories, pauses, and what stacks keep."""
+    """Reads and forgets conversations: turns, memories, pauses, what stacks and shadows keep."""
 
     live: Live
     stacks: Mapping[StackName, Stack]
     pauses: PauseStore
+    own_replies: OwnReplies = field(default_factory=OwnReplies)
 
     async def turns(self, session_id: str) -> tuple[Turn, ...]:
         """Read every turn of a session, oldest first; none of one nobody knows."""
@@ -76,6 +78,7 @@ class KeptSessions:
             raise Refused(503, "kept_elsewhere", "a service keeps the turns: ask it")
         memory: Any = self.live.memory
         pauses: Any = self.pauses
+        self.own_replies.forget(session_id)
         # The turns go after what is a copy of them: who has to come again is to find the session.
         for stack in self.stacks.values():
             if isinstance(stack, LocalStack) and stack.forget is not None:

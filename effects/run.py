@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contract.faults import Fault
     from contract.operations import Operation
     from contract.ports import Effects
-    from contract.records import How
+    from contract.records import How, OwnHistory
     from effects.exchange import Exchange
     from effects.tape import Entry, Signal
 
@@ -101,6 +101,11 @@ class Run:
         self.unprompted += size
         if self._records:
             self._tape.keep_beside(size)
+
+    @property
+    def history(self) -> OwnHistory | None:
+        """What it was told of conversations of its own; None of a run that holds none."""
+        return None
 
     def owes_since(self) -> int | None:
         """Stamp since when the stack owes a sign of life; None while it waits for the world."""

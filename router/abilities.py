@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Answer = Literal["yes", "no", "off"]
 
 _FULL = 100_000
+_LIVE = {
+    False: ", and asks the model itself, told the answers that were served",
+    True: ", and asks the model itself, told its own earlier answers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,14 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How models are asked here: through the gateway, and by shadows for themselves."""
+    """How models are asked here: through the gateway, and by shadows for themselves.
+
+    `free`: those are told their own earlier answers.
+    """
 
     gateway: bool = False
     live: bool = False
+    free: bool = False
 
 
 _PLAINLY = Asking()
@@ -226,7 +234,7 @@ def _mirrors(
 ) -> str:
     """Say how a stack runs in the shadow of another, and whose model it asks."""
     if powers[other].taped:
-        return "plays the tape" + (", and asks the model itself" if asking.live else "")
+        return "plays the tape" + (_LIVE[asking.free] if asking.live else "")
     if not asking.gateway or asking.live:
         return "is asked as well, with its own model"
     if powers[served].taped:

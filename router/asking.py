@@ -1,8 +1,11 @@
-"""Asking: a shadow whose model is asked anew, while all else it does is played from the tape."""
+"""Asking: a shadow whose model is asked anew, while all else it does is played from the tape.
+
+One that runs free reads, of what it answered in the conversation before, its own answers.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from contract import operations as ops
 from effects.own import own_exchange
@@ -11,7 +14,10 @@ from router.courtesy import CourteousRun
 if TYPE_CHECKING:
     import msgspec
 
+    from contract.operations import Operation
     from contract.ports import Model
+    from contract.records import OwnHistory
+    from effects.conversations.own import OwnConversation
     from effects.exchange import Exchange
     from effects.play import Play
     from effects.tape import Entry
@@ -45,10 +51,44 @@ class AskingRun(CourteousRun):
         return entry
 
 
+class FreeRun(AskingRun):
+    """A run that asks for its own answers and, in later turns, is told those.
+
+    What it stores is played, and kept on its side of the conversation; nobody else reads that.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        name: str,
+        courtesy: Courtesy,
+        model: Model,
+        side: OwnConversation,
+    ) -> None:
+        super().__init__(exchange, name, courtesy, model)
+        self._side = side
+
+    @property
+    def history(self) -> OwnHistory:
+        """What it was told of its conversation."""
+        return self._side.read
+
+    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:  # noqa: ANN401
+        """Play a call; of what was said before it is told its own side."""
+        played = await super().call(operation, site, arguments)
+        return self._side.given(operation, arguments, played)
+
+
 def shadow_run(
-    exchange: Exchange, name: str, courtesy: Courtesy, model: Model | None
+    exchange: Exchange,
+    name: str,
+    courtesy: Courtesy,
+    model: Model | None,
+    side: OwnConversation | None = None,
 ) -> CourteousRun:
-    """Make the run of a shadow; where there is a model it asks that."""
+    """Make the run of a shadow; where there is a model it asks that, on its own side if it has."""
     if model is None:
         return CourteousRun(exchange, name, courtesy)
-    return AskingRun(exchange, name, courtesy, model)
+    if side is None:
+        return AskingRun(exchange, name, courtesy, model)
+    return FreeRun(exchange, name, courtesy, model, side)

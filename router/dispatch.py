@@ -275,7 +275,10 @@ class Router:
         def done(drive: Drive | None) -> None:
             self._shadowed(ticket, drive)
 
-        return Job(ticket.exchange, ticket.serving, other, settings.shadow.seconds, done)
+        job = Job(ticket.exchange, ticket.serving, other, settings.shadow.seconds, done)
+        asked = ticket.serving.plan.request
+        self._shadows.expect(job, ticket.spec.conversation(asked.body, asked.session))
+        return job
 
     async def _conclude(self, ticket: Ticket) -> None:
         try:

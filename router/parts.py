@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from effects.conversations.own import OwnReplies
 from effects.pins import MemoryPins
 from router.pins import Pins
 
@@ -59,7 +60,8 @@ class Parts:
     """What a router is made of; the composition root builds them.
 
     `live` makes the live ports for one request's body; `settings` gives those in force now;
-    `shadow_model` is asked by shadows that may ask, and by nobody else.
+    `shadow_model` is asked by shadows that may ask, and by nobody else; `own_replies` are what they
+    answered, for those that hold conversations of their own.
     """
 
     specs: Mapping[str, FlowSpec]
@@ -78,3 +80,4 @@ class Parts:
     flags: Flagged | None = None
     pausing: Pausing | None = None
     sessions: Sessions | None = None
+    own_replies: OwnReplies = field(default_factory=OwnReplies)

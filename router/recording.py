@@ -121,6 +121,7 @@ def run_record(header: Header, serving: Serving, drive: Drive, account: Account)
         lost_us=serving.lost_us if drive.role != "shadow" else 0,
         sent=max(drive.sent, drive.old),
         resumes=header.resumes,
+        history=drive.run.history,
     )
 
 

@@ -93,10 +93,12 @@ class Shadow(Section, frozen=True):
     """`[shadow]`: how the candidate runs beside, and what it may spend; 0 is no limit.
 
     `streams` may run at once where stacks are behind addresses; in this process it is one or, in
-    mode `live`, as many as may ask their model at once.
+    mode `live`, as many as may ask their model at once. `history` says whose earlier replies a
+    shadow in this process is told: those that were `served`, or its `own`.
     """
 
     mode: Literal["replay", "tail", "live"] = "replay"
+    history: Literal["served", "own"] = "served"
     queue: Count = 256
     streams: Count = 256
     seconds: Seconds = 60.0

@@ -315,6 +315,9 @@ def _check_shadow(shadow: Shadow, where: str) -> None:
     if shadow.mode == "live" and not (shadow.tokens_per_day or shadow.cost_per_day):
         why = "shadows that ask the model need a budget: tokens_per_day or cost_per_day"
         raise ConfigRefused(where, "shadow.mode", why, repr(shadow.mode))
+    if shadow.history == "own" and shadow.mode != "live":
+        why = 'a shadow has replies of its own where it asks the model: mode = "live" is due'
+        raise ConfigRefused(where, "shadow.history", why, repr(shadow.history))
 
 
 def _check_gateway(settings: Settings, where: str) -> None:

@@ -18,10 +18,12 @@ from effects.model.resolving import showing
 from router.asking import shadow_run
 from router.closing import closing_events
 from router.driving import Ending, Frame, Order
+from router.in_turn import InTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from effects.conversations.own import OwnConversation
     from router.courtesy import Courtesy
     from router.driving import Drive
     from router.ledger import Ledger, State
@@ -42,7 +44,8 @@ _EVICTED = Ending("cancelled", "nobody", ErrorRecord("evicted"))
 class Job:
     """One exchange to be shadowed, and who is told of the finished run (None: there is none).
 
-    `due` is the moment its exchange had ended, in seconds of the router's clock.
+    `due` is the moment its exchange had ended, in seconds of the router's clock. `side` is that of
+    a candidate with a `conversation` of its own.
     """
 
     exchange: str
@@ -52,6 +55,8 @@ class Job:
     done: Callable[[Drive | None], None]
     drive: Drive | None = None
     due: float = 0.0
+    conversation: str = ""
+    side: OwnConversation | None = None
 
     def evict(self) -> None:
         """Stop the run, if there is one, without waiting for it."""
@@ -75,6 +80,7 @@ class Shadows:
         self._courtesy = courtesy
         self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
         self._terms = terms
+        self._in_turn: InTurn[Job] = InTurn()
         self._workers: set[asyncio.Task[None]] = set()
         self._tailing: dict[str, Job] = {}
         self._running: dict[str, Job] = {}
@@ -89,7 +95,15 @@ class Shadows:
     @property
     def waiting(self) -> int:
         """How many exchanges wait for their shadow."""
-        return self._queue.qsize()
+        return self._queue.qsize() + len(self._in_turn.waiting)
+
+    def expect(self, job: Job, conversation: str | None) -> None:
+        """An exchange begins; in a conversation of its own, its shadow comes after those before."""
+        if conversation is not None:
+            job.side = self._terms.side(job.stack)
+        if job.side is not None and conversation is not None:
+            job.conversation = conversation
+            self._in_turn.expect(job)
 
     def tail(self, job: Job) -> bool:
         """Start a shadow beside the serving run; False when that may not be now."""
@@ -108,9 +122,9 @@ class Shadows:
             self._settle(job, "dropped", "stopping")
         elif job.exchange in self._tailing:
             self._enqueue(job)
-        elif self._queue.full():
+        elif self.waiting >= self._queue.maxsize:
             self._settle(job, "dropped", "queue_full")
-        else:
+        elif not self._in_turn.wait(job):
             self._enqueue(job)
 
     def cancel(self, job: Job, reason: str) -> None:
@@ -129,6 +143,8 @@ class Shadows:
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        for job in self._in_turn.waiting:
+            self._settle(job, "dropped", "stopping")
         while not self._queue.empty():
             self._settle(self._queue.get_nowait(), "dropped", "stopping")
 
@@ -140,7 +156,7 @@ class Shadows:
             self.cancel(job, "queue_full")
             return
         workers = self._workers = self._alive()
-        if len(workers) < self._terms.at_once:
+        if not self._closed and len(workers) < self._terms.at_once:
             workers.add(
                 asyncio.get_running_loop().create_task(
                     self._work(), name="shadows", context=Context()
@@ -183,7 +199,7 @@ class Shadows:
         exchange, plan = job.serving.exchange, job.serving.plan
         model = self._terms.model
         asked = model and showing(model, plan.request.body)
-        run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, asked)
+        run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, asked, job.side)
         order = Order(
             plan.spec,
             job.stack,
@@ -213,6 +229,8 @@ class Shadows:
             log.exception("the records of %s failed", job.exchange)
             state, reason = "failed", "harness"
         self._ledger.settle(job.exchange, state, reason)
+        if (following := self._in_turn.leave(job)) is not None:
+            self._enqueue(following)
 
 
 def _suspend(drive: Drive) -> None:

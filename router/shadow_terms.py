@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from contract.ports import Model
+    from effects.conversations.own import OwnConversation
     from router.parts import Parts
+    from router.stacks import Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +31,9 @@ class ShadowTerms:
         """Whom they ask; None where they play what was answered."""
         live = self.parts.settings().shadow.mode == "live"
         return self.parts.shadow_model if live else None
+
+    def side(self, stack: Stack) -> OwnConversation | None:
+        """Open a stack's own side of a conversation; None where it is told what was served."""
+        own = self.parts.settings().shadow.history == "own"
+        free = own and self.model is not None and stack.powers.taped
+        return self.parts.own_replies.of(stack.name) if free else None

@@ -68,9 +68,12 @@ def _asks_model(port: str, op: str) -> bool:
 
 def sort(runs: Iterable[RunRecord]) -> Sorted | TooFew:
     """Choose the runs that show noise; a run that was read twice counts once."""
-    once = _once(runs)
-    if not any(run.stack == CANDIDATE for run in once):
+    all_there = _once(runs)
+    if not any(run.stack == CANDIDATE for run in all_there):
         return TooFew("no run of graph")
+    once = [run for run in all_there if not _drifts(run)]
+    if not any(run.stack == CANDIDATE for run in once):
+        return TooFew("graph was told earlier answers of its own")
     legacy, graph = (
         tuple(run for run in once if run.stack == stack and live(run))
         for stack in (CONTROL, CANDIDATE)
@@ -80,6 +83,11 @@ def sort(runs: Iterable[RunRecord]) -> Sorted | TooFew:
     if len(legacy) < 2:  # noqa: PLR2004 (a pair)
         return TooFew("legacy did not ask the model twice")
     return Sorted(legacy, graph)
+
+
+def _drifts(run: RunRecord) -> bool:
+    """Whether a run was told other earlier answers than were served: it was asked otherwise."""
+    return run.history is not None and run.history.other > 0
 
 
 def _once(runs: Iterable[RunRecord]) -> list[RunRecord]:

@@ -8,6 +8,7 @@ import msgspec
 
 from compare.clusters import Cluster, Exemplar
 from compare.damage import Damage
+from compare.drift import Drift, drift_of
 from compare.findings import Layer
 from compare.layers.frames import Chunking
 from compare.noise import Noise
@@ -96,7 +97,8 @@ class Report(msgspec.Struct, frozen=True):
     `sides` are what control and candidate are called; of mixed pairs, the stacks.
     `findings_left_out` counts findings of clusters beyond the most that are kept. `damage` names
     the first things passed over; `counts.damaged` counts all of them. `control` holds legacy
-    against legacy on one tape; `noise` is put in where it was asked for.
+    against legacy on one tape; `noise` is put in where it was asked for. `drift` is that of shadows
+    with conversations of their own: what follows from it is no finding.
     """
 
     v: int
@@ -117,6 +119,7 @@ class Report(msgspec.Struct, frozen=True):
     control: ControlCheck = NO_CHECK
     noise: Noise | None = None
     sides: Sides = STACKS
+    drift: tuple[Drift, ...] = ()
 
 
 def report_of(
@@ -145,6 +148,7 @@ def report_of(
         waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
         control=tally.control,
         sides=tally.sides,
+        drift=drift_of(tally.drift),
     )
 
 

@@ -158,3 +158,20 @@ def test_what_the_gateway_makes_possible_is_said(tmp_path: Path) -> None:
     by_legacy = said.split("served by legacy")[1]
     assert "graph goes on in the text, with what the model told legacy by the gateway" in by_legacy
     assert "what both ask the model through the gateway is asked once" in by_legacy
+
+
+def test_whose_answers_shadows_are_told(tmp_path: Path) -> None:
+    """Those that were served, or their own."""
+    live = """
+[shadow]
+mode = "live"
+tokens_per_day = 1000
+{history}
+[flows.session]
+enable_langgraph = true
+shadow_percent = 100
+"""
+    for history, told in (("", "the answers that were served"), ("own", "its own earlier answers")):
+        more = live.replace("{history}", f'history = "{history}"' if history else "")
+        _, said = doctor(tmp_path, more)
+        assert f"graph plays the tape, and asks the model itself, told {told}" in said

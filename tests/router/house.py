@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
-from contract.chat import CHAT, ChatRequest
+from contract.chat import CHAT
 from contract.errors import Refused
-from contract.flow import Body, Flow
+from contract.flow import Body, Flow, FlowSpec
 from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
 from contract.sse import is_comment
@@ -34,7 +34,26 @@ from router.sections import Limits, Rollout, Shadow
 from router.serving import Serving
 from router.settings import Settings
 from router.ticket import Ticket
-from tests.flows.playing import FOREVER, Case
+from tests.flows.playing import FOREVER
+
+
+class Situation(Protocol):
+    """What is asked, with which options, of which world."""
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - any flow's
+        """The request."""
+        ...
+
+    @property
+    def options(self) -> Any:  # noqa: ANN401 - any flow's
+        """The flow's options."""
+        ...
+
+    def world(self) -> World:
+        """Build the world."""
+        ...
+
 
 STALL = 10.0
 QA_KEY = b"the key of these tests"
@@ -93,9 +112,11 @@ class Rules:
     """How a house is run; `assigned` is the stack everybody is assigned to."""
 
     assigned: StackName = "legacy"
+    spec: FlowSpec = CHAT
     stand_in: bool = True
     shadow: float = 0.0
     mode: Literal["replay", "tail", "live"] = "replay"
+    history: Literal["served", "own"] = "served"
     tokens: int = 0
     asks: Model | None = None
     queue: int = 256
@@ -108,7 +129,7 @@ class Rules:
     observers: Sequence[Observer] = ()
     flags: Flagged | None = None
 
-    def settings(self, case: Case) -> Settings:
+    def settings(self, case: Situation) -> Settings:
         """Write them as a configuration."""
         flow = {
             "enable_langgraph": True,
@@ -122,7 +143,7 @@ class Rules:
         }
         return Settings(
             rollout=Rollout(salt="a salt"),
-            flows={"chat": FlowSettings(**flow)},
+            flows={self.spec.name: FlowSettings(**flow)},
             limits=Limits(
                 stall_seconds=self.stall_seconds,
                 exchange_bytes=self.exchange_bytes,
@@ -130,6 +151,7 @@ class Rules:
             ),
             shadow=Shadow(
                 mode=self.mode,
+                history=self.history,
                 queue=self.queue,
                 seconds=self.shadow_seconds,
                 tokens_per_day=self.tokens,
@@ -143,11 +165,11 @@ class House:
 
     def __init__(
         self,
-        case: Case,
+        case: Situation,
         rules: Rules | None = None,
         *,
-        legacy: Flow = LEGACY["chat"],
-        graph: Flow = GRAPH["chat"],
+        legacy: Flow | None = None,
+        graph: Flow | None = None,
         price: Callable[[str, Any], float | None] = lambda _answered, _usage: None,
     ) -> None:
         self.case = case
@@ -155,13 +177,14 @@ class House:
         time = asyncio.get_running_loop().time
         self.captured = Captured()
         rules = rules or Rules()
+        self.spec = spec = rules.spec
         self.settings = rules.settings(case)
         self.router = Router(
             Parts(
-                specs={"chat": CHAT},
+                specs={spec.name: spec},
                 stacks={
-                    "legacy": LocalStack("legacy", {"chat": legacy}, "l1"),
-                    "graph": LocalStack("graph", {"chat": graph}, "g1"),
+                    "legacy": LocalStack("legacy", {spec.name: legacy or LEGACY[spec.name]}, "l1"),
+                    "graph": LocalStack("graph", {spec.name: graph or GRAPH[spec.name]}, "g1"),
                 },
                 live=self._live,
                 captures=self.captured,
@@ -198,7 +221,7 @@ class House:
         """The ledger: how many exchanges per `state(reason)`."""
         return {_named(line): number for line, number in self.router.ledger.counts.items()}
 
-    async def ask(self, body: ChatRequest | None = None, **how: Any) -> Served:  # noqa: ANN401
+    async def ask(self, body: Body | None = None, **how: Any) -> Served:  # noqa: ANN401
         """Be one client to the end, then wait until the exchange is settled and written."""
         served = await self.client(body or self.case.body, **how)
         while not any(run.exchange == served.ticket.exchange for run in self.runs):
@@ -207,7 +230,7 @@ class House:
 
     async def client(
         self,
-        body: ChatRequest,
+        body: Body,
         *,
         leaves_after: int | None = None,
         lingers: float = 0.0,
@@ -218,7 +241,7 @@ class House:
 
         `pause` is how many seconds the client takes for each frame.
         """
-        ticket = await self.router.begin(CHAT, body, qa)
+        ticket = await self.router.begin(self.spec, body, qa)
         try:
             return await self._read(ticket, leaves_after, lingers, pause)
         finally:

@@ -77,6 +77,7 @@ def test_why_nobody_takes_over() -> None:
 
 
 OWN = "is asked as well, with its own model"
+ITSELF = "plays the tape, and asks the model itself"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,8 @@ OWN = "is asked as well, with its own model"
         ((FAR, SAFE), Asking(gateway=True, live=True), OWN),
         ((HERE, SAFE), Asking(gateway=True), f"{OWN}: legacy, in this process, asks no gateway"),
         ((HERE, HERE), Asking(), "plays the tape"),
-        ((HERE, HERE), Asking(live=True), "plays the tape, and asks the model itself"),
+        ((HERE, HERE), Asking(live=True), f"{ITSELF}, told the answers that were served"),
+        ((HERE, HERE), Asking(live=True, free=True), f"{ITSELF}, told its own earlier answers"),
     ],
 )
 def test_whose_model_a_shadow_asks(

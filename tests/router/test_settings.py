@@ -288,6 +288,16 @@ def test_shadows_that_ask_the_model_need_a_budget() -> None:
         assert read(f'[shadow]\nmode = "live"\n{budget}').shadow.mode == "live"
 
 
+def test_own_replies_need_a_model_that_is_asked() -> None:
+    """A shadow that plays the tape answers nothing of its own."""
+    told = refusal('[shadow]\nhistory = "own"')
+    assert "shadow.history = 'own'" in told
+    assert 'mode = "live"' in told
+    assert "'served', 'own'" in refusal('[shadow]\nhistory = "mine"')
+    own = '[shadow]\nmode = "live"\nhistory = "own"\ntokens_per_day = 1000'
+    assert read(own).shadow.history == "own"
+
+
 def test_a_stack_is_resumable_only_through_the_gateway() -> None:
     """The refusal says what is due."""
     stack = '[stacks.graph]\nurl = "http://far"\nresumable = true\n'

@@ -1,0 +1,173 @@
+"""Conversations of a shadow's own: what follows from its own answers is drift, and told apart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from compare.answers import LIVE_ANSWER, OWN_HISTORY
+from compare.comparison import Comparer
+from compare.counting import count_pair
+from compare.drift import DEEPEST, Drift, count_drift, drift_of, drift_said
+from compare.findings import PromptChanged, TextChanged, kind_of
+from compare.noise.sorting import TooFew, sort
+from compare.pairs import Pair, pair_of
+from compare.report.document import report_of
+from compare.tally import Tally
+from compare.verdict import verdict_on
+from contract.flow import Event, Flow, Request
+from contract.model import Chunk, ModelCall, SystemMessage
+from contract.ports import Effects
+from contract.records import OwnHistory, RunRecord
+from contract.session import SESSION
+from graph_impl import FLOWS
+from router.rollout import Stack
+from tests.router.answering import ASSIGNED
+from tests.router.house import House, Rules
+from tests.router.talking import Talk, free, remembering, shadows, talk
+
+pytestmark = pytest.mark.virtual
+
+
+async def talked(rules: Rules, graph: Flow | None = None) -> list[list[RunRecord]]:
+    """Hold a conversation of three turns; gives the runs of each."""
+    async with House(Talk(), rules, graph=graph) as house:
+        await talk(house, 3)
+        assert len(shadows(house)) == 3
+        return house.captured.batches
+
+
+def compared(batches: list[list[RunRecord]]) -> tuple[Tally, list[Pair]]:
+    """Compare the runs of each exchange."""
+    tally, pairs = Tally(), []
+    for batch in batches:
+        pair = pair_of(tuple(batch))
+        assert isinstance(pair, Pair)
+        pairs.append(pair)
+        count_pair(tally, pair, Comparer(SESSION))
+    return tally, pairs
+
+
+def causes(tally: Tally) -> list[str]:
+    """Name the kinds of causes."""
+    return sorted(cluster.kind for cluster in tally.clusters.by_key.values())
+
+
+def after(pair: Pair) -> set[str | None]:
+    """Tell after what the findings of a pair come."""
+    return {finding.after for finding in Comparer(SESSION).compare(pair)}
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_what_follows_from_its_own_answers_is_drift(assigned: Stack) -> None:
+    """The first turn's text is another live answer; from then on the question differs, too."""
+    tally, pairs = compared(await talked(free(assigned=assigned)))
+    assert (tally.pairs, tally.equal, tally.own_answers, causes(tally)) == (3, 3, 3, [])
+    first, *later = pairs
+    assert LIVE_ANSWER in after(first)
+    assert OWN_HISTORY not in after(first)
+    for pair in later:
+        found = Comparer(SESSION).compare(pair)
+        assert {kind_of(finding) for finding in found} >= {"prompt_changed", "text_changed"}
+        assert OWN_HISTORY in after(pair)
+        assert None not in after(pair)
+        assert LIVE_ANSWER not in after(pair)
+
+
+async def test_it_is_told_by_depth() -> None:
+    """In the reasons of the verdict and in the report, apart from the pipeline's own."""
+    tally, _ = compared(await talked(free()))
+    drift = (Drift(0, 1, 1), Drift(1, 1, 1), Drift(2, 1, 1))
+    assert drift_of(tally.drift) == drift
+    assert report_of(tally, "captures", "ignore").drift == drift
+    verdict = verdict_on(tally)
+    assert verdict.label == "equal"
+    told = "texts that differ, by how many answers of its own a shadow was told"
+    assert verdict.reasons[2] == f"{told}: 0: 1 of 1, 1: 1 of 1, 2: 1 of 1"
+
+
+async def test_told_what_was_served_there_is_no_drift() -> None:
+    """The first answer differs; later ones, to the same question, do not."""
+    tally, pairs = compared(await talked(free(history="served")))
+    assert (tally.pairs, tally.equal, causes(tally)) == (3, 3, [])
+    assert not tally.drift
+    assert all(OWN_HISTORY not in after(pair) for pair in pairs)
+    kinds = [{kind_of(f) for f in Comparer(SESSION).compare(pair)} for pair in pairs]
+    assert ["text_changed" in found for found in kinds] == [True, False, False]
+    assert not any("prompt_changed" in found for found in kinds)
+
+
+class Otherwise:
+    """A model port whose stack asks otherwise than it should."""
+
+    def __init__(self, model: Any, **changes: object) -> None:  # noqa: ANN401 - any port
+        self._model = model
+        self._changes = changes
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other call
+        return getattr(self._model, name)
+
+    def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
+        """Ask."""
+        asked: AsyncIterator[Chunk] = self._model.stream(
+            site, msgspec.structs.replace(call, **self._changes)
+        )
+        return asked
+
+
+def hotter(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+    """Be a graph that asks with another temperature."""
+    model: Any = Otherwise(effects.model, temperature=2.0)
+    return FLOWS["session"](request, replace(effects, model=model))
+
+
+async def test_parameters_are_the_pipelines_own_in_every_turn() -> None:
+    """No history brings another temperature about."""
+    tally, pairs = compared(await talked(free(), hotter))
+    assert (tally.different, causes(tally)) == (3, ["parameter_changed"])
+    for pair in pairs[1:]:
+        assert OWN_HISTORY in after(pair)
+
+
+def curt(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+    """Be a graph that says something else of itself, where nothing was said before."""
+    model: Any = Otherwise(effects.model, messages=(SystemMessage("curt"),))
+    return FLOWS["session"](request, replace(effects, model=model))
+
+
+async def test_prompts_are_the_pipelines_own_where_no_own_answer_was_told() -> None:
+    """In the first turn, and where its answers are those that were served."""
+    tally, _ = compared(await talked(free(), curt))
+    assert causes(tally) == ["prompt_changed"]
+    tally, pairs = compared(await talked(free(remembering("red"))))
+    assert (tally.equal, drift_of(tally.drift)) == (3, tuple(Drift(n, 1, 0) for n in range(3)))
+    assert [Comparer(SESSION).compare(pair) for pair in pairs] == [()] * 3
+
+
+async def test_what_it_asked_is_no_noise() -> None:
+    """Another question has another answer: such runs measure nothing."""
+    batches = await talked(free())
+    legacy = [run for run in batches[1] if run.role == "serving"]
+    again = [msgspec.structs.replace(run, exchange="again") for run in legacy]
+    chosen = sort([*batches[1], *again])
+    assert chosen == TooFew("graph was told earlier answers of its own")
+    assert not isinstance(sort([*batches[0], *again]), TooFew)
+
+
+async def test_tallies_are_merged_and_bounded() -> None:
+    """Parts of captures are counted apart; who was told many counts with the deepest."""
+    whole, pairs = compared(await talked(free()))
+    other, _ = compared(await talked(free(remembering("red"))))
+    whole.merge(other)
+    assert drift_of(whole.drift) == (Drift(0, 2, 1), Drift(1, 2, 1), Drift(2, 2, 1))
+    run = msgspec.structs.replace(pairs[0].candidate, history=OwnHistory(own=77))
+    found = Comparer(SESSION).compare(pairs[0])
+    assert any(isinstance(one, TextChanged | PromptChanged) for one in found)
+    tally = Tally()
+    count_drift(tally.drift, replace(pairs[0], candidate=run), found)
+    assert drift_of(tally.drift) == (Drift(DEEPEST, 1, 1),)
+    assert drift_said(drift_of(tally.drift)).endswith("20 and more: 1 of 1")
