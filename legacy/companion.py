@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
+    from contract.companion import Emotion
     from contract.conversations import Turn
     from contract.flow import Flow
     from contract.model import Message, ModelCall
     from contract.ports import Effects
-    from contract.tools import ToolCall, ToolResult
+    from contract.tools import ToolCall, ToolResult, ToolSpec
     from rules.companion import Asked
 
     Events = AsyncGenerator[CompanionEvent]
@@ -43,6 +44,8 @@ class Talk:
         self.visit = visit
         self.messages: tuple[Message, ...] = ()
         self.calls: tuple[ToolCall, ...] = ()
+        self.round = asking.Round((), ())
+        self._results: dict[str, ToolResult] = {}
         self._taken: set[str] = set()
 
     async def reason(self, call: ModelCall, number: int) -> Events:
@@ -61,32 +64,33 @@ class Talk:
             self.messages += (tool_round(self.visit.text[before:], self.calls),)
 
     async def use_tools(self) -> Events:
-        """Run the round's calls side by side, show them in index order, then ask the user."""
-        todo = asking.sort_out(self.calls, asking=self.visit.options.ask_human)
-        results = dict(todo.refused)
-        async with started(self.visit.effects, todo.runs) as running:
-            tasks = {one.id: task for one, task in zip(todo.runs, running, strict=True)}
-            for call in todo.before:
+        """Run the round's calls side by side; show them in index order."""
+        self.round = asking.sort_out(self.calls, asking=self.visit.options.ask_human)
+        self._results = dict(self.round.refused)
+        async with started(self.visit.effects, self.round.runs) as running:
+            tasks = {one.id: task for one, task in zip(self.round.runs, running, strict=True)}
+            for call in self.round.before:
                 if call.id in tasks:
-                    results[call.id] = await tasks[call.id]
-                yield rules.shown(call, results[call.id])
-        if todo.question is not None:
-            async with aclosing(self._ask(todo.question, results)) as events:
-                async for event in events:
-                    yield event
-        self.messages += tuple(tool_answer(call, results[call.id]) for call in self.calls)
+                    self._results[call.id] = await tasks[call.id]
+                yield rules.shown(call, self._results[call.id])
 
-    async def _ask(self, question: asking.Question, results: dict[str, ToolResult]) -> Events:
+    async def ask(self, question: asking.Question) -> Events:
+        """Ask the user what the round's question says, once its other calls are over."""
         call, form = question.call, question.form
         try:
             hitl_id = await self.visit.put(form, rules.QUESTION)
         except EffectFailed as failure:
             log.warning("the user is not asked: %s", failure.fault.code)
-            results[call.id] = asking.NOT_ASKED
+            result = asking.NOT_ASKED
         else:
             yield rules.hitl(self.visit.asked, hitl_id, form, rules.QUESTION)
-            results[call.id] = asking.answered(form, await self.visit.answer(hitl_id))
-        yield rules.shown(call, results[call.id])
+            result = asking.answered(form, await self.visit.answer(hitl_id))
+        self._results[call.id] = result
+        yield rules.shown(call, result)
+
+    def tell(self) -> None:
+        """Tell the model what came of the round."""
+        self.messages += tuple(tool_answer(call, self._results[call.id]) for call in self.calls)
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
@@ -115,31 +119,49 @@ def companion(prompts: Path = FOLDER) -> Flow:
 
 
 async def _talk(visit: Visit, turn: Turn) -> Events:
-    effects, options = visit.effects, visit.options
-    with effects.trace.node("emotion"):
+    with visit.effects.trace.node("emotion"):
         mood = feel(visit.asked.body.message)
     yield mood
-    with effects.trace.node("recall"):
-        memories = await _memories(visit)
-    now = await effects.clock.now("prompt")
-    system = visit.prompts.system(rules.prompt(now, visit.asked, mood, memories, visit.earlier))
-    offered = await effects.tools.list("offer") if options.enable_tools else ()
-    tools = asking.offer(offered, asking=options.ask_human)
     talk = Talk(visit)
-    talk.messages = conversation(system, window(visit.earlier, options.history_tokens), turn)
-    for number in range(options.max_tool_iterations + 1):
-        last = number >= options.max_tool_iterations
-        call = rules.question(options, talk.messages, tools, last=last)
-        with effects.trace.node("reasoning"):
+    tools = await _lay_out(talk, turn, mood)
+    for number in range(visit.options.max_tool_iterations + 1):
+        last = number >= visit.options.max_tool_iterations
+        call = rules.question(visit.options, talk.messages, tools, last=last)
+        with visit.effects.trace.node("reasoning"):
             async with aclosing(talk.reason(call, number)) as events:
                 async for event in events:
                     yield event
         if not talk.calls:
             return
-        with effects.trace.node("tools"):
-            async with aclosing(talk.use_tools()) as events:
+        async with aclosing(_round(talk)) as events:
+            async for event in events:
+                yield event
+
+
+async def _lay_out(talk: Talk, turn: Turn, mood: Emotion) -> tuple[ToolSpec, ...]:
+    """Lay out the conversation; gives the tools the model is offered."""
+    visit, options = talk.visit, talk.visit.options
+    with visit.effects.trace.node("recall"):
+        memories = await _memories(visit)
+    now = await visit.effects.clock.now("prompt")
+    system = visit.prompts.system(rules.prompt(now, visit.asked, mood, memories, visit.earlier))
+    talk.messages = conversation(system, window(visit.earlier, options.history_tokens), turn)
+    offered = await visit.effects.tools.list("offer") if options.enable_tools else ()
+    return asking.offer(offered, asking=options.ask_human)
+
+
+async def _round(talk: Talk) -> Events:
+    trace = talk.visit.effects.trace
+    with trace.node("tools"):
+        async with aclosing(talk.use_tools()) as events:
+            async for event in events:
+                yield event
+    if talk.round.question is not None:
+        with trace.node("ask"):
+            async with aclosing(talk.ask(talk.round.question)) as events:
                 async for event in events:
                     yield event
+    talk.tell()
 
 
 async def _memories(visit: Visit) -> str:
