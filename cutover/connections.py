@@ -7,13 +7,16 @@ first is answered, would be kept for as long as the memory lasts.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
 from cutover.corking import Corked
-from router.http import ABORT, PASSING
+from router.extensions import ABORT, LEAVING, PASSING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_HEAD: Final = 65_536
 """Bytes of a request's first line and headers, and of anything else that is not its body."""
@@ -37,19 +40,37 @@ class Connection(HttpToolsProtocol):
     _beside = 0
     """Bytes since the last that belonged to a body, or ended a request."""
     _too_large = False
+    _lost = False
+    _told: Callable[[], None] | None = None
     transport: Corked
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         """Keep the connection; what is said in one turn of the loop leaves together."""
         super().connection_made(Corked(transport))
+        self._extensions: dict[str, dict[object, object]] = {
+            ABORT: {"call": self.transport.abort},
+            PASSING: {"call": self.pass_on},
+            LEAVING: {"call": self.tell_of_leaving},
+        }
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who wants to know."""
+        super().connection_lost(exc)
+        self._lost = True
+        told, self._told = self._told, None
+        if told is not None:
+            told()
+
+    def tell_of_leaving(self, told: Callable[[], None] | None) -> None:
+        """Have somebody told when the client leaves, or nobody any more."""
+        self._told = told
+        if told is not None and self._lost:
+            told()
 
     def on_message_begin(self) -> None:
         """Begin a request; its scope says how to drop the connection."""
         super().on_message_begin()
-        self.scope["extensions"] = {
-            ABORT: {"call": self.transport.abort},
-            PASSING: {"call": self.pass_on},
-        }
+        self.scope["extensions"] = self._extensions
 
     def pass_on(self, body: bytes) -> bool:
         """Send a piece of the response's body; False where it cannot be sent now, and by whom.

@@ -24,7 +24,7 @@ from router.opening import Arrival, Opener
 from router.problems import Problem
 from router.recording import Header, account, run_record
 from router.rollout import shadowed
-from router.serving import LETS_GO
+from router.settling import LETS_GO
 from router.shadow import Job, Shadows
 from router.shadow_budget import ShadowBudget
 from router.shadow_terms import ShadowTerms
@@ -215,11 +215,14 @@ class Router:
         if self._open.pop(ticket.exchange, None) is None:
             return
         ticket.ended = ticket.serving.exchange.stamp()
-        task = asyncio.get_running_loop().create_task(
-            self._conclude(ticket),
-            name=f"conclude {ticket.exchange}",
-            context=ticket.serving.exchange.context(),
-        )
+        loop, context = asyncio.get_running_loop(), ticket.serving.exchange.context()
+        unclaimed = ticket.human is None and ticket.resumed is None
+        # Nobody waits for a callback: while the router closes, all are tasks.
+        if unclaimed and not self.draining and ticket.serving.finished():
+            loop.call_soon(self._concluded, ticket, context=context)
+            return
+        name = f"conclude {ticket.exchange}"
+        task = loop.create_task(self._conclude(ticket), name=name, context=context)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -285,13 +288,17 @@ class Router:
             await ticket.serving.finish()
             await settle_pauses(ticket)
         finally:
-            ticket.admitted.over(first_ending(ticket))
-            tell(ticket)
-            self._count(ticket)
-            recorded = self._record(ticket)
-            self.observers.concluded(ticket)
-            if recorded:
-                self._mirror(ticket)
+            self._concluded(ticket)
+
+    def _concluded(self, ticket: Ticket) -> None:
+        """Nothing of an exchange runs any more: count it, write it down, mirror it."""
+        ticket.admitted.over(first_ending(ticket))
+        tell(ticket)
+        self._count(ticket)
+        recorded = self._record(ticket)
+        self.observers.concluded(ticket)
+        if recorded:
+            self._mirror(ticket)
 
     def _record(self, ticket: Ticket) -> bool:
         """Write the served runs down; where that fails the exchange is settled as our own fault."""

@@ -166,6 +166,11 @@ class Drive(ABC):
             self.frames[index] = _GONE
         self.dropped = max(self.dropped, position)
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self._task is None or self._task.done()
+
     async def gone(self, seconds: float) -> bool:
         """Wait until the task has ended, at most so long; gives whether it has."""
         if self._task is None or self._task.done():

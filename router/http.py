@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,13 @@ from contract.errors import Refused
 from effects.belonging import EXCHANGE
 from router.closing import Unserved
 from router.driving import Incoming
+from router.extensions import PASSING, drop, extension
+from router.parting import Parting
 from router.problems import Problem
 from router.qa_header import HEADER as QA_HEADER
 from router.remote import RemoteRefused
 from router.sending import Deadline, Unread
-from router.serving import GRACE
+from router.settling import GRACE
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -40,11 +41,6 @@ _HEAD = {
 _ALWAYS = ((b"x-accel-buffering", b"no"),)
 
 HeaderList = list[tuple[bytes, bytes]]
-
-ABORT = "cutover.abort"
-"""Extension of the ASGI scope: its `call` drops the connection without waiting for anything."""
-PASSING = "cutover.passing"
-"""Extension of the ASGI scope: its `call` sends bytes of a body there and then, or gives False."""
 
 
 class FlowEndpoint:
@@ -70,23 +66,23 @@ class FlowEndpoint:
 
     async def _answer(self, ticket: Ticket, scope: Scope, receive: Receive, send: Send) -> None:
         EXCHANGE.set(ticket.exchange)
-        watcher = asyncio.get_running_loop().create_task(_watch(receive, ticket))
+        parting = Parting(scope, receive, ticket.serving.leave)
         sending = Deadline(send, self._router.parts.settings().limits.send_seconds)
         try:
-            async with sending.within():
-                await self._serve(ticket, sending, _extension(scope, PASSING))
+            async with sending:
+                await self._serve(ticket, sending, extension(scope, PASSING))
                 if ticket.serving.cut:
-                    await _abort(scope, watcher)
+                    await _abort(scope, parting)
         except Unread as unread:
             log.warning("%s exchange %s is given up: %s", self._spec.name, ticket.exchange, unread)
             ticket.serving.leave(unread=True)
-            await _abort(scope, watcher)
+            await _abort(scope, parting)
         except BaseException:
             # Also when the server gives this task up: the exchange must not outlive its reader.
             ticket.serving.leave()
             raise
         finally:
-            watcher.cancel()
+            parting.end()
             self._router.conclude(ticket)
 
     async def _take(self, scope: Scope, receive: Receive, room: Room) -> Ticket:
@@ -160,27 +156,14 @@ class ContinuingEndpoint(FlowEndpoint):
         return await self._router.resume(self._spec, hitl_id, qa_header, incoming)
 
 
-async def _abort(scope: Scope, watcher: asyncio.Task[None]) -> None:
+async def _abort(scope: Scope, parting: Parting) -> None:
     """Drop the connection, where the server lets us, with all that waits in it.
 
     Closing it would wait for the client to take that. The server hears of it as of any client
-    that leaves, and so does the watcher.
+    that leaves.
     """
     if drop(scope):
-        await asyncio.wait({watcher}, timeout=GRACE)
-
-
-def drop(scope: Scope) -> bool:
-    """Drop the connection of a request; gives whether the server lets us."""
-    abort = _extension(scope, ABORT)
-    if abort is not None:
-        abort()
-    return abort is not None
-
-
-def _extension(scope: Scope, name: str) -> Any:  # noqa: ANN401 - each has its own shape
-    """Give what the server can do beyond ASGI; None where it cannot."""
-    return scope.get("extensions", {}).get(name, {}).get("call")
+        await parting.noticed(GRACE)
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN401
@@ -247,11 +230,3 @@ def _proof(ticket: Ticket) -> HeaderList:
 def _qa_header(scope: Scope) -> str | None:
     value = next((v for k, v in scope["headers"] if k == _QA), None)
     return None if value is None else value.decode("latin-1")
-
-
-async def _watch(receive: Receive, ticket: Ticket) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            ticket.serving.leave()
-            return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from types import TracebackType
+    from typing import Self
 
     from starlette.types import Message, Send
 
@@ -22,7 +22,7 @@ class Unread(CutoverError):
 
 
 class Deadline:
-    """A `send` that waits for so many seconds: `within` it, `Unread` is raised where it is stuck.
+    """A `send` that waits for so many seconds: its block ends with `Unread` where it is stuck.
 
     One timer for the whole answer: a time limit for every frame would cost more than sending it.
     """
@@ -41,19 +41,25 @@ class Deadline:
         await self._send(message)
         self._since = None
 
-    @asynccontextmanager
-    async def within(self) -> AsyncIterator[None]:
-        """Raise `Unread` out of the block once a message has been stuck for too long."""
+    async def __aenter__(self) -> Self:
+        """Begin the block, which a message that is stuck for too long ends."""
+        await self._limit.__aenter__()
         self._timer = self._loop.call_later(self._seconds, self._look)
-        try:
-            async with self._limit:
-                yield
-        except TimeoutError:
-            if not self._limit.expired():
-                raise
-            raise Unread(self._seconds) from None
-        finally:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the block; raises `Unread` where a message was stuck."""
+        if self._timer is not None:
             self._timer.cancel()
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise Unread(self._seconds) from None
 
     def _look(self) -> None:
         now = self._loop.time()

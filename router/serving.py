@@ -19,6 +19,7 @@ from router.closing import closing_events, unserved
 from router.driving import Ending, Frame, Order
 from router.pieces import AT_ONCE, together
 from router.resuming import PrefixDiffers, resumption
+from router.settling import Settling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,12 +38,6 @@ _LEFT = Ending("cancelled", "nobody", ErrorRecord("client_left"))
 _UNREAD = Ending("cancelled", "nobody", ErrorRecord("client_unread"))
 _STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
 _MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
-_LINGERED = Ending("completed", "nobody", ErrorRecord("lingered"))
-
-LETS_GO = 1.0
-"""Seconds a stack has to end once it has been cancelled."""
-GRACE = 0.1
-"""Seconds the last bytes of an answer are held for its exchange to end."""
 
 
 def _nobody() -> None:
@@ -75,8 +70,8 @@ class Serving:
         self._last: tuple[Drive, Frame] | None = None
         self._failed_at: int | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self._finishing: asyncio.Task[None] | None = None
-        self._freeing: asyncio.Task[None] | None = None
+        patience = max(plan.stall_seconds, plan.spec.afterwards)
+        self._settling = Settling(exchange, self.drives, patience)
 
     @property
     def drive(self) -> Drive:
@@ -212,40 +207,24 @@ class Serving:
         A stack or a store that takes longer than `GRACE` is not waited for; nor is what a flow does
         after its end, where it is meant to.
         """
-        finishing = self._finish()
-        if self.plan.spec.afterwards:
-            loop = asyncio.get_running_loop()
-            self._freeing = loop.create_task(self.exchange.let_go(), name="let go")
-        await asyncio.wait({self._freeing or finishing}, timeout=GRACE)
+        self._rest()
+        await self._settling.settle(left=self.left, afterwards=bool(self.plan.spec.afterwards))
 
     async def finish(self) -> None:
         """Let the stacks end, then the exchange; call it once nothing more is produced."""
-        await asyncio.shield(self._finish())
+        self._rest()
+        await self._settling.finish(left=self.left)
 
-    def _finish(self) -> asyncio.Task[None]:
-        if self._finishing is None:
-            self._finishing = asyncio.get_running_loop().create_task(self._end(), name="finish")
-        return self._finishing
+    def finished(self) -> bool:
+        """Finish at once; False where that takes waiting, and `finish` has to."""
+        self._rest()
+        return self._settling.at_once()
 
-    @property
-    def _patience(self) -> float:
-        return max(self.plan.stall_seconds, self.plan.spec.afterwards)
-
-    async def _end(self) -> None:
+    def _rest(self) -> None:
+        """Nothing more is produced: nobody need be watched, and nobody steps in."""
         self.replacing = _nobody  # who is told knows this exchange: neither keeps the other
         if self._watch is not None:
             self._watch.cancel()
-        if not self.drives or (self.left and not self.drive.complete):
-            await self.exchange.abandon()
-        elif not (self.drive.run.fenced or await self.drive.gone(self._patience)):
-            self.drive.dismiss(_LINGERED)
-        for drive in self.drives:
-            if not await drive.gone(LETS_GO):
-                log.error("%s %s does not end; it is left behind", drive.role, drive.stack)
-        if self.exchange.tape.too_heavy:
-            # Also what a client that did not read never got: nobody will ask for it.
-            self.drive.drop(len(self.drive.frames) - 1)
-        await self.exchange.close()
 
     def _start(self, stack: Stack, role: Role) -> None:
         plan = self.plan

@@ -16,13 +16,13 @@ from starlette.routing import Route
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
+from router.extensions import drop
 from router.gateway.correlating import SITE, asking, here
 from router.gateway.neighbours import NOT_HERE
 from router.gateway.refusals import GatewayRefused, refused
 from router.gateway.request import Asked, read
 from router.gateway.whole import WholeAnswer
 from router.gateway.writing import DONE, Writer, event
-from router.http import drop
 from router.problems import Problem
 from router.sending import Deadline, Unread
 
@@ -183,7 +183,7 @@ async def _answer_in_time(
 ) -> None:
     """Answer; a client that takes nothing for too long is given up, and the model with it."""
     try:
-        async with sending.within():
+        async with sending:
             await _answer(chunks, asked, sending)
     except Unread as unread:
         log.warning("a call of the gateway is given up: %s", unread)

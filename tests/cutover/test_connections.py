@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cutover.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
+from router.extensions import LEAVING
 
 pytestmark = pytest.mark.sockets
 
@@ -29,9 +30,9 @@ async def reading(_scope: object, receive: Any, send: Any) -> None:  # noqa: ANN
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[int]:
-    """Serve `reading` on loopback; gives the port."""
-    config = uvicorn.Config(reading, log_config=None, lifespan="off", proxy_headers=False)
+async def listening(app: Any = reading) -> AsyncIterator[int]:  # noqa: ANN401 - ASGI
+    """Serve `reading`, or another application, on loopback; gives the port."""
+    config = uvicorn.Config(app, log_config=None, lifespan="off", proxy_headers=False)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
@@ -108,3 +109,29 @@ async def test_requests_far_ahead_of_their_answers_are_not_kept() -> None:
 async def test_what_is_no_request_is_refused_as_ever() -> None:
     """As uvicorn does."""
     assert (await answer(b"\x00\x01\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_who_wants_to_know_is_told_that_a_client_left() -> None:
+    """Also where it asks too late; nobody is told once it wants to know no more."""
+    told: list[str] = []
+    began, over = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, _send: object) -> None:  # noqa: ANN401 - ASGI
+        while (await receive()).get("more_body"):
+            pass
+        tell = scope["extensions"][LEAVING]["call"]
+        tell(lambda: told.append("nobody"))
+        tell(None)
+        tell(lambda: told.append("in time"))
+        began.set()
+        await receive()
+        tell(lambda: told.append("late"))
+        over.set()
+
+    async with listening(app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET + b"\r\n")
+        await began.wait()
+        writer.close()
+        await over.wait()
+    assert told == ["in time", "late"]

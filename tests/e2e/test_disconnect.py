@@ -67,7 +67,7 @@ async def test_leaving_stops_the_model_and_frees_the_lock(tmp_path: Path, stack:
         await leave_after(place, body | SLOW, b"SEND")
         await place.provider.ledger.until("cancelled", 1)
         await until(lambda: not asyncio.all_tasks() - before)
-        assert place.house.router.counts.client_left == 1
+        await until(lambda: place.house.router.counts.client_left == 1)
         again = await place.ask(body)
         assert again.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
 

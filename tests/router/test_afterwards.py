@@ -12,7 +12,7 @@ from contract.flow import Event, Request
 from contract.memory import MemoryEntry
 from contract.ports import Effects
 from cutover.selftest.world import World
-from router.serving import LETS_GO
+from router.settling import LETS_GO
 from tests.router.asking import SPEC, Ask, Desk, Done, Options, Said
 
 pytestmark = pytest.mark.virtual

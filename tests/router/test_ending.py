@@ -15,7 +15,7 @@ from effects.model import Fail
 from router.http import FlowEndpoint
 from router.pieces import AT_ONCE
 from router.rollout import Stack
-from router.serving import GRACE
+from router.settling import GRACE
 from rules.chat import lock_key
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed

@@ -12,7 +12,8 @@ from starlette.types import Message
 
 from contract.chat import CHAT, ChatOptions, Send
 from effects.model import Step
-from router.http import ABORT, FlowEndpoint
+from router.extensions import ABORT
+from router.http import FlowEndpoint
 from router.rollout import Stack
 from router.serving import Serving
 from tests.flows.playing import Case

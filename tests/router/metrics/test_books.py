@@ -82,8 +82,9 @@ async def test_gauges_tell_how_it_is_now() -> None:
         async for _ in ticket.serving.pieces():
             pass
         made.router.conclude(ticket)
+        await ticket.serving.finish()
         await made.client(CASE.body)
-        await asyncio.sleep(5.0)
+        await asyncio.sleep(3.0)
         books.copy()
         assert shown(panel, i.OPEN_STREAMS) == {("chat",): 0}
         assert shown(panel, i.SHADOWS_WAITING) == {(): 1}
