@@ -99,13 +99,13 @@ def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -
 
 
 def _entry(model_id: str, section: ModelSection, providers: Mapping[str, Provider]) -> ModelEntry:
-    priced = section.input_price is not None and section.output_price is not None
+    prices = Prices(section.input_price or 0.0, section.output_price or 0.0)
     return ModelEntry(
         model_id=model_id,
         provider=providers[section.provider],
         model=section.model or model_id,
         context_tokens=section.context_tokens,
         max_output_tokens=section.max_output_tokens,
-        prices=Prices(section.input_price or 0.0, section.output_price or 0.0) if priced else None,
+        prices=prices if section.priced else None,
         fallbacks=section.fallbacks,
     )

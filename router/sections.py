@@ -378,3 +378,8 @@ class ModelEntry(Section, frozen=True):
     input_price: Price | None = None
     output_price: Price | None = None
     fallbacks: tuple[str, ...] = ()
+
+    @property
+    def priced(self) -> bool:
+        """Whether what it costs is known: it takes both prices."""
+        return self.input_price is not None and self.output_price is not None

@@ -278,7 +278,7 @@ def _check(settings: Settings, where: str) -> None:
     checked(history_fault, settings.stores.history, where, "stores.history")
     _check_embeddings(settings.embeddings, where)
     _check_limits(settings.limits, where)
-    _check_shadow(settings.shadow, where)
+    _check_shadow(settings, where)
     _check_flags(settings.flags, where)
     _check_gateway(settings, where)
     for name, provider in settings.providers.items():
@@ -311,13 +311,25 @@ def _check_limits(limits: Limits, where: str) -> None:
         raise ConfigRefused(where, "limits.tool_seconds", why, repr(limits.tool_seconds))
 
 
-def _check_shadow(shadow: Shadow, where: str) -> None:
+def _check_shadow(settings: Settings, where: str) -> None:
+    shadow = settings.shadow
     if shadow.mode == "live" and not (shadow.tokens_per_day or shadow.cost_per_day):
         why = "shadows that ask the model need a budget: tokens_per_day or cost_per_day"
         raise ConfigRefused(where, "shadow.mode", why, repr(shadow.mode))
     if shadow.history == "own" and shadow.mode != "live":
         why = 'a shadow has replies of its own where it asks the model: mode = "live" is due'
         raise ConfigRefused(where, "shadow.history", why, repr(shadow.history))
+    if shadow.mode == "live" and not shadow.tokens_per_day:
+        _check_prices(settings, where)
+
+
+def _check_prices(settings: Settings, where: str) -> None:
+    """Refuse a budget in money where what is asked has no price: it would never be too much."""
+    unpriced = [name for name, one in settings.models.items() if not one.priced]
+    if unpriced or not settings.models:
+        which = f"models.{unpriced[0]} has no price" if unpriced else "no model has a price"
+        why = f"{which}, so this is no budget: set both its prices, or tokens_per_day"
+        raise ConfigRefused(where, "shadow.cost_per_day", why, repr(settings.shadow.cost_per_day))
 
 
 def _check_gateway(settings: Settings, where: str) -> None:

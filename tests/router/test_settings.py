@@ -16,6 +16,8 @@ SPECS = {"chat": CHAT}
 ALONE = "enable_langgraph = true\nlanggraph_percent = 100\nlanggraph_fallback = false"
 PROVIDER = '[providers.openai]\nbase_url = "http://127.0.0.1:1/v1"\n'
 
+_MODEL = '[providers.p]\nbase_url = "http://h/"\n[models.m]\nprovider = "p"\n'
+
 
 def read(text: str) -> Settings:
     """Parse a file called `cutover.toml`."""
@@ -284,8 +286,19 @@ def test_shadows_that_ask_the_model_need_a_budget() -> None:
     told = refusal('[shadow]\nmode = "live"')
     assert "shadow.mode = 'live'" in told
     assert "tokens_per_day or cost_per_day" in told
-    for budget in ("tokens_per_day = 1000", "cost_per_day = 0.5"):
-        assert read(f'[shadow]\nmode = "live"\n{budget}').shadow.mode == "live"
+    live, priced = '[shadow]\nmode = "live"\n', f"{_MODEL}input_price = 1.0\noutput_price = 2.0\n"
+    assert read(f"{live}tokens_per_day = 1000").shadow.mode == "live"
+    assert read(f"{live}cost_per_day = 0.5\n{priced}").shadow.mode == "live"
+
+
+@pytest.mark.parametrize(
+    ("models", "which"), [("", "no model has a price"), ("MODEL", "models.m has no price")]
+)
+def test_money_nobody_can_count_is_no_budget(models: str, which: str) -> None:
+    """Of a model without a price any number of answers would cost nothing."""
+    told = refusal(f'[shadow]\nmode = "live"\ncost_per_day = 0.5\n{models and _MODEL}')
+    assert "shadow.cost_per_day = 0.5" in told
+    assert which in told
 
 
 def test_own_replies_need_a_model_that_is_asked() -> None:
