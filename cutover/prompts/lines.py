@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from jinja2 import nodes
+
 from compare.prompt_map import Literal, Variable
 
 if TYPE_CHECKING:
@@ -34,3 +36,9 @@ def variable(name: str, file: str, line: int) -> Variable:
 def size_of(pieces: Iterable[Piece]) -> int:
     """Say how much there is of pieces: letters, and as many for each variable as for its place."""
     return sum(len(piece.text) if isinstance(piece, Literal) else _PLACE for piece in pieces)
+
+
+def line_of(node: nodes.Node) -> int:
+    """Give a node's line; Jinja2 makes some that have none, and these have the first below them."""
+    below = (found.lineno for found in node.find_all(nodes.Node))
+    return node.lineno or next((line for line in below if line), 1)

@@ -11,7 +11,7 @@ from compare.prompt_map import Dynamic
 from cutover.prompts.binding import assign, bind, bind_arguments, name_as
 from cutover.prompts.bounds import STEPS_AT_MOST, TEXT_AT_MOST, TURNS_AT_MOST
 from cutover.prompts.expressions import CallValues, Expressions
-from cutover.prompts.lines import literals
+from cutover.prompts.lines import line_of, literals
 from cutover.prompts.output import Writer
 from cutover.prompts.reasons import Kind, Reason, Unresolved, reason, refusal
 from cutover.prompts.templates import Templates, Unrolled, absent, split
@@ -40,8 +40,9 @@ _FOREIGN: tuple[tuple[Kind, str, tuple[type[nodes.Node], ...]], ...] = (
     ("macro", "a block is handed to a macro ({% call %})", (nodes.CallBlock,)),
     ("call", "an expression is run for its effect ({% do %})", (nodes.ExprStmt,)),
     ("loop", "a loop is left early", (nodes.Break, nodes.Continue)),
-    ("inheritance", "the template extends several", (nodes.Extends,)),
+    ("inheritance", "it extends several, or one within a statement", (nodes.Extends,)),
 )
+_DEFINING = nodes.Assign, nodes.AssignBlock, nodes.Macro, nodes.Import, nodes.FromImport
 
 
 class Unroller:
@@ -92,13 +93,31 @@ class Unroller:
             out += self._body(before, here)
             if extends is None:
                 return out
-            rest = parsed.body[len(before) + 1 :]
-            self._body([node for node in rest if not isinstance(node, nodes.Block)], here)
+            out += self._beside(parsed.body[len(before) + 1 :], here)
             parent = self._expressions.constant(
                 extends.template, here, "inheritance", "the parent's name"
             )
             asked = name, extends.lineno
             name, parsed = self._templates.named(parent, asked, "inheritance")
+        return out
+
+    def _beside(self, body: Sequence[nodes.Node], frame: Frame) -> list[Piece]:
+        """Unroll what stands beside the blocks of a template that extends another.
+
+        Jinja2 leaves out what is written there, but for includes: they come before the parent.
+        """
+        out: list[Piece] = []
+        for node in body:
+            match node:
+                case nodes.Include():
+                    out += self._body([node], frame)
+                case nodes.Output() | nodes.Block():
+                    continue
+                case _ if isinstance(node, _DEFINING):
+                    self._body([node], frame)
+                case _:
+                    said = "a statement stands beside the blocks of a template that extends another"
+                    raise refusal(frame.file, line_of(node), "inheritance", said)
         return out
 
     def _body(self, body: Sequence[nodes.Node], frame: Frame) -> list[Piece]:
@@ -117,12 +136,12 @@ class Unroller:
         for below in (node, *node.find_all(nodes.Name)):
             if isinstance(below, nodes.Name) and below.ctx == "store":
                 frame.scope.names[below.name] = Unsure(why)
-        return Dynamic(_titled(node, why), frame.file, node.lineno)
+        return Dynamic(_titled(node, why), frame.file, line_of(node))
 
     def _step(self, node: nodes.Node, frame: Frame) -> None:
         self._steps += 1
         if self._steps > STEPS_AT_MOST or self._writer.size > TEXT_AT_MOST:
-            raise refusal(frame.file, node.lineno, "size", "it writes too much")
+            raise refusal(frame.file, line_of(node), "size", "it writes too much")
 
     def _statement(self, node: nodes.Node, frame: Frame) -> list[Piece]:  # noqa: C901, PLR0911, PLR0912 (one for each kind)
         match node:
@@ -166,8 +185,8 @@ class Unroller:
         said = f"an extension's statement ({type(node).__name__})"
         for kind, text, types in _FOREIGN:
             if isinstance(node, types):
-                raise refusal(frame.file, node.lineno, kind, text)
-        raise refusal(frame.file, node.lineno, "extension", said)
+                raise refusal(frame.file, line_of(node), kind, text)
+        raise refusal(frame.file, line_of(node), "extension", said)
 
     def _output(self, parts: Sequence[nodes.Expr], frame: Frame) -> list[Piece]:
         out: list[Piece] = []
@@ -190,7 +209,7 @@ class Unroller:
 
     def _for(self, node: nodes.For, frame: Frame) -> list[Piece]:
         if node.recursive:
-            raise refusal(frame.file, node.lineno, "loop", "a loop calls itself")
+            raise refusal(frame.file, line_of(node), "loop", "a loop calls itself")
         turns = self._turns(node, frame)
         out: list[Piece] = []
         for index in range(len(turns)):
@@ -204,10 +223,10 @@ class Unroller:
         items = self._expressions.constant(node.iter, frame, "loop", "a loop")
         if not isinstance(items, list | tuple | dict | str):
             said = f"a loop runs over {type(items).__name__}"
-            raise refusal(frame.file, node.lineno, "loop", said)
+            raise refusal(frame.file, line_of(node), "loop", said)
         if len(items) > TURNS_AT_MOST:
             said = f"a loop has more than {TURNS_AT_MOST:,} turns"
-            raise refusal(frame.file, node.lineno, "size", said)
+            raise refusal(frame.file, line_of(node), "size", said)
         return tuple(item for item in items if self._kept(item, node, frame))
 
     def _kept(self, item: object, node: nodes.For, frame: Frame) -> bool:
@@ -253,7 +272,7 @@ class Unroller:
     def _block(self, node: nodes.Block, frame: Frame) -> list[Piece]:
         if node.required and len(frame.chain[node.name]) <= 1:
             said = f"the block {node.name!r} has to be filled by a template that extends this one"
-            raise refusal(frame.file, node.lineno, "block", said)
+            raise refusal(frame.file, line_of(node), "block", said)
         parent = frame.scope if node.scoped else frame.exports
         return self._override(node.name, 0, replace(frame, scope=Scope(parent)))
 
@@ -287,7 +306,7 @@ class Unroller:
 
     def _include(self, node: nodes.Include, frame: Frame) -> list[Piece]:
         wanted = self._expressions.constant(node.template, frame, "include", "an included name")
-        asked = frame.file, node.lineno
+        asked = frame.file, line_of(node)
         try:
             name, _ = self._templates.named(wanted, asked, "include")
         except Unresolved as unresolved:
@@ -302,7 +321,7 @@ class Unroller:
     def _import(self, node: nodes.Import | nodes.FromImport, frame: Frame) -> None:
         """Take in the macros of another template, if it only defines."""
         wanted = self._expressions.constant(node.template, frame, "import", "an imported name")
-        asked = frame.file, node.lineno
+        asked = frame.file, line_of(node)
         name, parsed = self._templates.named(wanted, asked, "import")
         if frame.depth >= DEPTH_AT_MOST:
             raise refusal(*asked, "import", "templates draw in each other without end")

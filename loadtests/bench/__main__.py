@@ -24,9 +24,11 @@ OUT = Path("build") / "bench.json"
 # The composition root alone sees adapters and compare: these measure in processes of their own.
 MODEL_PORT = "cutover.model_port_bench"
 COMPARE = "cutover.compare_bench"
+PROMPTS = "cutover.prompts_bench"
 RECALL = "cutover.recall_bench"
 # Two hundred thousand pairs in a full bench.
 PAIRS_A_REQUEST = 500
+PROMPTS_CHECKED = 1_000
 
 Bench = Callable[[Effort], Awaitable[Sequence[Row]]]
 
@@ -48,6 +50,10 @@ async def _recall(effort: Effort) -> list[Row]:
     return await _apart(RECALL, effort.requests, *sizes)
 
 
+async def _prompts(effort: Effort) -> list[Row]:
+    return await _apart(PROMPTS, PROMPTS_CHECKED, effort.requests)
+
+
 async def _apart(module: str, *numbers: int) -> list[Row]:
     command = module_command(module, *map(str, numbers))
     said = await asyncio.to_thread(
@@ -65,6 +71,7 @@ BENCHES: dict[str, Bench] = {
     "load_truth": _truth,
     "model_port": _model_port,
     "compare": _compare,
+    "prompts": _prompts,
     "recall": _recall,
 }
 
