@@ -19,11 +19,13 @@ from compare.pairs import Pair, pair_of
 from compare.report.document import report_of
 from compare.tally import Tally
 from compare.verdict import verdict_on
+from contract.companion import COMPANION, ChatTurn, CompanionOptions
 from contract.flow import Event, Flow, Request
 from contract.model import Chunk, ModelCall, SystemMessage
 from contract.ports import Effects
 from contract.records import OwnHistory, RunRecord
 from contract.session import SESSION
+from cutover.selftest.world import World
 from graph_impl import FLOWS
 from router.rollout import Stack
 from tests.router.answering import ASSIGNED
@@ -171,3 +173,32 @@ async def test_tallies_are_merged_and_bounded() -> None:
     count_drift(tally.drift, replace(pairs[0], candidate=run), found)
     assert drift_of(tally.drift) == (Drift(DEEPEST, 1, 1),)
     assert drift_said(drift_of(tally.drift)).endswith("20 and more: 1 of 1")
+
+
+class Companion:
+    """A conversation with the companion."""
+
+    body = ChatTurn(session_id="s", message="hello")
+    options = CompanionOptions(enable_tools=False, history_tokens=8)
+
+    def world(self) -> World:
+        """Build the world."""
+        return World(remembering("red"))
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_what_a_prompt_sums_up_of_it_is_drift_too(assigned: Stack) -> None:
+    """The companion's system prompt tells what was said before: own answers, in another place."""
+    rules = replace(free(assigned=assigned), spec=COMPANION)
+    async with House(Companion(), rules) as house:
+        for _ in range(4):
+            await house.ask()
+        told = [run.history for run in shadows(house)]
+        assert told == [OwnHistory(own=n, other=n) for n in range(4)]
+        tally = Tally()
+        for batch in house.captured.batches:
+            pair = pair_of(tuple(batch))
+            assert isinstance(pair, Pair)
+            count_pair(tally, pair, Comparer(COMPANION))
+    assert (tally.equal, causes(tally)) == (4, [])
+    assert [one.answers for one in drift_of(tally.drift)] == [0, 1, 2, 3]

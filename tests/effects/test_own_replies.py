@@ -148,6 +148,11 @@ def test_what_belongs_to_no_chat_is_not_kept() -> None:
     assert replies.size == 0
 
 
+def test_what_is_kept_at_most_is_as_documented() -> None:
+    """A thousand conversations, a hundred replies of each, 16 MiB."""
+    assert Most() == Most(sessions=1_000, replies=100, size=16 * 1_048_576)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 3_000), st.booleans()),
