@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 import msgspec
 
 from contract.human import Answer, Field, Form, FormValue
+
+_TOO_LARGE: Final = 1 << 63
+"""A whole number that does not fit into 64 bits: no encoder takes it."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -49,15 +52,20 @@ def _has_type(field: Field, value: FormValue) -> bool:
         case "text" | "choice":
             return isinstance(value, str)
         case "number":
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                return False
-            return math.isfinite(value)
+            return _is_number(value)
         case "boolean":
             return isinstance(value, bool)
         case "list":
             return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
         case _:
             assert_never(field.type)
+
+
+def _is_number(value: FormValue) -> bool:
+    """Whether a value is a number that can be written down; JSON may bring others."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < _TOO_LARGE if isinstance(value, int) else math.isfinite(value)
 
 
 def _is_offered(field: Field, value: FormValue) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from contract.forms import check_answer, values
-from contract.human import Answer, Field, Form, FormValue
+from contract.human import Answer, Field, Form
 from contract.tools import ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 NAME: Final = "ask_human"
 
 _Label = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*\Z")]
+_Labels = Annotated[tuple[_Label, ...], Meta(max_length=100)]
 _Name = Annotated[str, Meta(max_length=64, pattern=r"^\w+\Z")]
+_Text = Annotated[str, Meta(max_length=4_000, pattern=r"^[^\x00]*\Z")]
 
 
 class _Field(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -26,8 +28,8 @@ class _Field(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     label: _Label
     type: Literal["text", "number", "boolean", "choice", "list"] = "text"
     required: bool = False
-    value: FormValue = None
-    options: tuple[_Label, ...] = ()
+    value: _Text | int | float | bool | _Labels | None = None
+    options: _Labels = ()
 
 
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -50,6 +50,8 @@ def test_a_fitting_answer_has_no_problems(data: dict[str, FormValue]) -> None:
         ({"age": "3"}, Problem("age", "type")),
         ({"age": True}, Problem("age", "type")),
         ({"age": float("nan")}, Problem("age", "type")),
+        ({"age": 1 << 63}, Problem("age", "type")),
+        ({"age": -(10**400)}, Problem("age", "type")),
         ({"sure": 1}, Problem("sure", "type")),
         ({"sure": "yes"}, Problem("sure", "type")),
         ({"colour": "绿"}, Problem("colour", "option")),
