@@ -194,7 +194,8 @@ def suspended(_options: CompanionOptions, last: Event | None) -> tuple[Event, ..
 
 
 def _answer(given: HumanAnswer) -> Answer:
-    return Answer(given.action, given.data or {})
+    """Read an answer; whatever comes with a rejection says nothing."""
+    return Answer(given.action, {} if given.action == "reject" else given.data or {})
 
 
 def _hitl_id(asked: HumanAnswer | GoOn) -> str:

@@ -47,7 +47,7 @@ def encoded(value: object) -> bytes:
     """Encode a part of a pause, keys sorted; raises `EffectFailed(store_failed)`."""
     try:
         return msgspec.json.encode(value, order="sorted")
-    except (msgspec.MsgspecError, UnicodeError) as failure:
+    except (msgspec.MsgspecError, UnicodeError, OverflowError) as failure:
         raise EffectFailed(Fault("store_failed", data={"reason": "text"})) from failure
 
 

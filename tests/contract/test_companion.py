@@ -116,3 +116,11 @@ def test_an_answer_is_read_with_its_data_or_without() -> None:
     assert responding.hitl_id(given) == "h"
     assert responding.answer(given) == Answer("edit", {"a": ("x",), "b": 1})
     assert responding.answer(HumanAnswer(hitl_id="h", action="reject")) == Answer("reject")
+
+
+def test_what_comes_with_a_rejection_says_nothing() -> None:
+    """Two rejections are the same answer."""
+    responding = COMPANION.responding
+    assert responding is not None
+    given = HumanAnswer(hitl_id="h", action="reject", data={"a": 10**400})
+    assert responding.answer(given) == Answer("reject")
