@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,6 +28,7 @@ _OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
 _OF_CALLS = (404, 409, 422, 500, 503)
 _MOST_OF_AN_ARGUMENT = 128
 """Characters of an id in a path, as in a body."""
+_ARGUMENT = re.compile(rf"[^\x00-\x1f]{{1,{_MOST_OF_AN_ARGUMENT}}}\Z")
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -42,7 +44,9 @@ def routes(router: Router, spec: FlowSpec) -> Iterator[Route]:
         respond = _respond(router, spec, spec.responding)
         yield Route(spec.responding.path, respond, methods=["POST"])
     for call in spec.calls:
-        yield Route(call.path, _call(router, call), methods=[call.method])
+        # An id may hold a slash, which arrives as one however it was written.
+        path = call.path.replace("}", ":path}")
+        yield Route(path, _call(router, call), methods=[call.method])
 
 
 def documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -103,7 +107,7 @@ def _call(router: Router, call: Call) -> Any:  # noqa: ANN401 - an endpoint
 def _arguments(request: Request) -> dict[str, str]:
     given = {name: str(value) for name, value in request.path_params.items()}
     for name, value in given.items():
-        if len(value) > _MOST_OF_AN_ARGUMENT or not value.isprintable():
+        if _ARGUMENT.match(value) is None:
             raise Problem(422, "invalid_request", f"{name} is no id")
     return given
 

@@ -1,0 +1,43 @@
+"""Ids of sessions in paths: whatever a body may name can be listed and deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from yarl import URL
+
+from tests.e2e.companion import post, setup
+from tests.e2e.deployment import Deployment, deployed
+
+pytestmark = [pytest.mark.sockets, pytest.mark.slow]
+
+IDS = ("a/b", "../../x", "/", "a/messages", "%2F", "?#&", "..", "\x7f\u200b\u202e", "中😀" * 64)
+
+
+async def status(place: Deployment, method: str, path: str) -> int:
+    """Ask at a path as it is written."""
+    url = URL(f"{place.url}/api/v1/sessions/{path}", encoded=True)
+    async with place.session.request(method, url) as response:
+        return response.status
+
+
+async def test_every_session_can_be_listed_and_deleted(tmp_path: Path) -> None:
+    """Slashes, escapes and characters nobody sees."""
+    async with deployed(tmp_path, setup(tmp_path, "legacy")) as place:
+        for one in IDS:
+            body = {"session_id": one, "message": "hi"}
+            assert (await post(place.session, f"{place.url}/chat", body)).status == 200
+            written = quote(one, safe="")
+            assert await status(place, "GET", f"{written}/messages") == 200
+            assert await status(place, "DELETE", written) == 204
+            assert await status(place, "GET", f"{written}/messages") == 404
+
+
+@pytest.mark.parametrize("wrong", ["x" * 129, "%01", ""])
+async def test_what_no_body_may_name_is_refused(tmp_path: Path, wrong: str) -> None:
+    """Before any store is asked."""
+    async with deployed(tmp_path, setup(tmp_path, "legacy")) as place:
+        assert await status(place, "GET", f"{wrong}/messages") == 422
+        assert await status(place, "DELETE", wrong) == 422
