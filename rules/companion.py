@@ -62,8 +62,11 @@ def text(asked: Asked, name: str, **values: object) -> str:
 
 
 def owner(body: ChatTurn | ImageTurn) -> str:
-    """Tell whose memories are meant: the user's, or where none is named the session's own."""
-    return body.user_id or body.session_id
+    """Tell whose memories are meant: the user's, or where none is named the session's own.
+
+    A session that is called like a user is not that user.
+    """
+    return body.user_id or f"session:{body.session_id}"
 
 
 def model_id(asked: Asked) -> str:

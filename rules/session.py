@@ -145,13 +145,15 @@ def done(kept: Turn, usage: Usage) -> Done:
 def extraction(asked: SessionAsked, turns: Sequence[Turn]) -> ModelCall | None:
     """Build the question for facts; None where the conversation is too short, or nobody's.
 
-    The model is told as much of it as it is in a turn.
+    The model is told as much of it as it is in a turn, and nothing another user said or was told:
+    what is learnt of them would be remembered of this one.
     """
-    options = asked.options
-    if not options.extract_from or len(turns) < options.extract_from:
+    options, user = asked.options, asked.body.user_id
+    own = [turn for turn in turns if turn.user_id in {None, user}]
+    if not options.extract_from or len(own) < options.extract_from:
         return None
-    recent = window(turns, options.history_tokens)
-    if asked.body.user_id is None or not recent:
+    recent = window(own, options.history_tokens)
+    if user is None or not recent:
         return None
     said = "\n".join(f"{turn.role}: {turn.content}" for turn in recent)
     return ModelCall(

@@ -116,7 +116,7 @@ def test_every_text_can_be_configured() -> None:
 
 def test_without_a_user_memories_are_the_sessions_own() -> None:
     """Nobody else's are found by accident."""
-    assert rules.owner(ChatTurn(session_id="s", message="hi")) == "s"
+    assert rules.owner(ChatTurn(session_id="s", message="hi")) == "session:s"
     assert rules.owner(ChatTurn(session_id="s", message="hi", user_id="u")) == "u"
 
 

@@ -63,8 +63,10 @@ async def test_a_picture_is_remembered_once_it_is_confirmed(first: Stack, then: 
     here.start()
     rest = await here.go_on(paused.hitl_id)
     assert rest.said == ["\n\n已记住 1 条。", "completed"]
-    (entry,) = await here.world.effects.memory.recall("test", Recall(user_id="s", query="coffee"))
-    assert (entry.text, entry.session_id, entry.user_id) == ("likes coffee", "s", "s")
+    (entry,) = await here.world.effects.memory.recall(
+        "test", Recall(user_id="session:s", query="coffee")
+    )
+    assert (entry.text, entry.session_id, entry.user_id) == ("likes coffee", "s", "session:s")
     assert here.kept == [("user", "[图片]"), ("assistant", "发票 12\n\n已记住 1 条。")]
     assert here.world.count("model.stream") == 2
     assert here.world.count("memory.write") == 1
@@ -237,10 +239,11 @@ async def test_a_pause_travels_through_the_engine_untouched(stack: str) -> None:
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_memories_of_the_session_are_told_to_the_model(stack: Stack) -> None:
-    """What was remembered is recalled, and nobody else's."""
+    """What was remembered is recalled, and nobody else's: no user's of the session's name."""
     memories = (
-        MemoryEntry(memory_id="1", user_id="s", text="likes hello"),
+        MemoryEntry(memory_id="1", user_id="session:s", text="likes hello"),
         MemoryEntry(memory_id="2", user_id="x", text="hates hello"),
+        MemoryEntry(memory_id="3", user_id="s", text="hides hello"),
     )
     here = place(Visit(turn(), memories=memories))
     here.assigned = stack
@@ -248,3 +251,4 @@ async def test_memories_of_the_session_are_told_to_the_model(stack: Stack) -> No
     system = here.world.model.calls[0][1].messages[0].content
     assert "likes hello" in str(system)
     assert "hates hello" not in str(system)
+    assert "hides hello" not in str(system)

@@ -1,0 +1,36 @@
+"""The session's rules: from whose words facts are drawn."""
+
+from __future__ import annotations
+
+from contract.conversations import Turn
+from contract.flow import Request
+from contract.session import SessionOptions, SessionRequest
+from rules import session as rules
+
+
+def turn(number: int, user: str | None) -> Turn:
+    """Build a turn of a user."""
+    return Turn(message_id=f"m{number}", role="user", content=f"said {number}", user_id=user)
+
+
+def drawn(user: str | None, *turns: Turn) -> str | None:
+    """Give what facts would be drawn from when a user has had the last word."""
+    asked = Request(SessionRequest(message="hi", session_id="s", user_id=user), SessionOptions())
+    call = rules.extraction(asked, turns)
+    return None if call is None else str(call.messages[-1].content)
+
+
+def test_nothing_is_learnt_of_another_user() -> None:
+    """Of a session several people know, each is remembered by their own turns alone."""
+    anns = [turn(number, "ann") for number in range(4)]
+    bobs = [turn(number, "bob") for number in range(4, 8)]
+    assert drawn("bob", *anns, *bobs[:3]) is None
+    said = drawn("bob", *anns, *bobs)
+    assert said == "\n".join(f"user: said {number}" for number in range(4, 8))
+
+
+def test_what_was_said_before_a_user_was_named_is_theirs() -> None:
+    """Nobody else's name stands there; without a name nothing is learnt at all."""
+    nobodys = [turn(number, None) for number in range(3)]
+    assert drawn("ann", *nobodys, turn(3, "ann")) is not None
+    assert drawn(None, *nobodys, turn(3, None)) is None
