@@ -80,7 +80,7 @@ async def play(
         drive, ended = await _at_once(recording, stack, how.seconds, strict=strict)
     else:
         drive, ended = await _as_recorded(recording, stack, how.seconds, strict=strict)
-    if against is recording.last:
+    if against is recording.last or _waits_like(against, drive):
         _close(recording, drive)
     return Played(_record(recording, stack, drive), lingers=not ended)
 
@@ -132,6 +132,12 @@ def _was_strict(against: RunRecord) -> bool:
     """
     code = against.error.code if against.error else ""
     return code == "grammar" and against.role != "shadow"
+
+
+def _waits_like(against: RunRecord | None, drive: Drive) -> bool:
+    """Whether a stream is ended as a shadow's is that waits for a human: as the client's was."""
+    paused = drive.ending is not None and drive.ending.outcome == "paused"
+    return paused and against is not None and against.role == "shadow"
 
 
 def _close(recording: Recording, drive: Drive) -> None:

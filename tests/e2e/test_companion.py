@@ -162,6 +162,12 @@ async def test_a_client_that_leaves_while_it_goes_on_loses_nothing(tmp_path: Pat
     assert _remembered(tmp_path) == 1
 
 
+async def invoked(*command: str) -> int:
+    """Run a command beside the test's own loop; gives its exit status."""
+    done = await asyncio.to_thread(CliRunner().invoke, app, list(command))
+    return done.exit_code
+
+
 def louder(flow: Flow) -> Flow:
     """Say everything with an exclamation mark."""
 
@@ -189,8 +195,11 @@ async def test_captures_of_the_companion_compare(tmp_path: Path, *, planted: boo
         await ask(place, "/hitl/continue", {"hitl_id": hitl})
         await ask(place, "/chat", {"session_id": "t", "message": "今天很开心！What is 6*7?"})
         await place.lines()
-    command = ["diff", str(tmp_path / "captures"), "-o", str(tmp_path / "report")]
-    done = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--processes", "1"])
+    captures = str(tmp_path / "captures")
+    status = await invoked("diff", captures, "-o", str(tmp_path / "report"), "--processes", "1")
     report = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes(), type=Report)
-    assert (done.exit_code, report.counts.pairs) == (int(planted), 3)
+    assert (status, report.counts.pairs) == (int(planted), 3)
+    for stack in () if planted else BOTH:
+        command = ("replay", captures, "--stack", stack, "-o", str(tmp_path / stack))
+        assert await invoked(*command, "--processes", "0") == 0
     assert {cluster.layer for cluster in report.clusters} == ({"text"} if planted else set())
