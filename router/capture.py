@@ -188,8 +188,10 @@ class CaptureWriter:
         return "queued"
 
     def _packed_at_once(self, job: _Exchange | _Feedback) -> Packed | None:
+        if not isinstance(job, _Exchange):
+            return None
         try:
-            return self._packing.at_once(job.records) if isinstance(job, _Exchange) else None
+            return self._packing.at_once(job.records, job.size)
         except Exception:  # noqa: BLE001 - the thread will meet it again, and count it
             return None
 

@@ -47,13 +47,13 @@ class Packing:
         redacted = self._redactor.exchange(records, self._specs[records[0].flow].dialect)
         return self._packed(records, [without_blobs(one, self._blob) for one in redacted])
 
-    def at_once(self, records: Sequence[RunRecord]) -> Packed | None:
-        """Pack a short exchange of stacks behind addresses; None for any other.
+    def at_once(self, records: Sequence[RunRecord], weight: int) -> Packed | None:
+        """Pack a short exchange of stacks behind addresses, of `weight` bytes; None for any other.
 
         That is done in less time than it costs to let another thread do it; tapes take longer, and
         so do texts in which something may have to be redacted.
         """
-        if any(record.tape for record in records) or sum(map(size, records)) > LONGEST:
+        if weight > LONGEST or any(record.tape for record in records):
             return None
         redacted = self._redactor.at_once(records, self._specs[records[0].flow].dialect)
         return None if redacted is None else self._packed(records, redacted)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import regex
 
@@ -58,14 +58,9 @@ class Pattern:
 
     def possible(self, raw: bytes, masked: bytes) -> bool:
         """Whether the text could hold a match, judged by its bytes."""
-        # Loops: looked at for every exchange, a generator for each would be most of the time.
-        for run in self.digits:
-            if run in masked:
-                return True
-        for mark in self.marks:
-            if mark in raw if isinstance(mark, bytes) else mark.search(raw):
-                return True
-        return not self.marks and not self.digits
+        if not self.marks and not self.digits:
+            return True
+        return _marked(raw, self.marks) or any(run in masked for run in self.digits)
 
     def matches(self, text: str) -> Iterator[Match]:
         """Yield the matches, none of them empty; raises `PatternTooSlow`."""
@@ -81,6 +76,10 @@ class Pattern:
             yield from self.expression.finditer(text, timeout=PATIENCE_S)
         except TimeoutError as late:
             raise PatternTooSlow(self.name) from late
+
+
+def _marked(raw: bytes, marks: Sequence[bytes | re.Pattern[bytes]]) -> bool:
+    return any(mark in raw if isinstance(mark, bytes) else mark.search(raw) for mark in marks)
 
 
 def luhn(text: str) -> bool:
@@ -148,14 +147,22 @@ BUILT_IN: tuple[Pattern, ...] = (
 class Patterns:
     """The patterns in force."""
 
-    __slots__ = ("all",)
+    __slots__ = ("_blind", "_marks", "_runs", "all")
 
     def __init__(self, patterns: tuple[Pattern, ...] = BUILT_IN) -> None:
         self.all = patterns
+        # What has to be looked for where nothing is found, which is nearly always, each once.
+        self._blind = any(not one.marks and not one.digits for one in patterns)
+        self._marks = tuple({mark for one in patterns for mark in one.marks})
+        runs = {run for one in patterns for run in one.digits}
+        self._runs = tuple(run for run in runs if not any(run != o and o in run for o in runs))
 
     def possible(self, raw: bytes) -> Patterns:
         """Give the patterns that could match somewhere in `raw`; usually none."""
         masked = raw.translate(_MASK, _BETWEEN_DIGITS)
+        found = any(run in masked for run in self._runs) or _marked(raw, self._marks)
+        if not found and not self._blind:
+            return NONE
         return Patterns(tuple([one for one in self.all if one.possible(raw, masked)]))
 
     def matches(self, text: str) -> list[Match]:
@@ -164,6 +171,9 @@ class Patterns:
 
     def __bool__(self) -> bool:
         return bool(self.all)
+
+
+NONE: Final = Patterns(())
 
 
 def compiled(custom: Mapping[str, str]) -> Patterns:

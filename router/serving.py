@@ -179,7 +179,7 @@ class Serving:
         return True
 
     def _taken(self, frames: Sequence[Frame]) -> list[bytes]:
-        """Commit frames that are all new to the client, and none of them the last."""
+        """Commit frames that are all new to the client."""
         taken = [frame.data for frame in frames]
         if self._kept:
             self._digests += map(_digest, taken)
@@ -275,7 +275,8 @@ class Serving:
         """Commit what of some frames goes to the client."""
         if self._prefix is not None:
             return self._resumed(self._prefix, position, frames)
-        if self._news(self.drive, position) and not self.drive.ends(frames[-1]):
+        if self._news(self.drive, position):
+            self._over = self.drive.ends(frames[-1])
             return self._taken(frames)
         return self._unsent(position, frames)
 

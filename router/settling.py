@@ -62,6 +62,9 @@ class Settling:
         """
         if self.at_once():
             return
+        await asyncio.sleep(0)  # a stack that has just said its last word needs a turn to end
+        if self.at_once():
+            return
         finishing = self._finish(left)
         if afterwards:
             loop = asyncio.get_running_loop()

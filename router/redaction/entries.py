@@ -11,7 +11,7 @@ import msgspec
 from contract.model import Chunk
 from contract.records import EntryRecord, PlayRecord
 from router.redaction.passes import Pass
-from router.redaction.places import Json, Paths, Walk, below
+from router.redaction.places import Json, Paths, Walk, below, reachable
 from router.redaction.slots import Slot, treated
 
 _PIECES = ("text", "reasoning")
@@ -117,7 +117,8 @@ def raw_after(
     raw: msgspec.Raw, paths: Paths, treatment: Pass, *, typed: bool = False
 ) -> msgspec.Raw:
     """Give a piece of JSON after a pass: the same object where nothing changed."""
-    if not treatment.concerned(bytes(raw), paths):
+    said = bytes(raw)
+    if not treatment.concerned(said, reachable(paths, said)):
         return raw
     tree = msgspec.json.decode(raw)
     after = Walk(treatment, numbers=typed).tree(tree, paths)

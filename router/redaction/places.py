@@ -49,6 +49,17 @@ def below(paths: Paths, *steps: str) -> Paths:
     return paths
 
 
+def reachable(paths: Paths, raw: bytes) -> Paths:
+    """Give the paths that could lead somewhere in JSON: the names along them are said there."""
+    if not paths or b"\\" in raw:  # a name may be written in escapes
+        return paths
+    return tuple([path for path in paths if all(_said(step, raw) for step in path)])
+
+
+def _said(step: str, raw: bytes) -> bool:
+    return step == ANY or step.isdigit() or step.encode() in raw
+
+
 class Walk:
     """Walks a tree of JSON; `numbers` where whole numbers are a person's own."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from contract.records import EntryRecord, RequestRecord, RunRecord, decode_run
 from cutover.flows import SPECS
-from router.packing import Packing
+from router.packing import Packed, Packing, size
 from router.patterns import compiled
 from router.redaction import Redactor
 
@@ -17,6 +17,11 @@ RAW = msgspec.Raw(b"{}")
 def packing(*paths: str) -> Packing:
     """Make one that redacts what these paths lead to, beside the usual."""
     return Packing(Redactor(compiled({}), paths, b"key"), SPECS, lambda _: "digest")
+
+
+def at_once(run: RunRecord, *paths: str) -> Packed | None:
+    """Pack the only run of an exchange on the spot."""
+    return packing(*paths).at_once([run], size(run))
 
 
 def a_run(text: str, body: bytes = b'{"message_id":"m","user_name":"Ada"}') -> RunRecord:
@@ -38,7 +43,7 @@ def a_run(text: str, body: bytes = b'{"message_id":"m","user_name":"Ada"}') -> R
 
 def test_a_short_exchange_without_anything_to_redact_is_packed_at_once() -> None:
     """As it would be otherwise."""
-    found = packing().at_once([a_run("hello")])
+    found = at_once(a_run("hello"))
     assert found is not None
     assert found == packing().exchange([a_run("hello")])
     assert found.folder == "flow=chat/date=2023-11-14"
@@ -47,7 +52,7 @@ def test_a_short_exchange_without_anything_to_redact_is_packed_at_once() -> None
 
 def test_a_name_at_its_own_place_is_replaced_at_once() -> None:
     """Where nobody says it elsewhere."""
-    found = packing("request.body.user_name").at_once([a_run("hello")])
+    found = at_once(a_run("hello"), "request.body.user_name")
     assert found is not None
     assert found == packing("request.body.user_name").exchange([a_run("hello")])
     assert b"Ada" not in found.lines[0]
@@ -57,7 +62,7 @@ def test_a_name_at_its_own_place_is_replaced_at_once() -> None:
 def test_a_tape_is_left_to_the_thread() -> None:
     """There is more in it to be looked at."""
     entry = EntryRecord(seq=0, port="p", op="o", site="s", at=0, end="complete", args=RAW)
-    assert packing().at_once([msgspec.structs.replace(a_run("hello"), tape=(entry,))]) is None
+    assert at_once(msgspec.structs.replace(a_run("hello"), tape=(entry,))) is None
 
 
 @pytest.mark.parametrize(
@@ -72,11 +77,11 @@ def test_a_tape_is_left_to_the_thread() -> None:
 )
 def test_all_others_are_left_to_the_thread(text: str, paths: tuple[str, ...]) -> None:
     """Those with something to redact, by what it looks like or where it is; and long ones."""
-    assert packing(*paths).at_once([a_run(text)]) is None
+    assert at_once(a_run(text), *paths) is None
 
 
 def test_a_long_request_is_left_to_the_thread() -> None:
     """Its texts become files."""
     body = b'{"message_id":"m","content":"%b"}' % (b"a" * 70_000)
-    assert packing().at_once([a_run("hello", body)]) is None
+    assert at_once(a_run("hello", body)) is None
     assert b'"blob":"digest"' in packing().exchange([a_run("hello", body)]).lines[0]
