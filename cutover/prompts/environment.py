@@ -9,6 +9,7 @@ import jinja2
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, select_autoescape
 from jinja2.defaults import DEFAULT_NAMESPACE
 from jinja2.filters import FILTERS
+from jinja2.nativetypes import NativeEnvironment
 from jinja2.tests import TESTS
 
 from cutover.prompts.places import NotThere, imported
@@ -67,7 +68,7 @@ def prompting(settings: Prompts, folder: Path) -> Prompting:
     team = team_environment(settings, folder)
     encoding = settings.encoding
     loader = FileSystemLoader([folder, *settings.search], encoding=encoding)
-    environment = Sandbox(
+    environment = _bounded(type(team))(
         **{name: getattr(team, name) for name in _SYNTAX},
         extensions=[type(extension) for extension in team.extensions.values()],
         undefined=team.undefined,
@@ -91,6 +92,13 @@ def prompting(settings: Prompts, folder: Path) -> Prompting:
     )
 
 
+def _bounded(kind: type[Environment]) -> type[Sandbox]:
+    """Give the sandbox of a class of environments, so that a team's own methods hold, too."""
+    if issubclass(Sandbox, kind):
+        return Sandbox
+    return type("Sandbox", (Sandbox, kind), {})
+
+
 def _built_in(named: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """Keep what is Jinja2's own: what a team put in its place does who knows what."""
     return {name: made for name, made in named.items() if known.get(name) is made}
@@ -107,6 +115,9 @@ def team_environment(settings: Prompts, folder: Path) -> Environment:
     found = _called("environment", settings.environment)
     if not isinstance(found, Environment):
         why = f"no jinja2.Environment for {str(folder)!r}, but {type(found).__name__}"
+        raise NotThere(key="environment", place=settings.environment, why=why)
+    if isinstance(found, NativeEnvironment):
+        why = "it renders values of Python, not text: a PromptTemplate renders text"
         raise NotThere(key="environment", place=settings.environment, why=why)
     return found
 

@@ -65,11 +65,12 @@ class Templates:
         names = [wanted] if isinstance(wanted, str) else wanted
         if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
             raise refusal(*asked, kind, "a template is named by what is no text")
-        for name in names:
+        for wanted_name in names:
+            name = self._environment.join_path(wanted_name, asked[0])
             try:
                 return name, self.parsed(name, asked)
             except Unresolved as unresolved:
-                if not absent(unresolved) or name == names[-1]:
+                if not absent(unresolved) or wanted_name == names[-1]:
                     raise
         raise refusal(*asked, kind, "no template is named")
 

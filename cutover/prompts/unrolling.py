@@ -9,9 +9,10 @@ from jinja2 import nodes
 
 from compare.prompt_map import Dynamic
 from cutover.prompts.binding import assign, bind, bind_arguments, name_as
-from cutover.prompts.bounds import STEPS_AT_MOST, TEXT_AT_MOST, TURNS_AT_MOST
+from cutover.prompts.bounds import STEPS_AT_MOST, TEXT_AT_MOST
 from cutover.prompts.expressions import CallValues, Expressions
 from cutover.prompts.lines import line_of, literals
+from cutover.prompts.loops import turns_of
 from cutover.prompts.output import Writer
 from cutover.prompts.reasons import Kind, Reason, Unresolved, reason, refusal
 from cutover.prompts.templates import Templates, Unrolled, absent, split
@@ -26,6 +27,7 @@ from cutover.prompts.values import (
     Turn,
     Unsure,
     Value,
+    inner_of,
 )
 
 if TYPE_CHECKING:
@@ -62,11 +64,16 @@ class Unroller:
         try:
             self.found.pieces = tuple(self._template(name, None, name, 1))
         except Unresolved as unresolved:
-            self.found.reasons.add(unresolved.why)
-            why = unresolved.why
-            self.found.pieces = (Dynamic(why.kind, why.file, why.line),)
+            self._nothing(unresolved.why)
+        except RecursionError:
+            self._nothing(reason(name, 1, "size", "it is nested too deep"))
         self.found.cares = self._expressions.cares
         return self.found
+
+    def _nothing(self, why: Reason) -> None:
+        """Note why nothing at all is known of the template."""
+        self.found.reasons.add(why)
+        self.found.pieces = (Dynamic(why.kind, why.file, why.line),)
 
     def _template(self, name: str, outer: Frame | None, file: str, line: int) -> list[Piece]:
         """Unroll a template with those it extends, as a whole or within another."""
@@ -174,7 +181,7 @@ class Unroller:
                 made = self._filter_block(text, applied, frame)
                 return self._writer.written(made, applied, frame)
             case nodes.Scope(body=body):
-                return self._body(body, _inner(frame))
+                return self._body(body, inner_of(frame))
             case nodes.ScopedEvalContextModifier(options=options, body=body):
                 return self._autoescape(options, body, frame)
             case _:
@@ -208,36 +215,22 @@ class Unroller:
         return self._body(node.else_, frame)
 
     def _for(self, node: nodes.For, frame: Frame) -> list[Piece]:
-        if node.recursive:
-            raise refusal(frame.file, line_of(node), "loop", "a loop calls itself")
-        turns = self._turns(node, frame)
+        turns = turns_of(node, frame, self._expressions)
         out: list[Piece] = []
         for index in range(len(turns)):
-            inner = _inner(frame)
+            inner = inner_of(frame)
             inner.scope.names["loop"] = Turn(index, turns)
             bind(node.target, turns[index], inner)
             out += self._body(node.body, inner)
-        return out if turns else self._body(node.else_, _inner(frame))
-
-    def _turns(self, node: nodes.For, frame: Frame) -> tuple[object, ...]:
-        items = self._expressions.constant(node.iter, frame, "loop", "a loop")
-        if not isinstance(items, list | tuple | dict | str):
-            said = f"a loop runs over {type(items).__name__}"
-            raise refusal(frame.file, line_of(node), "loop", said)
-        if len(items) > TURNS_AT_MOST:
-            said = f"a loop has more than {TURNS_AT_MOST:,} turns"
-            raise refusal(frame.file, line_of(node), "size", said)
-        return tuple(item for item in items if self._kept(item, node, frame))
-
-    def _kept(self, item: object, node: nodes.For, frame: Frame) -> bool:
-        if node.test is None:
-            return True
-        inner = _inner(frame)
-        bind(node.target, item, inner)
-        return bool(self._expressions.constant(node.test, inner, "loop", "a loop's condition"))
+        return out if turns else self._body(node.else_, inner_of(frame))
 
     def _assign_block(self, node: nodes.AssignBlock, frame: Frame) -> None:
-        value: Value = self._captured(node.body, _inner(frame))
+        own = node.target.name if isinstance(node.target, nodes.Name) else ""
+        if any(name.name == own for below in node.body for name in below.find_all(nodes.Name)):
+            # Whose it is there depends on the scopes around it, in ways nobody relies on.
+            said = f"the text set as {own!r} reads {own!r} itself"
+            raise refusal(frame.file, line_of(node), "expression", said)
+        value: Value = self._captured(node.body, inner_of(frame))
         if node.filter is not None:
             value = self._filter_block(value, node.filter, frame)
         name_as(node.target, value, frame)
@@ -340,7 +333,7 @@ class Unroller:
     def macro(self, routine: Routine, call: nodes.Call, values: CallValues) -> Text:
         """Run a macro; raises `Unresolved`."""
         frame = routine.frame
-        inner = replace(_inner(frame), block=None)
+        inner = replace(inner_of(frame), block=None)
         if self._calls >= DEPTH_AT_MOST or self._steps > STEPS_AT_MOST:
             said = "macros call each other without end"
             raise refusal(frame.file, call.lineno, "macro", said)
@@ -352,7 +345,7 @@ class Unroller:
             self._calls -= 1
 
     def _with(self, node: nodes.With, frame: Frame) -> list[Piece]:
-        inner = _inner(frame)
+        inner = inner_of(frame)
         values = [self._expressions.value(value, frame) for value in node.values]
         for target, value in zip(node.targets, values, strict=True):
             name_as(target, value, inner)
@@ -366,11 +359,7 @@ class Unroller:
             if option.key == "autoescape":
                 said = "a switch of autoescape"
                 escaped = bool(self._expressions.constant(option.value, frame, "autoescape", said))
-        return self._body(body, replace(_inner(frame), escaped=escaped))
-
-
-def _inner(frame: Frame) -> Frame:
-    return replace(frame, scope=Scope(frame.scope))
+        return self._body(body, replace(inner_of(frame), escaped=escaped))
 
 
 def _titled(node: nodes.Node, why: Reason) -> str:

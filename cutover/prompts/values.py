@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from compare.prompt_map import Literal, Piece
@@ -142,3 +142,8 @@ class Override:
     node: nodes.Block
     file: str
     escaped: bool
+
+
+def inner_of(frame: Frame) -> Frame:
+    """Give a frame whose names end with it."""
+    return replace(frame, scope=Scope(frame.scope))

@@ -241,6 +241,7 @@ STAYING = (
     stays("extends itself", "{% extends 'it.j2' %}", ("inheritance", 1)),
     stays("includes itself", "{% include 'it.j2' %}", ("include", 1)),
     stays("a macro that calls itself", "{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("macro", 1)),
+    stays("a text that reads itself", "\n{% set x %}{{ x }}!{% endset %}{{ x }}", ("expression", 2)),
     stays("a required block", "{% block a required %}{% endblock %}", ("block", 1)),
     stays("a huge text", "a\n{{ 'a' * 10**9 }}", ("size", 2)),
     stays("a huge number", "{{ 9 ** (9 ** 9) }}", ("size", 1)),
