@@ -16,12 +16,13 @@ from cutover.embedding import recall_told
 from cutover.finding import Finding
 from cutover.flows import flows_of
 from cutover.models import model_entries
+from cutover.sharing import beside
 from cutover.stacks import DEFAULTS, load_stack
 from cutover.stores import pauses_sealing
 from cutover.tool_server_doctor import examined
 from effects.human import Unsealed
 from router.abilities import powers_of
-from router.addresses import address, secret
+from router.addresses import AUTO, address, secret
 from router.remote import endpoint_url
 from router.sections import Address
 
@@ -86,9 +87,13 @@ def declared_said(flow: DeclaredFlow) -> str:
 
 
 def _stores(settings: Settings) -> dict[str, str]:
-    return {
-        f"stores.{name}": str(at) for name, at in msgspec.structs.asdict(settings.stores).items()
-    }
+    stores = settings.stores
+    named = stores.conversations.startswith("env:")
+    # Beside what a variable names is where that is.
+    beside_them = stores.conversations if named else beside(stores.conversations, AUTO)
+    copies = beside_them if stores.checkpoints == AUTO else stores.checkpoints
+    kept = msgspec.structs.asdict(stores) | {"checkpoints": copies}
+    return {f"stores.{name}": str(at) for name, at in kept.items()}
 
 
 async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:

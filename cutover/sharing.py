@@ -55,6 +55,7 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
     """
     names = (*_KEPT, *_COORDINATING, _COPIES)
     found = {name: address(getattr(stores, name), environ) for name in names}
+    found[_COPIES] = beside(found["conversations"], found[_COPIES])
     if workers > 1:
         for name in (*_KEPT, _COPIES):
             if found[name] == _IN_MEMORY:
@@ -67,6 +68,20 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
             given = getattr(stores, name)
             raise NotShared(workers, name, given, "sqlite:///… or redis://…")
     return msgspec.structs.replace(stores, **found)
+
+
+def beside(conversations: str, checkpoints: str) -> str:
+    """Give where stacks keep copies of conversations: `auto` is beside them.
+
+    In a file of its own, since another library opens it; in memory where a service keeps the turns.
+    """
+    scheme, _, rest = conversations.partition("://")
+    if checkpoints != AUTO:
+        return checkpoints
+    if scheme == "sqlite":
+        folder, slash, _ = rest.rpartition("/")
+        return f"sqlite://{folder}{slash}{_COPIES}.sqlite"
+    return conversations if scheme == "postgresql" else _IN_MEMORY
 
 
 def _common(found: Mapping[str, str], workers: int) -> str:

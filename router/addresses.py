@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ _HERE = "environment"
 PROCESS = "process"
 """The address of what one process keeps for itself."""
 AUTO = "auto"
-"""As few as the workers need: `PROCESS`, or a file they share."""
+"""As few as the workers need: `PROCESS`, or a file they share. Of checkpoints: beside the turns."""
 
 
 def variable_fault(value: str) -> str | None:
@@ -43,6 +43,11 @@ def pauses_fault(value: str) -> str | None:
     if value.startswith(_FROM_ENVIRONMENT):
         return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
     return _secret_fault(value) or _scheme_fault(value, ("sqlite", "postgresql", "memory"))
+
+
+def checkpoints_fault(value: str) -> str | None:
+    """Say why `value` is no address where stacks can keep something; "" is nowhere."""
+    return None if value in ("", AUTO) else pauses_fault(value)
 
 
 def coordination_fault(value: str) -> str | None:
@@ -163,3 +168,15 @@ def _scheme_fault(value: str, schemes: tuple[str, ...], *others: str) -> str | N
     if colon and scheme in schemes:
         return None
     return "allowed: " + ", ".join([*others, *(f"{name}://…" for name in schemes), "env:NAME"])
+
+
+STORES: Mapping[str, Callable[[str], str | None]] = {
+    "conversations": store_fault,
+    "memory": store_fault,
+    "pauses": pauses_fault,
+    "locks": coordination_fault,
+    "pins": coordination_fault,
+    "history": history_fault,
+    "checkpoints": checkpoints_fault,
+}
+"""What is wrong with an address, by what is kept there."""

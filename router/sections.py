@@ -194,7 +194,7 @@ class Stores(Section, frozen=True):
     locks: str = "auto"
     pins: str = "auto"
     history: str = "sqlite:///var/cutover.sqlite"
-    checkpoints: str = "sqlite:///var/checkpoints.sqlite"
+    checkpoints: str = "auto"
 
 
 class Pauses(Section, frozen=True):

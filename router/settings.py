@@ -19,17 +19,14 @@ from router.abilities import (
     shadow_fault,
 )
 from router.addresses import (
+    STORES,
     attribute_fault,
-    coordination_fault,
     endpoint_fault,
-    history_fault,
     network_fault,
     on_loopback,
     path_fault,
-    pauses_fault,
     place_fault,
     service_fault,
-    store_fault,
     variable_fault,
 )
 from router.declared_flows import KEYS as DECLARING
@@ -269,13 +266,9 @@ def _check(settings: Settings, where: str) -> None:
     )
     checked(variable_fault, settings.tracing.endpoint_env, where, "tracing.endpoint_env")
     checked(place_fault, settings.captures.path, where, "captures.path")
-    for name in ("conversations", "memory"):
-        checked(store_fault, getattr(settings.stores, name), where, f"stores.{name}")
-    checked(pauses_fault, settings.stores.pauses, where, "stores.pauses")
-    for name in ("locks", "pins"):
-        checked(coordination_fault, getattr(settings.stores, name), where, f"stores.{name}")
+    for name, fault in STORES.items():
+        checked(fault, getattr(settings.stores, name), where, f"stores.{name}")
     checked(variable_fault, settings.pauses.key_env, where, "pauses.key_env")
-    checked(history_fault, settings.stores.history, where, "stores.history")
     _check_embeddings(settings.embeddings, where)
     _check_limits(settings.limits, where)
     _check_shadow(settings, where)

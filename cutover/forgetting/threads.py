@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contract.errors import CutoverError, EffectFailed
 from cutover.forgetting.stores import sqlite_there
+from cutover.sharing import beside
 from cutover.stacks import open_keepers
 from router.addresses import address
 
@@ -31,7 +32,8 @@ async def forget_threads(
     The turns are gone by then: whoever has to come again has to be told for which sessions.
     """
     try:
-        where = address(settings.stores.checkpoints, environ)
+        stores = settings.stores
+        where = beside(address(stores.conversations, environ), address(stores.checkpoints, environ))
         if not sessions or not _there(where):
             return ForgottenThreads(0, ())
         async with AsyncExitStack() as stack:
