@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+import asyncio
+import os
+import socket
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias, TypeVar
 
@@ -21,11 +24,42 @@ except ImportError as missing:  # pragma: no cover (the extra is installed where
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
+    from psycopg.abc import PQGen
+
     from contract.faults import FaultCode
 
-Connection: TypeAlias = psycopg.AsyncConnection[Any]
+Result = TypeVar("Result")
+
+
+class Connection(psycopg.AsyncConnection[Any]):
+    """A connection that hangs up on a server which says nothing for `patience` seconds.
+
+    What limits a statement is the server's to watch: one that hangs, or whose network is gone,
+    watches nothing, and whoever waits for it would wait for ever.
+    """
+
+    patience: float | None = None
+
+    async def wait(self, gen: PQGen[Result], *more: Any, **named: Any) -> Result:  # noqa: ANN401 - passed on
+        """Wait for an answer; raises `psycopg.OperationalError` where none comes."""
+        if self.patience is None:
+            return await super().wait(gen, *more, **named)
+        given_up = asyncio.get_running_loop().call_later(self.patience, self._hang_up)
+        try:
+            return await super().wait(gen, *more, **named)
+        finally:
+            given_up.cancel()
+
+    def _hang_up(self) -> None:
+        """Shut the line: whoever waits on it is told that it is closed."""
+        with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(self.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+
 Pool: TypeAlias = AsyncConnectionPool[Connection]
 Row = TypeVar("Row")
+_PATIENCE = 2.0
+"""How many times its limit a statement may take, the network's part included."""
 Steps: TypeAlias = tuple[tuple[LiteralString, ...], ...]
 """For every version of a store's tables, the statements that lead there from the one before."""
 
@@ -72,6 +106,7 @@ class PostgresPool:
             await connection.execute(
                 "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
             )
+            connection.patience = _PATIENCE * limit
 
         pool: Pool = AsyncConnectionPool(
             dsn,
@@ -80,6 +115,7 @@ class PostgresPool:
             timeout=limit,
             open=False,
             configure=configure,
+            connection_class=Connection,
             kwargs={"autocommit": True},
         )
         opened = cls(pool, codes)
@@ -134,10 +170,14 @@ class PostgresPool:
         """Lend a connection to the one process that may change tables now."""
         async with self.transaction() as connection:
             # What changes tables may take longer than a call, and so does waiting for it.
-            await connection.execute("SET LOCAL statement_timeout = 0")
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
-            await connection.execute(_VERSIONS)
-            yield connection
+            patience, connection.patience = connection.patience, None
+            try:
+                await connection.execute("SET LOCAL statement_timeout = 0")
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+                await connection.execute(_VERSIONS)
+                yield connection
+            finally:
+                connection.patience = patience
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""

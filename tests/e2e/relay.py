@@ -1,4 +1,4 @@
-"""A relay on loopback that can be cut: a server that goes away and comes back."""
+"""A relay on loopback that can be cut, or held: a server that goes away, or says nothing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Relay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._passing: set[asyncio.Task[None]] = set()
         self.port = 0
+        self.flows = asyncio.Event()
+        """Cleared, nothing passes, and nobody is told."""
+        self.flows.set()
 
     async def mend(self) -> None:
         """Listen, on the same port as before."""
@@ -27,6 +30,7 @@ class Relay:
 
     async def cut(self) -> None:
         """Refuse everybody and break what is open."""
+        self.flows.set()
         if self._server is not None:
             self._server.close()
         for writer in self._writers:
@@ -38,20 +42,20 @@ class Relay:
         there = await asyncio.open_connection("127.0.0.1", self._to)
         for source, sink in ((reader, there[1]), (there[0], writer)):
             self._writers.add(sink)
-            task = asyncio.create_task(_pass(source, sink))
+            task = asyncio.create_task(self._pass(source, sink))
             self._passing.add(task)
             task.add_done_callback(self._passing.discard)
 
-
-async def _pass(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    try:
-        while data := await source.read(65_536):
-            sink.write(data)
-            await sink.drain()
-    except OSError:
-        pass
-    finally:
-        sink.close()
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65_536):
+                await self.flows.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.close()
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from contract.errors import EffectFailed
 from effects.conversations.postgres import PostgresConversations
 from effects.migrations import StoreNotOpened, due
 from effects.postgres import Codes, PostgresPool, Steps
+from tests.e2e.relay import relayed
 from tests.effects.postgres import own_schema
 
 CODES = Codes(unavailable="store_unavailable", failed="store_failed")
@@ -124,6 +125,27 @@ async def test_what_changes_tables_may_take_its_time(dsn: str) -> None:
             now = "SELECT told, current_setting('statement_timeout') FROM told"
             row = await (await connection.execute(now)).fetchone()
     assert row == ("0", "4s")
+
+
+async def ask(pool: PostgresPool, patience: float = 60.0) -> None:
+    """Ask something easy, and wait for so long."""
+    async with pool.connection() as connection:
+        connection.patience = patience
+        await connection.execute("SELECT 1")
+
+
+async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
+    """What limits a statement is the server's to watch; the next connection is a new one."""
+    there = psycopg.conninfo.conninfo_to_dict(dsn)
+    async with relayed(int(str(there["port"]))) as relay:
+        through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
+        async with PostgresPool.open(through, CODES, connections=1) as pool:
+            relay.flows.clear()
+            with pytest.raises(EffectFailed) as failed:
+                await ask(pool, patience=0.01)
+            assert failed.value.fault.code == CODES.unavailable
+            relay.flows.set()
+            await ask(pool)
 
 
 def test_the_steps_that_are_due() -> None:
