@@ -159,6 +159,10 @@ class Budget:
         self.left = total
 
 
+MOST_BESIDE = 8
+"""Times what a tape may hold: how much may be kept beside it."""
+
+
 class Bounds:
     """How much is on one tape, and how much may be; `changed` is woken when that is exceeded."""
 
@@ -187,7 +191,11 @@ class Bounds:
             self._spend(size)
 
     def grow_beside(self, size: int) -> None:
-        """Count bytes kept together with the tape: they weigh on the common budget alone."""
+        """Count bytes kept with the tape: they weigh on the common budget, and may be many.
+
+        Cumulative frames weigh much more than what they tell; but a record of hundreds of megabytes
+        would take minutes to write down.
+        """
         self.beside += size
         if not self.overflowed:
             self._spend(size)
@@ -202,7 +210,8 @@ class Bounds:
         budget = self._budget
         if budget is not None:
             budget.left -= size
-        if self.size > self.limit or (budget is not None and budget.left < 0):
+        heavy = self.size > self.limit or self.beside > MOST_BESIDE * self.limit
+        if heavy or (budget is not None and budget.left < 0):
             self.overflowed = True
             self._changed.wake()  # who waits for a call not yet made must not wait for it
 

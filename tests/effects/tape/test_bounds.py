@@ -10,7 +10,7 @@ from contract.errors import TapeCut
 from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.world import World
 from effects.model.fake import Wait, says
-from effects.tape import Budget, Tape
+from effects.tape import MOST_BESIDE, Budget, Tape
 from tests.effects.tape.calls import TURN, asking, said, turns
 
 pytestmark = pytest.mark.virtual
@@ -168,3 +168,12 @@ async def test_the_pump_of_an_overflowed_tape_ends_with_its_exchange() -> None:
     await asyncio.sleep(100.0)
     await exchange.close()
     assert exchange.tape.entries[0].end == "cut"
+
+
+def test_frames_without_end_outgrow_a_tape_that_is_nearly_empty() -> None:
+    """A service behind an address has nothing on the tape, and may answer without end."""
+    tape = Tape(limit=100)
+    tape.keep_beside(MOST_BESIDE * 100)
+    assert not tape.overflowed
+    tape.keep_beside(1)
+    assert (tape.overflowed, tape.too_heavy) == (True, True)
