@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ssl import SSLContext
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 
@@ -118,12 +119,12 @@ class Service:
 
 
 @asynccontextmanager
-async def serving(answer: Answer) -> AsyncIterator[Service]:
-    """Start a service."""
+async def serving(answer: Answer, secured: SSLContext | None = None) -> AsyncIterator[Service]:
+    """Start a service, over TLS where it is given what for."""
     service = Service(answer)
-    service.server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
+    service.server = await asyncio.start_server(service.serve, "127.0.0.1", 0, ssl=secured)
     host, port = service.server.sockets[0].getsockname()
-    service.url = f"http://{host}:{port}"
+    service.url = f"{'https' if secured else 'http'}://{host}:{port}"
     try:
         yield service
     finally:
