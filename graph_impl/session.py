@@ -2,7 +2,8 @@
 
 The engine's thread holds what users and the model said, and nothing else: it starts from what the
 conversation store holds, so that a thread that missed a turn is set right by the next one. What a
-run needs beside that goes from node to node in channels that are not kept.
+run needs beside that goes from node to node in channels that are not kept. While an answer is made
+nothing is read from the thread.
 """
 
 from __future__ import annotations

@@ -16,8 +16,11 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
 )
+from langgraph.constants import START
 
 log = logging.getLogger(__name__)
+
+_BRANCH = "branch:to:"
 
 WAIT_SECONDS = 2.0
 """How long an answer waits for its thread."""
@@ -51,20 +54,20 @@ class Patience:
 
 
 class Steady(BaseCheckpointSaver[Any]):
-    """Mixed into a saver."""
+    """Mixed into a saver: runs write to it, and are never kept waiting by what stands there."""
 
     @cached_property
     def patience(self) -> Patience:
         """With which this saver is waited for."""
         return Patience()
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Read the newest state of a thread; None where it cannot be read, or gone on from."""
-        found = await self.patience.without(None, "read", super().aget_tuple(config))
-        if found is not None and not goes_on(found.checkpoint):
-            log.warning("a thread is not read: it is no state of this engine")
-            return None
-        return found
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:  # noqa: ARG002 - the engine passes it by this name
+        """Give no state: every run begins with what the store holds, and nobody waits for it."""
+        return None
+
+    async def read(self, thread: str) -> CheckpointTuple | None:
+        """Read the newest state of a thread; raises what the store does."""
+        return await super().aget_tuple({"configurable": {"thread_id": thread}})
 
     async def aput(
         self,
@@ -73,7 +76,12 @@ class Steady(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Keep a state."""
+        """Keep the last state of a run that came to its end; one that breaks off leaves none.
+
+        It may be on its way out when the next turn, or whoever deletes the session, is at work.
+        """
+        if not ended(checkpoint):
+            return config
         keeping = super().aput(config, checkpoint, metadata, new_versions)
         return await self.patience.without(config, "kept", keeping)
 
@@ -84,21 +92,11 @@ class Steady(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep what a node wrote before the run broke off."""
-        keeping = super().aput_writes(config, writes, task_id, task_path)
-        await self.patience.without(None, "kept", keeping)
+        """Keep nothing: what nodes wrote before a run broke off is not gone on from."""
 
 
-def goes_on(checkpoint: Any) -> bool:  # noqa: ANN401 - whatever stood in the store
-    """Whether the engine can count on from a state: other versions it trips over."""
-    try:
-        seen = checkpoint["versions_seen"].values()
-        counts = [checkpoint["channel_versions"], *seen]
-        versions = [version for count in counts for version in count.values()]
-        names = [checkpoint["id"], checkpoint["ts"]]
-        values = checkpoint["channel_values"].keys()
-    except (AttributeError, KeyError, TypeError):
-        return False
-    return all(isinstance(name, str) for name in (*names, *values)) and all(
-        isinstance(version, str) and version.partition(".")[0].isdecimal() for version in versions
+def ended(checkpoint: Checkpoint) -> bool:
+    """Whether no node is left to run from a state."""
+    return not any(
+        name == START or name.startswith(_BRANCH) for name in checkpoint["channel_values"]
     )

@@ -1,7 +1,8 @@
 """Where the engine keeps its threads: in this process, in an SQLite file, or in PostgreSQL.
 
 A thread is a copy: the conversation store is the record, and where the two differ the store wins.
-So a store of threads that fails, or takes too long, costs nobody an answer: it is said in the log.
+So no run reads its thread, each writes it whole; and a store of threads that fails, or takes too
+long, costs nobody an answer: it is said in the log.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import ormsgpack
 import pytest
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -110,11 +110,6 @@ class TroubledSaver(InMemorySaver):
         self.how = how
         self.asked = 0
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Read a state, or not."""
-        await self._trouble()
-        return await super().aget_tuple(config)
-
     async def aput(self, *given: Any, **named: Any) -> RunnableConfig:  # noqa: ANN401 - the engine's
         """Keep a state, or not."""
         await self._trouble()
@@ -156,7 +151,6 @@ async def test_a_store_that_fails_costs_nobody_an_answer(
     with caplog.at_level(logging.WARNING):
         await hold(threads, house, 2)
     assert len(house.conversations.turns) == 4
-    assert "a thread is not read: OSError" in caplog.text
     assert "a thread is not kept: OSError" in caplog.text
     assert "secret" not in caplog.text
     threads.troubled.how = ""

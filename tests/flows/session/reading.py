@@ -16,12 +16,12 @@ Said = list[tuple[str, str, str]]
 
 async def said(threads: Threads, session: str) -> Said | None:
     """Read a thread; None where there is none. It holds messages, and nothing else."""
-    found = await threads.saver.aget_tuple({"configurable": {"thread_id": session}})
+    found = await threads.saver.read(session)
     if found is None:
         return None
     values: dict[str, Any] = dict(found.checkpoint["channel_values"])
     messages: list[dict[str, str]] = values.pop("messages")
-    assert not {name for name in values if not name.startswith("branch:")}
+    assert values == {}
     assert {frozenset(one) for one in messages} <= {frozenset(("id", "role", "content"))}
     assert {one["role"] for one in messages} <= {"user", "assistant"}
     return [(one["id"], one["role"], one["content"]) for one in messages]

@@ -145,7 +145,9 @@ class Conversing(RuleBasedStateMachine):
         """The client leaves, the provider fails, or the process dies, in the middle of it."""
         last = Fail(Fault("model_truncated")) if how == "fails" else Hang()
         turn = self.turn(Chunk(text="not to the end"), last)
+        before = self.run(said(self.threads, SESSION))
         self.run(self.break_off(self.stacks[stack], turn))
+        assert self.run(said(self.threads, SESSION)) == before
         self.known.append(("user", turn.body.message))
         if how == "crashes":
             self.restart()

@@ -1,0 +1,227 @@
+"""Measures what it costs a session to have a thread, for the bench; rows go to standard output.
+
+    python -m cutover.checkpoint_bench SESSIONS
+
+Every turn is taken by a graph without threads, by one with them, and by the legacy stack, on
+worlds of their own in this process: the differences are the thread's, and the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from contract.errors import CutoverError
+from contract.flow import Request
+from contract.session import SESSION, SessionOptions, SessionRequest
+from cutover.selftest.world import World
+from effects.model.fake import says
+from effects.run import Run
+from effects.tape import Tape
+from graph_impl import FLOWS as GRAPH
+from graph_impl.session import build, session
+from graph_impl.threads import MemoryThreads, Threads, opened_threads
+from legacy import FLOWS as LEGACY
+from loadtests.bench.row import Row, at_most, told
+from router.driving import Order
+from router.local import LocalStack
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+TURNS = 10
+COMPILES = 20
+SAID = "Tell me how a river finds its way to the sea, in plain words, please. " * 3
+ANSWERED = [f"{word} " for word in SAID.split()]
+TARGETS_MS = {"memory": 1.0, "sqlite": 5.0, "postgresql": 5.0}
+"""The documents' figures, too; they say nothing of PostgreSQL."""
+MOST_BYTES = 50_000
+COMPILE_MS, SWITCH_MS = 50.0, 2.0
+SUPERSTEPS = 3
+POSTGRES = os.environ.get("CUTOVER_BENCH_POSTGRES", "")
+LONGEST_S = 30.0
+
+
+@dataclass(slots=True)
+class Times:
+    """Milliseconds of a turn, session by session, by who took it."""
+
+    turns: dict[str, list[float]] = field(default_factory=dict)
+
+    def of(self, name: str) -> float:
+        """Give the best: neighbours on the machine make a turn longer, and never shorter."""
+        return min(self.turns[name])
+
+
+async def turn(stack: LocalStack, world: World, name: str) -> float:
+    """Be a turn of a session; gives its milliseconds, to the end of all that follows the answer."""
+    body = SessionRequest(message=SAID, session_id=name)
+    request = Request(body, SessionOptions(unknown_session="create"))
+    exchange = world.exchange(Tape(), live=world.live())
+    run = Run(exchange, stack.name)
+    drive = stack.drive(Order(SESSION, stack, request, "serving"), run, exchange.stamp)
+    began = time.perf_counter()
+    drive.start()
+    await drive.gone(LONGEST_S)
+    took = time.perf_counter() - began
+    await exchange.close()
+    if not drive.complete or drive.reported:
+        raise TurnBroken(stack.name)
+    return 1_000 * took
+
+
+class TurnBroken(CutoverError):
+    """A turn was not answered: the figures would be worthless."""
+
+    def __init__(self, stack: str) -> None:
+        super().__init__(f"{stack!r} did not answer a turn")
+
+
+async def times(threads: Threads, sessions: int) -> Times:
+    """Hold sessions on all three, turn by turn."""
+    kept = LocalStack("graph", {"session": session(threads=threads)}, "")
+    stacks = {"kept": kept, "bare": LocalStack("graph", GRAPH, ""), "legacy": LEGACY_STACK}
+    found = Times({name: [] for name in stacks})
+    worlds = {name: World(says(*ANSWERED)) for name in stacks}
+    for number in range(sessions):
+        took: dict[str, list[float]] = {name: [] for name in stacks}
+        for _ in range(TURNS):
+            for name, stack in stacks.items():
+                took[name].append(await turn(stack, worlds[name], f"s-{number}"))
+        for name, turns in took.items():
+            found.turns[name].append(median(turns))
+    return found
+
+
+LEGACY_STACK = LocalStack("legacy", LEGACY, "")
+
+
+async def rows(name: str, threads: Threads, size: Callable[[], Any], sessions: int) -> list[Row]:
+    """Measure one kind of threads."""
+    found = await times(threads, sessions)
+    per_session = (await size()) / sessions
+    how = (
+        f"best of {len(found.turns['kept'])} sessions' median turns, with threads and without, "
+        "taking turns"
+    )
+    kept = [
+        at_most(
+            f"checkpoint.{name}.per_turn",
+            found.of("kept") - found.of("bare"),
+            "ms",
+            TARGETS_MS[name],
+            f"{how}; keeping and tidying included; documents: memory 1 ms, SQLite 5 ms",
+        ),
+        at_most(
+            f"checkpoint.{name}.bytes_per_session",
+            per_session,
+            "bytes",
+            MOST_BYTES,
+            f"all that is stored after {TURNS} turns of 200 characters; documents: 10-20 KB",
+        ),
+    ]
+    return kept if name != "memory" else [*kept, *_engine(found, how)]
+
+
+def _engine(found: Times, how: str) -> list[Row]:
+    switch = (found.of("bare") - found.of("legacy")) / SUPERSTEPS
+    began = time.perf_counter()
+    for _ in range(COMPILES):
+        build(None)
+    compiled = 1_000 * (time.perf_counter() - began) / COMPILES
+    return [
+        at_most("session.graph_compile", compiled, "ms", COMPILE_MS, "documents: 50 ms"),
+        at_most(
+            "session.node_switch",
+            switch,
+            "ms",
+            SWITCH_MS,
+            f"{how}: graph less legacy, over {SUPERSTEPS} supersteps; documents: 1-2 ms",
+        ),
+    ]
+
+
+async def measure(sessions: int, postgres: str = "") -> list[Row]:
+    """Measure threads in this process, in a file, and in PostgreSQL where there is one."""
+    memory = MemoryThreads()
+
+    async def held() -> int:
+        return _bytes((memory.saver.storage, memory.saver.blobs, memory.saver.writes))
+
+    found = await rows("memory", memory, held, sessions)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        threads: Any = await stack.enter_async_context(opened_threads(f"sqlite:///{folder}/t.db"))
+
+        async def stored() -> int:
+            count = "SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints"
+            ((states,),) = await threads.saver.conn.execute_fetchall(count)
+            query = "SELECT coalesce(sum(length(value)), 0) FROM writes"
+            ((writes,),) = await threads.saver.conn.execute_fetchall(query)
+            return int(states) + int(writes)
+
+        found += await rows("sqlite", threads, stored, sessions)
+    if not postgres:
+        return [*found, told("checkpoint.postgresql", 0, "ms", "CUTOVER_BENCH_POSTGRES is not set")]
+    async with own_schema(postgres) as address, opened_threads(address) as kept:
+        found += await rows("postgresql", kept, lambda: _of_tables(address), sessions)
+    return found
+
+
+def _bytes(value: Any) -> int:  # noqa: ANN401 - whatever the saver keeps
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, dict):
+        return _bytes(tuple(value.items()))
+    return sum(map(_bytes, value)) if isinstance(value, tuple | list) else 0
+
+
+@asynccontextmanager
+async def own_schema(address: str) -> AsyncIterator[str]:
+    """Give an address whose tables are in a schema of their own, dropped afterwards."""
+    connection = await _connected(address)
+    schema = f"bench_{uuid4().hex}"
+    await connection.execute(f"CREATE SCHEMA {schema}")
+    try:
+        joined = "&" if "?" in address else "?"
+        yield f"{address}{joined}options=-csearch_path%3D{schema}"
+    finally:
+        await connection.execute(f"DROP SCHEMA {schema} CASCADE")
+        await connection.close()
+
+
+async def _connected(address: str) -> Any:  # noqa: ANN401 - of an extra
+    from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
+
+    return await AsyncConnection.connect(address, autocommit=True)
+
+
+async def _of_tables(address: str) -> int:
+    connection = await _connected(address)
+    total = 0
+    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+        query = f"SELECT coalesce(sum(pg_column_size(one.*)), 0) FROM {table} AS one"  # noqa: S608 (ours)
+        row = await (await connection.execute(query)).fetchone()
+        total += int(row[0])
+    await connection.close()
+    return total
+
+
+def main() -> None:
+    """Measure and print."""
+    found = asyncio.run(measure(int(sys.argv[1]), POSTGRES))
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    main()
