@@ -20,14 +20,34 @@ class _SteadyPostgres(Steady, AsyncPostgresSaver):
     pass
 
 
+# One statement, one look: the next turn's state is there with its values, or not at all.
+_TIDY = """
+WITH newest AS (
+    SELECT checkpoint_ns, max(checkpoint_id) AS checkpoint_id FROM checkpoints
+    WHERE thread_id = %(thread)s GROUP BY checkpoint_ns
+), outdated AS (
+    DELETE FROM checkpoints AS old USING newest
+    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = newest.checkpoint_ns
+      AND old.checkpoint_id < newest.checkpoint_id
+)
+DELETE FROM checkpoint_blobs AS old USING newest JOIN checkpoints AS kept
+    USING (checkpoint_ns, checkpoint_id)
+WHERE kept.thread_id = %(thread)s AND old.thread_id = %(thread)s
+  AND old.checkpoint_ns = kept.checkpoint_ns
+  AND kept.checkpoint -> 'channel_versions' ->> old.channel IS DISTINCT FROM old.version
+"""
+
+
 class PostgresThreads(Threads):
     """Threads in a PostgreSQL database."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection[DictRow]]) -> None:
+        self._pool = pool
         self.saver: _SteadyPostgres = _SteadyPostgres(pool, serde=plain_values())
 
     async def _tidy(self, thread: str) -> None:
-        await self.saver.aprune([thread])
+        async with self._pool.connection() as connection:
+            await connection.execute(_TIDY, {"thread": thread})
 
 
 @asynccontextmanager

@@ -109,19 +109,16 @@ class MemoryThreads(Threads):
 class SqliteThreads(Threads):
     """Threads in an SQLite file."""
 
-    _STATES = """DELETE FROM checkpoints WHERE thread_id = ?1 AND checkpoint_id < (
+    _TIDY = """DELETE FROM checkpoints WHERE thread_id = ?1 AND checkpoint_id < (
         SELECT max(checkpoint_id) FROM checkpoints AS newer
         WHERE newer.thread_id = ?1 AND newer.checkpoint_ns = checkpoints.checkpoint_ns)"""
-    _WRITES = """DELETE FROM writes WHERE thread_id = ?1 AND checkpoint_id NOT IN (
-        SELECT checkpoint_id FROM checkpoints WHERE thread_id = ?1)"""
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self.saver: _SteadySqlite = _SteadySqlite(connection, serde=plain_values())
 
     async def _tidy(self, thread: str) -> None:
         async with self.saver.lock:
-            for statement in (self._STATES, self._WRITES):
-                await self.saver.conn.execute(statement, (thread,))
+            await self.saver.conn.execute(self._TIDY, (thread,))
             await self.saver.conn.commit()
 
     async def _forget(self, thread: str) -> None:

@@ -26,6 +26,7 @@ MODEL_PORT = "cutover.model_port_bench"
 COMPARE = "cutover.compare_bench"
 PROMPTS = "cutover.prompts_bench"
 RECALL = "cutover.recall_bench"
+CHECKPOINT = "cutover.checkpoint_bench"
 # Two hundred thousand pairs in a full bench.
 PAIRS_A_REQUEST = 500
 PROMPTS_CHECKED = 1_000
@@ -54,6 +55,10 @@ async def _prompts(effort: Effort) -> list[Row]:
     return await _apart(PROMPTS, PROMPTS_CHECKED, effort.requests)
 
 
+async def _checkpoint(effort: Effort) -> list[Row]:
+    return await _apart(CHECKPOINT, 1 + 2 * effort.rounds)
+
+
 async def _apart(module: str, *numbers: int) -> list[Row]:
     command = module_command(module, *map(str, numbers))
     said = await asyncio.to_thread(
@@ -73,6 +78,7 @@ BENCHES: dict[str, Bench] = {
     "compare": _compare,
     "prompts": _prompts,
     "recall": _recall,
+    "checkpoint": _checkpoint,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,14 +10,15 @@ from tempfile import TemporaryDirectory
 from loadtests.bench.asking import client
 from loadtests.bench.capacity import CHUNKS, IN_FLIGHT, cost_of
 from loadtests.bench.effort import Effort
-from loadtests.bench.pairs import load_in_turn, rise_row
+from loadtests.bench.open_load import CHATS, SESSIONS
+from loadtests.bench.pairs import LoadedPair, load_in_turn, rise_row
 from loadtests.bench.router import Rollout, routing
 from loadtests.bench.row import Row
 from loadtests.simulator import Profile, spawn
 
 FIRST_TOKEN_MS = 200.0
 TARGET_MS = 2.0
-SHARE = 1 / 3
+SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6))
 METRICS = {"first_frame": "ttfe", "first_text": "ttft"}
 
 
@@ -26,7 +28,7 @@ def slow_provider() -> Profile:
 
 
 async def measure(effort: Effort) -> list[Row]:
-    """Measure both stacks in turn."""
+    """Measure both stacks in turn, chats and then sessions, whose graph keeps a thread."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         provider = stack.enter_context(spawn(slow_provider()))
@@ -36,10 +38,17 @@ async def measure(effort: Effort) -> list[Row]:
         )
         async with client(IN_FLIGHT) as session:
             costs = [await cost_of(session, server, effort.requests // 2) for server in servers]
-        rate = SHARE * 1_000 / max(costs)
-        pairs = await load_in_turn("first frame", servers, rate, effort)
-    how = f"a third of the graph stack's capacity, {rate:.0f}/s"
+        found: list[Row] = []
+        for asked, share in SHARES:
+            rate = share * 1_000 / max(costs)
+            pairs = await load_in_turn("first frame", servers, rate, effort, asked)
+            how = f"{share:.0%} of the graph stack's capacity for chats, {rate:.0f}/s"
+            found += _rows(asked.spec.name, pairs, how)
+    return found
+
+
+def _rows(flow: str, pairs: Sequence[LoadedPair], how: str) -> list[Row]:
     return [
-        rise_row(f"chat.{name}.p95_graph_minus_legacy", pairs, metric, TARGET_MS, how)
+        rise_row(f"{flow}.{name}.p95_graph_minus_legacy", pairs, metric, TARGET_MS, how)
         for name, metric in METRICS.items()
     ]

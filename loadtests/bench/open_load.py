@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from contract.chat import CHAT
 from contract.errors import CutoverError
+from contract.flow import FlowSpec
+from contract.session import SESSION
 from loadtests.arrivals import Poisson
 from loadtests.bench.asking import QUESTIONS, bodies
 from loadtests.bench.process import Server
@@ -36,11 +39,26 @@ class Trace:
     seed: int
 
 
-async def load(server: Server, trace: Trace) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a flow; ids in the bodies are made fresh for every request."""
+
+    spec: FlowSpec
+    bodies: tuple[Mapping[str, Any], ...]
+
+
+CHATS = Asked(CHAT, tuple(islice(bodies(), len(QUESTIONS))))
+SESSIONS = Asked(
+    SESSION,
+    tuple({"session_id": f"s-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
+)
+
+
+async def load(server: Server, trace: Trace, asked: Asked = CHATS) -> list[Row]:
     """Send a trace and wait for the last answer; raises `LoadBroken` where one is not whole."""
     rows: list[Row] = []
     plan = OpenLoopPlan(
-        flow=CHAT.name,
+        flow=asked.spec.name,
         run=0,
         target=Target(stack=server.name, url=server.url),
         messages="",
@@ -48,9 +66,8 @@ async def load(server: Server, trace: Trace) -> list[Row]:
         arrivals=Poisson(trace.rate, trace.seed),
         seconds=trace.seconds,
     )
-    await OpenLoop(plan, CHAT, rows.append).drive(
-        Messages(CHAT, list(islice(bodies(), len(QUESTIONS))))
-    )
+    messages = Messages(asked.spec, [dict(body) for body in asked.bodies])
+    await OpenLoop(plan, asked.spec, rows.append).drive(messages)
     broken = [row.ending for row in rows if row.ending != "complete"]
     if broken:
         raise LoadBroken(server.name, broken)

@@ -14,7 +14,7 @@ import msgspec
 
 from loadtests.bench.effort import Effort
 from loadtests.bench.neighbours import watching
-from loadtests.bench.open_load import Trace, load, moments
+from loadtests.bench.open_load import CHATS, Asked, Trace, load, moments
 from loadtests.bench.process import Server
 from loadtests.bench.row import Row as BenchRow
 from loadtests.bench.row import at_most
@@ -35,7 +35,7 @@ class LoadedPair:
 
 
 async def load_in_turn(
-    name: str, servers: tuple[Server, Server], rate: float, effort: Effort
+    name: str, servers: tuple[Server, Server], rate: float, effort: Effort, asked: Asked = CHATS
 ) -> list[LoadedPair]:
     """Load control and candidate, `effort.pairs` times each; tells its progress as `name`."""
     chance, pairs = random.Random(SEED), []
@@ -44,7 +44,7 @@ async def load_in_turn(
         found: dict[str, list[Row]] = {}
         with watching() as neighbours:
             for server in chance.sample(servers, len(servers)):
-                found[server.name] = await load(server, trace)
+                found[server.name] = await load(server, trace, asked)
         control, candidate = (found[server.name] for server in servers)
         pairs.append(LoadedPair(control, candidate, neighbours.share))
         effort.advance(name, (number + 1) / effort.pairs)

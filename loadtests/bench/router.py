@@ -28,6 +28,14 @@ enable_langgraph = true
 langgraph_percent = {rollout.graph}
 shadow_percent = {rollout.shadow}
 
+[flows.session]
+enable_langgraph = true
+langgraph_percent = {rollout.graph}
+shadow_percent = {rollout.shadow}
+
+[flows.session.options]
+unknown_session = "create"
+
 [captures]
 path = "{folder}/captures"
 
@@ -35,6 +43,7 @@ path = "{folder}/captures"
 conversations = "sqlite:///{folder}/cutover.sqlite"
 memory = "sqlite:///{folder}/cutover.sqlite"
 history = ""
+checkpoints = "sqlite:///{folder}/threads.sqlite"
 pauses = "sqlite:///{folder}/cutover.sqlite"
 
 [providers.simulated]
