@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 SECONDS = 10.0
+ROUNDS = 3
 EVERY = 10
 """One template in so many has a loop over what is passed, and stays."""
 _LINES = (
@@ -62,8 +63,12 @@ def main() -> None:
 def measure(folder: Path, many: int, proved: int) -> list[Row]:
     """Check so many prompts, and prove some of them."""
     write(folder, many)
-    found, seconds = _timed(lambda: checked(folder, Prompts(), _silent))
-    how = f"{many:,} templates of {len(_LINES)} lines, one in {EVERY} of which stays, without proof"
+    rounds = [_timed(lambda: checked(folder, Prompts(), _silent)) for _ in range(ROUNDS)]
+    found, seconds = min(rounds, key=lambda timed: timed[1])
+    how = (
+        f"{many:,} templates of {len(_LINES)} lines, one in {EVERY} of which stays, without proof; "
+        f"the quickest of {ROUNDS} rounds: what else runs only slows"
+    )
     return [
         at_most("prompts.check", seconds, "s", SECONDS, how),
         told("prompts.check.rate", many / seconds, "templates/s", how),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from jinja2 import BaseLoader, Undefined
+    from jinja2 import BaseLoader, Undefined, nodes
 
+    from cutover.prompts.reasons import Reach
     from router.sections import Prompts
 
 _UNDEFINED: Mapping[str, type[Undefined]] = {
@@ -56,6 +57,7 @@ class Prompting:
     tests: Mapping[str, Callable[..., Any]]
     own_globals: frozenset[str]
     silent: bool
+    drawn_in: dict[str, tuple[nodes.Template, list[Reach]]] = field(default_factory=dict)
 
     def escaped(self, name: str) -> bool:
         """Whether the values in a template of that name are escaped."""

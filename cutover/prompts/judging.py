@@ -14,7 +14,10 @@ from cutover.prompts.unrolling import Unroller
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from jinja2 import Environment, Template, nodes
+
     from cutover.prompts.environment import Prompting
+    from cutover.prompts.templates import Unrolled
 
 Label: TypeAlias = Literal["converts", "converts with care", "stays"]
 _MARK = "\ufeff"
@@ -39,7 +42,7 @@ def judge(made: Prompting, name: str) -> Judged:
     found = Unroller(made).unroll(name)
     reasons = set(found.reasons)
     if not reasons:
-        reasons |= _unlike(made, name, found.pieces)
+        reasons |= _unlike(made, name, found)
     cares = set() if reasons else found.cares | _cares(name, found.pieces)
     return Judged(
         name,
@@ -84,16 +87,27 @@ def variables_of(pieces: Iterable[Piece]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _unlike(made: Prompting, name: str, pieces: tuple[Piece, ...]) -> set[Reason]:
+def _unlike(made: Prompting, name: str, found: Unrolled) -> set[Reason]:
     """Hold what was unrolled against what Jinja2 renders, once: no reading is above mistakes."""
-    marked = {variable: f"\ue000{variable}\ue001" for variable in variables_of(pieces)}
+    marked = {variable: f"\ue000{variable}\ue001" for variable in variables_of(found.pieces)}
     try:
-        rendered = made.environment.get_template(name).render(marked)
+        rendered = _compiled(made.environment, name, found.own).render(marked)
     except Exception as error:  # noqa: BLE001 (whatever a template raises, it cannot be converted)
         return {reason(name, 1, "unproven", f"rendering fails: {type(error).__name__}: {error}")}
-    if rendered == filled(pieces, marked):
+    if rendered == filled(found.pieces, marked):
         return set()
     return {reason(name, 1, "unproven", "Jinja2 renders it otherwise than it was read here")}
+
+
+def _compiled(environment: Environment, name: str, own: nodes.Template | None) -> Template:
+    """Compile what is parsed already."""
+    if own is None:
+        return environment.get_template(name)
+    code = environment.compile(own, name)
+    made: Template = environment.template_class.from_code(
+        environment, code, environment.make_globals(None)
+    )
+    return made
 
 
 def _cares(name: str, pieces: tuple[Piece, ...]) -> set[Care]:

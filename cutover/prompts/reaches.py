@@ -21,8 +21,7 @@ def reaches(template: nodes.Template, file: str) -> list[Reach]:
     own = _OWN.union(macros, _imported(template))
     found = [
         Reach(file, node.lineno, said)
-        for kind in (nodes.Expr, nodes.Stmt)
-        for node in template.find_all(kind)
+        for node in template.find_all((nodes.Expr, nodes.Stmt))
         for said in _said(node, own)
     ]
     return sorted(set(found))

@@ -25,18 +25,31 @@ class Unrolled:
         self.reasons: set[Reason] = set()
         self.cares: set[Care] = set()
         self.reaches: set[Reach] = set()
-        self.files: set[str] = set()
+        self.own: nodes.Template | None = None
 
 
 class Templates:
     """Loads templates; notes which, and what they reach into."""
 
     def __init__(self, made: Prompting, found: Unrolled) -> None:
+        self._made = made
         self._environment = made.environment
         self._found = found
 
     def parsed(self, name: str, asked: tuple[str, int]) -> nodes.Template:
-        """Load and parse a template; raises `Unresolved` at the place that asks for it."""
+        """Load and parse a template; raises `Unresolved` at the place that asks for it.
+
+        Those that others draw in are parsed once for all.
+        """
+        drawn_in = name != asked[0]
+        parsed, reached = self._made.drawn_in.get(name) or self._read(name, asked)
+        if drawn_in:
+            self._made.drawn_in[name] = parsed, reached
+        self._found.reaches.update(reached)
+        self._found.own = self._found.own or parsed
+        return parsed
+
+    def _read(self, name: str, asked: tuple[str, int]) -> tuple[nodes.Template, list[Reach]]:
         loader = self._environment.loader
         if loader is None:  # there always is one
             raise refusal(*asked, "unreadable", "there is nowhere to load templates from")
@@ -54,9 +67,7 @@ class Templates:
             raise refusal(name, 1, "syntax", "it is nested too deep") from error
         except (OSError, UnicodeError) as error:
             raise refusal(name, 1, "unreadable", f"it cannot be read: {error}") from error
-        self._found.reaches.update(reaches(parsed, name))
-        self._found.files.add(name)
-        return parsed
+        return parsed, reaches(parsed, name)
 
     def named(
         self, wanted: object, asked: tuple[str, int], kind: Kind
