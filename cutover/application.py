@@ -113,6 +113,8 @@ def _faults(
             found["pins"] = parts.pins.neighbour.fault
         if parts.flags is not None and parts.flags.fault is not None:
             found["flags"] = parts.flags.fault
+        if house.news is not None and house.news.fault is not None:
+            found["board"] = house.news.fault
         if house.locks.fault is not None:
             found["locks"] = house.locks.fault
         if watchdog.fault is not None:

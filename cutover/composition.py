@@ -14,6 +14,7 @@ from cutover.flows import flows_of
 from cutover.following import following
 from cutover.meters import Meters, open_meters
 from cutover.models import KEY, model_entries, prices, rescue_policy
+from cutover.news import open_news
 from cutover.sessions import KeptSessions
 from cutover.shadow_model import ShadowModel
 from cutover.sharing import ALONE, Crew, shared
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from contract.ports import Conversations, Memory, Model
     from effects.model import ModelEntry
     from effects.tools.mcp import McpServer
+    from router.news import News
     from router.observers import Observer
     from router.rollout import Stack as StackName
     from router.sections import Stores
@@ -77,6 +79,7 @@ class House:
     meters: Meters | None
     recent: Recent
     shadow_model: ShadowModel
+    news: News | None = None
 
 
 @asynccontextmanager
@@ -125,9 +128,10 @@ async def opened(
             own_replies=own_replies,
         )
         router = Router(parts)
+        news = await open_news(stores.board, router, stack)
         try:
             places = live.tools, memory, captures, live.locks, model_faults(entries, first)
-            yield House(router, models, model, *places, meters, recent, shadow_model)
+            yield House(router, models, model, *places, meters, recent, shadow_model, news)
         finally:
             await router.aclose(settings().server.drain_seconds)
 

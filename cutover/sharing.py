@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _KEPT = ("conversations", "memory", "pauses")
 _COORDINATING = ("locks", "pins")
+_BOARD = "board"
 _COPIES = "checkpoints"
 _IN_MEMORY = "memory://"
 
@@ -50,10 +51,11 @@ ALONE: Final = Crew()
 def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
     """Give the addresses of the stores, variables looked up and `auto` decided.
 
-    For one worker `auto` is `process`, for several the SQLite file of the other stores. Raises
-    `NotShared`, and `ConfigRefused` for a variable that is not set.
+    For one worker `auto` is `process`, for several the SQLite file of the other stores; for the
+    board it is where the locks are. Raises `NotShared`, and `ConfigRefused` for a variable that is
+    not set.
     """
-    names = (*_KEPT, *_COORDINATING, _COPIES)
+    names = (*_KEPT, *_COORDINATING, _BOARD, _COPIES)
     found = {name: address(getattr(stores, name), environ) for name in names}
     found[_COPIES] = beside(found["conversations"], found[_COPIES])
     if workers > 1:
@@ -67,6 +69,8 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
         if found[name] == PROCESS and workers > 1:
             given = getattr(stores, name)
             raise NotShared(workers, name, given, "sqlite:///… or redis://…")
+    if found[_BOARD] == AUTO:
+        found[_BOARD] = found["locks"]
     return msgspec.structs.replace(stores, **found)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import CutoverError
 from cutover.sweeping import sweeping
+from effects.board import SqliteBoard
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
 from effects.human import MemoryPauses, SqlitePauses, Unsealed, read_keys
 from effects.locks import ProcessLocks, SqliteLeases, SteadyLocks
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from contract.ports import Conversations, Memory
+    from effects.board import Board
     from effects.embeddings import Embedder
     from effects.human import PauseStore, Sealing
     from effects.locks import Leases
@@ -33,12 +35,14 @@ MEMORY = "memory"
 PAUSES = "pauses"
 LOCKS = "locks"
 PINS = "pins"
+BOARD = "board"
 _SCHEMES = {
     CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
     MEMORY: ("memory", "sqlite", "postgresql"),
     PAUSES: ("memory", "sqlite", "postgresql"),
     LOCKS: ("process", "sqlite", "redis", "rediss"),
     PINS: ("process", "sqlite", "redis", "rediss"),
+    BOARD: ("process", "sqlite", "redis", "rediss"),
 }
 
 
@@ -148,6 +152,22 @@ async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
             return pins
         case _:
             raise NoSuchStore(PINS, scheme)
+
+
+async def open_board(address: str, stack: AsyncExitStack) -> Board | None:
+    """Open the board routers share, closed with `stack`; None where they share none."""
+    scheme, _, rest = address.partition("://")
+    match scheme:
+        case "process":
+            return None
+        case "sqlite":
+            return await stack.enter_async_context(SqliteBoard.open(sqlite_file(rest)))
+        case "redis" | "rediss":
+            board: Board = _extra("effects.board.redis", "RedisBoard")(address)
+            stack.push_async_callback(board.aclose)
+            return board
+        case _:
+            raise NoSuchStore(BOARD, scheme)
 
 
 def sqlite_file(rest: str) -> Path:

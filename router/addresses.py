@@ -176,6 +176,7 @@ STORES: Mapping[str, Callable[[str], str | None]] = {
     "pauses": pauses_fault,
     "locks": coordination_fault,
     "pins": coordination_fault,
+    "board": coordination_fault,
     "history": history_fault,
     "checkpoints": checkpoints_fault,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -28,51 +29,60 @@ class Breaker:
 
     Closed, it opens when of the tries in the window enough have failed. Open, it gives no leave
     for a while; then to a few probes: all well, and it closes, one failed, and it opens again.
+    Where routers share what they know, only the one with the claim probes: `wished` is whether
+    there was somebody who could have, `told` whether it was opened by another router's news.
     """
 
     def __init__(self, rules: BreakerRules) -> None:
         self.rules = rules
-        self._era = 0
+        self.era = 0
+        self.running = 0
+        self.well = 0
+        self.wished = False
+        self.told = False
         self._leave = Leave(0)
         self._window = _Window(rules.window_seconds)
-        self._opened: float | None = None
+        self._until: float | None = None
+        self._claimed = -math.inf
         self._probing = False
-        self._running = 0
-        self._well = 0
         self._probed = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether everybody is given leave."""
+        return self._until is None
 
     def state(self, now: float) -> State:
         """Tell the state; an open one whose time is over waits for its first probe."""
-        if self._opened is None:
+        if self._until is None:
             return "closed"
         return "probing" if self.wait(now) == 0 else "open"
 
     def wait(self, now: float) -> float:
         """Tell for how many seconds there will be no leave at all."""
-        if self._opened is None or self._probing:
+        if self._until is None or self._probing:
             return 0.0
-        return max(self._opened + self.rules.open_seconds - now, 0.0)
+        return max(self._until - now, 0.0)
 
-    def ask(self, now: float) -> Leave | None:
-        """Give leave to try; None when the stack is to be spared."""
-        if self._opened is None:
+    def ask(self, now: float, *, alone: bool = True) -> Leave | None:
+        """Give leave to try; None when the stack is to be spared.
+
+        `alone`, it asks nobody before it probes.
+        """
+        if self._until is None:
             return self._leave
         if self.wait(now) > 0:
             return None
-        self._probing = True
-        if self._running and now - self._probed >= self.rules.open_seconds:
-            self._running = 0  # a stream without end must not keep others from probing
-        if self._running + self._well >= self.rules.probes:
+        if not alone and not self.claimed(now):
+            self.wished = True
             return None
-        self._running += 1
-        self._probed = now
-        return self._leave
+        return self._probe(now)
 
     def tell(self, leave: Leave, result: Result, now: float) -> State | None:
         """Take the result of a try; gives the new state if it has changed it."""
-        if leave.era != self._era:
+        if leave.era != self.era:
             return None
-        if self._opened is not None:
+        if self._until is not None:
             return self._tell_probe(result, now)
         if result == "untold":
             return None
@@ -81,16 +91,43 @@ class Breaker:
 
     def reset(self) -> None:
         """Close it and forget everything, results still to come included."""
-        self._opened = None
+        self._until = None
+        self.wished = self.told = False
         self._window.clear()
         self._next_era()
 
+    def hear_open(self, until: float, well: int) -> None:
+        """Another router spares the stack, or probes it, until then; so many probes went well."""
+        self.told = self.told or self.closed
+        self._until = until
+        self._next_era()
+        self.well = min(well, self.rules.probes - 1)  # the other's rules may be older
+
+    def claimed(self, now: float) -> bool:
+        """Whether this router, and no other, probes."""
+        return now < self._claimed
+
+    def claim(self, until: float) -> None:
+        """Until then this router, and no other, probes."""
+        self._claimed = until
+
+    def _probe(self, now: float) -> Leave | None:
+        self._probing = True
+        if self.running and now - self._probed >= self.rules.open_seconds:
+            self.running = 0  # a stream without end must not keep others from probing
+        if self.running + self.well >= self.rules.probes:
+            return None
+        self.wished = False
+        self.running += 1
+        self._probed = now
+        return self._leave
+
     def _tell_probe(self, result: Result, now: float) -> State | None:
-        self._running = max(self._running - 1, 0)
+        self.running = max(self.running - 1, 0)
         if result == "failed":
             return self._open(now)
-        self._well += result == "well"
-        if self._well < self.rules.probes:
+        self.well += result == "well"
+        if self.well < self.rules.probes:
             return None
         self.reset()
         return "closed"
@@ -101,15 +138,17 @@ class Breaker:
         return tries >= rules.least_requests and failed >= rules.failure_ratio * tries
 
     def _open(self, now: float) -> State:
-        self._opened = now
+        self._until = now + self.rules.open_seconds
+        self.told = False
         self._next_era()
         return "open"
 
     def _next_era(self) -> None:
-        self._era += 1
-        self._leave = Leave(self._era)
+        self.era += 1
+        self._leave = Leave(self.era)
         self._probing = False
-        self._running = self._well = 0
+        self._claimed = -math.inf
+        self.running = self.well = 0
 
 
 class _Window:

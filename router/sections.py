@@ -185,7 +185,8 @@ class Tracing(Section, frozen=True):
 class Stores(Section, frozen=True):
     """`[stores]`: addresses, or `env:NAME` for one with a password in it.
 
-    `auto` is `process` for one worker, and the SQLite file of the other stores for several.
+    `auto` is `process` for one worker, and the SQLite file of the other stores for several;
+    `board`, for breakers and the shadow's budget, is where `locks` are.
     """
 
     conversations: str = "sqlite:///var/cutover.sqlite"
@@ -193,6 +194,7 @@ class Stores(Section, frozen=True):
     pauses: str = "sqlite:///var/cutover.sqlite"
     locks: str = "auto"
     pins: str = "auto"
+    board: str = "auto"
     history: str = "sqlite:///var/cutover.sqlite"
     checkpoints: str = "auto"
 

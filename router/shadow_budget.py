@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract import operations as ops
+from effects.board import NOTHING, Spent
 from router.gateway.correlating import SITE
 from router.recording import answered_by, asked_of
 
@@ -23,6 +24,8 @@ _DAY = 86_400
 class ShadowBudget:
     """Tokens and money of the day, in UTC; a router counts its own, since its start.
 
+    What others have spent is as they were last heard: `told` and `heard` are how.
+
     A shadow that plays the tape spends nothing: what it asked the model itself counts. Where its
     calls cannot be seen, because its stack neither is on the tape nor asks through the gateway, it
     is taken to have asked for as much as the tape holds.
@@ -37,15 +40,34 @@ class ShadowBudget:
         self._price = price
         self._wall = wall
         self._day = 0
+        self._others = NOTHING
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        limits = self._limits()
+        return bool(limits.tokens_per_day or limits.cost_per_day)
 
     @property
     def exhausted(self) -> bool:
         """Whether no shadow may begin before tomorrow."""
-        limits = self._limits()
-        if not (limits.tokens_per_day or limits.cost_per_day):
+        if not self.limited:
             return False
         self._turn()
-        return 0 < limits.tokens_per_day <= self.tokens or 0 < limits.cost_per_day <= self.cost
+        limits = self._limits()
+        tokens, cost = self.tokens + self._others.tokens, self.cost + self._others.cost
+        return 0 < limits.tokens_per_day <= tokens or 0 < limits.cost_per_day <= cost
+
+    def told(self) -> tuple[int, Spent]:
+        """Give the day, from the Unix epoch, and what this router has spent in it."""
+        self._turn()
+        return self._day, Spent(self.tokens, self.cost)
+
+    def heard(self, day: int, own: Spent, spent: Spent) -> None:
+        """Take what all have spent in a day, of which `own` was what this router had told."""
+        self._turn()
+        if day == self._day:
+            self._others = Spent(spent.tokens - own.tokens, spent.cost - own.cost)
 
     def charge(self, serving: Serving, drive: Drive) -> None:
         """Count what a shadow has spent, whether or not it came to its end."""
@@ -59,7 +81,7 @@ class ShadowBudget:
     def _turn(self) -> None:
         day = int(self._wall() // _DAY)
         if day != self._day:
-            self._day, self.tokens, self.cost = day, 0, 0.0
+            self._day, self.tokens, self.cost, self._others = day, 0, 0.0, NOTHING
 
 
 def _asked(serving: Serving, drive: Drive) -> Iterator[Entry]:

@@ -82,7 +82,7 @@ class Operations:
         return await self._edit(who, "rollback", flow, {"enable_langgraph": False})
 
     async def reset(self, who: str, flow: str, stack: str) -> FlowPage:
-        """Close a breaker, in this process."""
+        """Close a breaker, here and, when they have heard of it, in routers that share it."""
         self._known(flow)
         known = _STACKS.get(stack)
         if known is None:

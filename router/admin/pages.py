@@ -40,11 +40,12 @@ class FlowSwitches(_Page, frozen=True):
 
 
 class BreakerPage(_Page, frozen=True):
-    """A breaker, in this process; `seconds` until it is probed."""
+    """A breaker, in this process; `seconds` until it is probed, `told` where another opened it."""
 
     stack: Literal["legacy", "graph"]
     state: Literal["closed", "open", "probing"]
     seconds: float
+    told: bool
 
 
 class LedgerLine(_Page, frozen=True):

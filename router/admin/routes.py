@@ -162,7 +162,7 @@ async def rollback(who: Who, operations: Ops, flow: str) -> Response:
     responses=_answers(FlowPage, 404, 422),
 )
 async def reset_breaker(who: Who, operations: Ops, flow: str, stack: str) -> Response:
-    """Close a breaker, in this process, and let it count from nothing."""
+    """Close a breaker, here and in routers that share it, and let it count from nothing."""
     return _page(await operations.reset(who, flow, stack))
 
 

@@ -90,7 +90,12 @@ def _breakers(router: Router, flow: str) -> list[BreakerPage]:
     now = router.parts.monotonic()
     breakers = {stack: router.admission.breakers.of(flow, stack) for stack in router.parts.stacks}
     return [
-        BreakerPage(stack=stack, state=breaker.state(now), seconds=breaker.wait(now))
+        BreakerPage(
+            stack=stack,
+            state=breaker.state(now),
+            seconds=breaker.wait(now),
+            told=breaker.told,
+        )
         for stack, breaker in breakers.items()
     ]
 
