@@ -77,7 +77,8 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
 def beside(conversations: str, checkpoints: str) -> str:
     """Give where stacks keep copies of conversations: `auto` is beside them.
 
-    In a file of its own, since another library opens it; in memory where a service keeps the turns.
+    In a file of its own, since another library opens it; nowhere where a service keeps the turns:
+    whoever deletes them there could not reach the copies.
     """
     scheme, _, rest = conversations.partition("://")
     if checkpoints != AUTO:
@@ -85,7 +86,7 @@ def beside(conversations: str, checkpoints: str) -> str:
     if scheme == "sqlite":
         folder, slash, _ = rest.rpartition("/")
         return f"sqlite://{folder}{slash}{_COPIES}.sqlite"
-    return conversations if scheme == "postgresql" else _IN_MEMORY
+    return {"postgresql": conversations, "memory": _IN_MEMORY}.get(scheme, "")
 
 
 def _common(found: Mapping[str, str], workers: int) -> str:

@@ -1,0 +1,34 @@
+"""Where stacks keep copies of conversations, unless somebody says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutover.sharing import NotShared, shared
+from router.sections import Stores
+
+FILE = "sqlite:////var/lib/store.sqlite"
+
+
+@pytest.mark.parametrize(
+    ("conversations", "copies"),
+    [
+        (FILE, "sqlite:////var/lib/checkpoints.sqlite"),
+        ("sqlite:///store.sqlite", "sqlite:///checkpoints.sqlite"),
+        ("postgresql://h/db", "postgresql://h/db"),
+        ("https://memory.example/turns", ""),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_copies_are_beside_the_conversations(conversations: str, copies: str, workers: int) -> None:
+    """Nowhere where a service keeps them, since nobody there could delete the copies."""
+    stores = Stores(conversations=conversations, memory=FILE, pauses=FILE)
+    assert shared(stores, {}, workers).checkpoints == copies
+
+
+def test_workers_keep_no_copies_each_of_its_own() -> None:
+    """Whoever deletes a session reaches one of them."""
+    stores = Stores(conversations=FILE, memory=FILE, pauses=FILE, checkpoints="memory://")
+    assert shared(stores, {}, 1).checkpoints == "memory://"
+    with pytest.raises(NotShared, match="checkpoints"):
+        shared(stores, {}, 2)
