@@ -1,7 +1,8 @@
-"""Flow `companion`: admission; then the graph.
+"""Flow `companion`: admission; then the graph of messages, or that of pictures.
 
 A message is felt, and memories of it recalled, side by side; then model ⇄ tools, with a question to
-the user in between. A picture is read, searched for what may be remembered, and that confirmed.
+the user in between. What comes before the first question and after the last answer is no node of
+its own: a superstep of the engine costs more than all of it.
 
 Nodes raise what goes wrong, and so that the flow pauses: the engine hands both on as they are.
 """
@@ -15,27 +16,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from contract.companion import Done, Emotion, ImageTurn, failed
+from contract.companion import Emotion, ImageTurn, failed
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
 from contract.model import AssistantMessage, Message, ModelCall
 from contract.ports import Effects
-from contract.session import lock_key
-from contract.tools import ToolCall, ToolResult
+from contract.tools import ToolResult, ToolSpec
 from graph_impl import pictures
 from graph_impl.plain import Plain, plain_tool, tool
 from graph_impl.prompting import FOLDER
 from graph_impl.run import Course, Sink, run
+from graph_impl.state import rounds_of
 from graph_impl.tool_runs import started
 from graph_impl.visit import Prompts, VisitContext, VisitState, admit
 from rules import asking
 from rules import companion as rules
-from rules.chat import reply
 from rules.emotion import feel
 from rules.history import window
 from rules.images import picture
@@ -45,13 +45,10 @@ from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 log = logging.getLogger(__name__)
 
 Visit = Runtime[VisitContext]
-Entry = Literal["emotion", "recall", "vision"]
-ToTools = Command[Literal["tools", "keep"]]
-
-
-def _enter(state: VisitState) -> list[Entry]:
-    """Begin with the picture, or with the message."""
-    return ["vision"] if "picture" in state else ["emotion", "recall"]
+Offered = tuple[ToolSpec, ...]
+# Commands, not conditional edges: for an edge the engine puts the whole state together once more,
+# and one that is no coroutine waits for a thread.
+ToTools = Command[Literal["tools", "__end__"]]
 
 
 async def _emotion(
@@ -62,7 +59,7 @@ async def _emotion(
     context = runtime.context
     with context.effects.trace.node("emotion"):
         mood = feel(context.asked.body.message)
-    await context.sink.send(mood)
+        await context.sink.send(mood)
     return {"mood": msgspec.to_builtins(mood)}
 
 
@@ -84,9 +81,16 @@ async def _recall(
     return {"memories": rules.told(found)}
 
 
-async def _layout(state: VisitState, runtime: Visit) -> VisitState:
-    """Lay out the conversation and the tools."""
-    context = runtime.context
+class _Laid(msgspec.Struct):
+    """The messages of a state, typed."""
+
+    messages: tuple[Message, ...]
+
+
+async def _laid(state: VisitState, context: VisitContext) -> tuple[tuple[Message, ...], Offered]:
+    """Give the conversation and the tools, which are laid out in the first round."""
+    if "messages" in state:
+        return msgspec.convert(state, _Laid).messages, tuple(map(tool, state["tools"]))
     effects, asked, admitted = context.effects, context.asked, context.admitted
     mood = msgspec.convert(state["mood"], Emotion)
     now = await effects.clock.now("prompt")
@@ -94,41 +98,29 @@ async def _layout(state: VisitState, runtime: Visit) -> VisitState:
     history = window(admitted.earlier, asked.options.history_tokens)
     messages = conversation(context.prompts.system(given), history, admitted.turn)
     offered = await effects.tools.list("offer") if asked.options.enable_tools else ()
-    tools = asking.offer(offered, asking=asked.options.ask_human)
-    return {
-        "messages": msgspec.to_builtins(messages),
-        "tools": [plain_tool(one) for one in tools],
-        "text": "",
-    }
-
-
-class _Laid(msgspec.Struct):
-    """The messages of a state, typed."""
-
-    messages: tuple[Message, ...]
-
-    @property
-    def rounds(self) -> list[tuple[ToolCall, ...]]:
-        """The calls of each round of tools so far."""
-        said = (one for one in self.messages if isinstance(one, AssistantMessage))
-        return [one.tool_calls for one in said if one.tool_calls]
+    return messages, asking.offer(offered, asking=asked.options.ask_human)
 
 
 async def _reasoning(state: VisitState, runtime: Visit) -> ToTools:
-    """Ask the model once."""
-    context, laid = runtime.context, msgspec.convert(state, _Laid)
-    options, rounds = context.asked.options, laid.rounds
+    """Ask the model once; an answer that calls no tool is kept."""
+    context = runtime.context
+    options = context.asked.options
+    messages, tools = await _laid(state, context)
+    rounds = rounds_of(messages)
     last = len(rounds) >= options.max_tool_iterations
-    tools = tuple(map(tool, state["tools"]))
-    call = rules.question(options, laid.messages, tools, last=last)
+    call = rules.question(options, messages, tools, last=last)
     with context.effects.trace.node("reasoning"):
         text, assembly = await _read(context, call)
-    update: VisitState = {"text": state["text"] + text}
     calls = assembly.calls(len(rounds), {it.id for one in rounds for it in one}) if assembly else ()
+    so_far = state.get("text", "") + text
     if not calls:
-        return Command(update=update, goto="keep")
-    said = tool_round(text, calls)
-    update["messages"] = [*state["messages"], msgspec.to_builtins(said)]
+        await context.keep(so_far)
+        return Command(goto="__end__")
+    update: VisitState = {
+        "messages": msgspec.to_builtins([*messages, tool_round(text, calls)]),
+        "tools": [plain_tool(one) for one in tools],
+        "text": so_far,
+    }
     return Command(update=update, goto="tools")
 
 
@@ -196,50 +188,33 @@ def _told(state: VisitState, todo: asking.Round, results: dict[str, ToolResult])
     return {"messages": [*state["messages"], *answers], "results": {}}
 
 
-async def _keep(state: VisitState, runtime: Visit) -> VisitState:
-    """Store the whole answer, say that the session is free again, and end the stream."""
-    context = runtime.context
-    effects, turn = context.effects, context.admitted.turn
-    answer = reply(await effects.ids.new("reply"), turn, state["text"])
-    await effects.conversations.put("reply", answer)
-    await effects.locks.release("session", lock_key(context.asked.body.session_id))
-    await context.sink.send(Done("completed"))
-    return {}
-
-
 def build() -> CompiledStateGraph[Any, VisitContext, Any, Any]:
-    """Compile the graph."""
+    """Compile the graph of messages."""
     graph = StateGraph(VisitState, context_schema=VisitContext)
     graph.add_node("emotion", _emotion)
     graph.add_node("recall", _recall)
-    graph.add_node("layout", _layout)
     graph.add_node("reasoning", _reasoning)
     graph.add_node("tools", _tools)
     graph.add_node("ask", _ask)
-    graph.add_node("vision", pictures.vision)
-    graph.add_node("extraction", pictures.extraction)
-    graph.add_node("confirm", pictures.confirm)
-    graph.add_node("keep", _keep)
-    graph.add_conditional_edges(START, _enter, ["emotion", "recall", "vision"])
-    graph.add_edge(["emotion", "recall"], "layout")
-    graph.add_edge("layout", "reasoning")
+    graph.add_edge(START, "emotion")
+    graph.add_edge(START, "recall")
+    graph.add_edge(["emotion", "recall"], "reasoning")
     graph.add_edge("ask", "reasoning")
-    graph.add_edge("confirm", "keep")
-    graph.add_edge("keep", END)
     return graph.compile(name="companion")
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    graph, rendered = build(), Prompts.of(prompts)
+    messages, shown, rendered = build(), pictures.build(), Prompts.of(prompts)
 
     async def flow(asked: rules.Asked, effects: Effects) -> AsyncIterator[Event]:
         with effects.trace.node("prepare"):
             seen = picture(asked.body.image) if isinstance(asked.body, ImageTurn) else None
             admitted = await admit(asked, effects)
         context = VisitContext(asked, admitted, effects, rendered, Sink())
+        graph = messages if seen is None else shown
         state: VisitState = {} if seen is None else {"picture": msgspec.to_builtins(seen)}
-        # three a round of tools with a question in it, and what comes before and after
+        # three a round of tools with a question in it, and some to spare
         course = Course(3 * asked.options.max_tool_iterations + 10)
         try:
             async with aclosing(run(graph, state, context, context.sink, course)) as events:

@@ -1,10 +1,15 @@
-"""Pictures shown to a companion: nodes that read them and find what may be remembered."""
+"""Pictures shown to a companion: a graph that reads them and finds what may be remembered.
+
+Whichever node has said all there is to say keeps it.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from langgraph.graph import START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
@@ -17,16 +22,17 @@ from rules.memories import Fact, entries
 Visit = Runtime[VisitContext]
 
 
-async def vision(state: VisitState, runtime: Visit) -> Command[Literal["extraction", "keep"]]:
+async def _vision(state: VisitState, runtime: Visit) -> Command[Literal["extraction", "__end__"]]:
     """Read the text in the picture."""
     context = runtime.context
     with context.effects.trace.node("vision"):
         text = await _read(context, msgspec.convert(state["picture"], Picture))
     if rules.no_text(text):
         text += await context.say(rules.text(context.asked, "no_text"))
-        return Command(update={"text": text}, goto="keep")
-    learns = context.asked.body.action == "analyze_for_memory"
-    return Command(update={"text": text}, goto="extraction" if learns else "keep")
+    elif context.asked.body.action == "analyze_for_memory":
+        return Command(update={"text": text}, goto="extraction")
+    await context.keep(text)
+    return Command(goto="__end__")
 
 
 async def _read(context: VisitContext, picture: Picture) -> str:
@@ -44,7 +50,7 @@ async def _read(context: VisitContext, picture: Picture) -> str:
     return said
 
 
-async def extraction(state: VisitState, runtime: Visit) -> Command[Literal["confirm", "keep"]]:
+async def _extraction(state: VisitState, runtime: Visit) -> Command[Literal["confirm", "__end__"]]:
     """Find what may be remembered."""
     context = runtime.context
     call = rules.extraction(context.asked, context.prompts.extraction({}), state["text"])
@@ -56,10 +62,11 @@ async def extraction(state: VisitState, runtime: Visit) -> Command[Literal["conf
     if found:
         return Command(update={"found": msgspec.to_builtins(found)}, goto="confirm")
     said = await context.say(rules.text(context.asked, "nothing_found"))
-    return Command(update={"text": state["text"] + said}, goto="keep")
+    await context.keep(state["text"] + said)
+    return Command(goto="__end__")
 
 
-async def confirm(state: VisitState, runtime: Visit) -> VisitState:
+async def _confirm(state: VisitState, runtime: Visit) -> VisitState:
     """Let the user confirm it, and remember what they approve."""
     context = runtime.context
     found = msgspec.convert(state["found"], tuple[Fact, ...])
@@ -68,7 +75,8 @@ async def confirm(state: VisitState, runtime: Visit) -> VisitState:
     answer = await context.answer(hitl_id, form, remembering.KIND)
     kept = remembering.approved(found, form, answer)
     said = await context.say(await _remember(context, kept))
-    return {"text": state["text"] + said}
+    await context.keep(state["text"] + said)
+    return {}
 
 
 async def _remember(context: VisitContext, kept: tuple[Fact, ...]) -> str:
@@ -80,3 +88,13 @@ async def _remember(context: VisitContext, kept: tuple[Fact, ...]) -> str:
         learnt = entries(kept, ids, rules.owner(body), body.session_id)
         written = await effects.memory.write("remember", learnt)
     return rules.text(context.asked, "remembered", count=written)
+
+
+def build() -> CompiledStateGraph[Any, VisitContext, Any, Any]:
+    """Compile the graph of pictures."""
+    graph = StateGraph(VisitState, context_schema=VisitContext)
+    graph.add_node("vision", _vision)
+    graph.add_node("extraction", _extraction)
+    graph.add_node("confirm", _confirm)
+    graph.add_edge(START, "vision")
+    return graph.compile(name="companion pictures")

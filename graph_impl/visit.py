@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from contract.companion import Said
+from contract.companion import Done, Said
 from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.human import Answer, Form
@@ -16,7 +16,7 @@ from graph_impl.plain import Plain
 from graph_impl.prompting import Render, system_prompt
 from graph_impl.run import Sink
 from rules import companion as rules
-from rules.chat import unknown_model
+from rules.chat import reply, unknown_model
 from rules.session import session_busy
 from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
@@ -74,6 +74,14 @@ class VisitContext:
         """Send a piece of the answer, and give it back."""
         await self.sink.send(Said(content))
         return content
+
+    async def keep(self, text: str) -> None:
+        """Store the whole answer, say that the session is free again, and end the stream."""
+        effects = self.effects
+        answer = reply(await effects.ids.new("reply"), self.admitted.turn, text)
+        await effects.conversations.put("reply", answer)
+        await effects.locks.release("session", lock_key(self.asked.body.session_id))
+        await self.sink.send(Done("completed"))
 
     async def put(self, form: Form, kind: str) -> str:
         """Store a question; raises `EffectFailed` where nobody can be asked."""
