@@ -353,3 +353,27 @@ def test_another_breaker_has_nothing_to_tell() -> None:
     assert b.breaker.closed
     assert b.due() == []
     assert a.breaker.state(clock.now) == "open"
+
+
+def test_who_still_wishes_takes_no_claim_that_holds() -> None:
+    """It waits until the other one's is over."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    for one in (a, b, b):
+        one.ask()
+        one.exchange()
+    assert (a.breaker.claimed(clock.now), b.breaker.claimed(clock.now)) == (True, False)
+    assert b.due() == []
+
+
+def test_what_happens_while_news_are_under_way_is_told_next() -> None:
+    """It is closed by hand while its opening is on its way: the board hears of both."""
+    clock, (a, _, _) = trio()
+    fail(a)
+    notes = a.board.put(a.due())
+    a.breaker.reset()
+    a.news.hear(notes.get(KEY), a.breaker, clock.now, clock.now)
+    assert [post.note.phase for post in a.due()] == ["closed"]
