@@ -11,7 +11,7 @@ import msgspec
 from contract.errors import EffectFailed
 from effects.held import held
 from effects.suspending import broken_off, request_of, resume
-from router.pausing import outdated, unavailable
+from router.pausing import outdated, unavailable, unknown
 from router.problems import Problem
 
 if TYPE_CHECKING:
@@ -60,13 +60,16 @@ class Resumed:
         return broken_off(request_of(self.claim.pause), self.tape, self.answer)
 
     async def hold(self, exchange: Exchange) -> None:
-        """Hold the locks again that were held; raises `Problem` 409 or 503."""
+        """Hold the locks again that were held; raises `Problem` 404, 409 or 503."""
         try:
             free = await exchange.hold(held(self.tape))
+            stands = free and await self.claim.stands()
         except EffectFailed as failure:
             raise Problem(503, failure.fault.code, retry_after=1) from failure
         if not free:
             raise Problem(409, "session_busy", "another turn is under way")
+        if not stands:
+            raise unknown()  # deleted, with its session, before the locks were held
 
     async def over(self, serving: Serving) -> None:
         """The exchange has ended: the pause is over, or whoever goes on next gets what was done."""

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 LEASE = 30.0
 """Seconds after which a pause may be gone on from by others when nobody renews its claim."""
+_TOLD = 20
+"""Of what is wrong with an answer: no form has more fields, an answer may have any number."""
 _RENEWALS = 3
 """Of a claim within its lease: one that fails is made up for."""
 
@@ -60,7 +62,7 @@ class Pausing:
             case "expired":
                 raise _expired()
             case "unknown":
-                raise _unknown()
+                raise unknown()
             case _:
                 assert_never(reply)
 
@@ -80,7 +82,7 @@ class Pausing:
                 await self.store.give_back(hitl_id, owner)
             raise unavailable(failure) from failure
         if pause is None or pause.answer is None:
-            raise _unknown()
+            raise unknown()
         return Claim(self.store, pause, owner)
 
     async def expire(self, spec: FlowSpec, session: str, exchange: str) -> None:
@@ -93,7 +95,7 @@ class Pausing:
     async def _find(self, spec: FlowSpec, hitl_id: str) -> Pause:
         pause = await self.store.get(hitl_id)
         if pause is None or pause.flow != spec.name:
-            raise _unknown()
+            raise unknown()
         return pause
 
 
@@ -116,6 +118,10 @@ class Claim:
     def hitl_id(self) -> str:
         """Which pause it is."""
         return self.pause.hitl_id
+
+    async def stands(self) -> bool:
+        """Whether it is still ours: a session is deleted with its pauses. Raises `EffectFailed`."""
+        return await self._store.renew(self.hitl_id, self._owner, LEASE)
 
     async def finish(self) -> None:
         """The exchange has gone on to its end, or to another question."""
@@ -148,7 +154,7 @@ def _check(pause: Pause, answer: Answer) -> None:
     question = pause.question
     wrong = check_answer(question.form, answer) if question else ()
     if wrong:
-        said = "; ".join(f"{problem.field!r}: {problem.code}" for problem in wrong)
+        said = "; ".join(f"{problem.field!r}: {problem.code}" for problem in wrong[:_TOLD])
         raise Problem(422, "invalid_answer", said)
 
 
@@ -163,14 +169,15 @@ def _unclaimed(reply: Any) -> Problem:  # noqa: ANN401 - what is left of a close
         case "expired":
             return _expired()
         case _:
-            return _unknown()
+            return unknown()
 
 
 def _expired() -> Problem:
     return Problem(410, "expired", "this question is not open any more")
 
 
-def _unknown() -> Problem:
+def unknown() -> Problem:
+    """Say that nothing is known of a pause."""
     return Problem(404, "unknown_pause", "no question with this id is known")
 
 

@@ -19,7 +19,7 @@ from router.local import LocalStack
 from router.problems import Problem
 from router.rollout import Stack
 from router.stacks import Powers
-from tests.router.asking import Ask, Desk, Done, Options, looping
+from tests.router.asking import Ask, Desk, Done, Options, Pauses, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -164,6 +164,40 @@ async def test_going_on_needs_the_session_for_itself() -> None:
     await busy.release("test", "session:s")
     await asyncio.sleep(1)
     assert (await desk.go_on(paused.hitl_id)).said[-1] == "completed"
+
+
+class Deleted(Pauses):
+    """Pauses of a session that is deleted by whoever held its lock just before."""
+
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim, too late."""
+        await self.forget((), ("s",))
+        return await super().renew(hitl_id, owner, lease_s, tape)
+
+
+async def test_a_pause_that_was_deleted_under_way_is_not_gone_on_from() -> None:
+    """Nothing of the session may come back."""
+    desk = Desk(world())
+    desk.pauses = Deleted(desk.now)
+    desk.start()
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    with pytest.raises(Problem) as told:
+        await desk.go_on(paused.hitl_id)
+    assert (told.value.status, told.value.code) == (404, "unknown_pause")
+    await asyncio.sleep(1)
+    assert desk.world.count("tools.run") == 1
+
+
+async def test_what_is_wrong_with_an_answer_is_told_in_bounds() -> None:
+    """It may have any number of fields."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    with pytest.raises(Problem) as told:
+        await desk.answer(paused.hitl_id, **{f"field{number}": "x" for number in range(1_000)})
+    assert len(told.value.detail) < 1_000
 
 
 async def test_an_answer_is_held_against_its_form() -> None:
