@@ -92,7 +92,6 @@ async def opened(
     """Open everything a router needs, and close it in the right order.
 
     `settings` gives those in force now; stores, locks and captures are those of the first call.
-    `crew` are the routers that share this host's stores.
     """
     first = settings()
     stores = shared(first.stores, environ, crew.workers)
