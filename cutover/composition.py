@@ -89,7 +89,7 @@ async def opened(
     stacks: Mapping[StackName, Stack] | None = None,
     crew: Crew = ALONE,
 ) -> AsyncIterator[House]:
-    """Open everything a router needs, and close it in the right order.
+    """Open everything a router needs, and close it in the right order; `crew` shares its stores.
 
     `settings` gives those in force now; stores, locks and captures are those of the first call.
     """
