@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.deployment import Setup, deployed, until
-from tests.router.remote.service import FRAMES, HELLO, WHOLE, Asked, Stream, serving
+from tests.router.remote.service import FRAMES, HELLO, WHOLE, Asked, Stream, serving, streams
 
 pytestmark = pytest.mark.sockets
 
@@ -37,6 +38,25 @@ async def test_each_frame_is_there_before_the_next_is_said(tmp_path: Path) -> No
             run = await place.run()
         assert "".join(text for _, text in run.frames) == WHOLE.decode("utf-8", "replace")
         assert len({at for at, _ in run.frames}) == len(FRAMES)
+
+
+async def test_a_stream_that_has_ended_leaves_no_task_behind(tmp_path: Path) -> None:
+    """Nothing is left to wait for: its exchange is settled and written down without any."""
+    made: list[asyncio.Task[object]] = []
+
+    def noted(loop: asyncio.AbstractEventLoop, made_of: Any, /, **more: Any) -> Any:  # noqa: ANN401 - as a task takes them
+        made.append(asyncio.Task(made_of, loop=loop, **more))
+        return made[-1]
+
+    async with serving(streams(WHOLE)) as service:
+        stacks = f'[stacks.legacy]\nurl = "{service.url}"\n'
+        async with deployed(tmp_path, Setup(more=stacks)) as place:
+            asyncio.get_running_loop().set_task_factory(noted)
+            assert (await place.ask(HELLO)).body == WHOLE
+            await place.run()
+            names = [task.get_name().partition(" ")[0] for task in made]
+    assert "serving" in names
+    assert not {"finish", "conclude"} & set(names)
 
 
 @pytest.mark.slow
