@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contract.flow import Event, FlowSpec
 
 _UNNAMED = "message"
+_PLAIN = re.compile(rb"data: ([^\r\n]+)\n\n")
 _DATA_LINE = re.compile(rb"(?:^|[\r\n]|\xef\xbb\xbf)data[:\r\n]")
 
 
@@ -103,6 +104,8 @@ class FrameReader:
     def _payload(self, frame: bytes) -> tuple[str, bytes | None]:
         if not self._sse:
             return "", frame.strip() or None
+        if plain := _PLAIN.fullmatch(frame):
+            return "", plain[1]  # as most are
         decoder = SseDecoder()
         # The last frame of a stream may lack its blank line.
         events = decoder.feed(frame) or decoder.feed(b"\n\n")
