@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contract.chat import ChatOptions, ChatRequest
 from contract.conversations import Turn
-from contract.errors import EffectFailed
 from contract.flow import Request
 from contract.ports import Effects
+from graph_impl.models import check_model
 from rules import chat as rules
 from rules.history import window
 
@@ -15,7 +15,7 @@ ChatAsked = Request[ChatRequest, ChatOptions]
 
 async def admit(request: ChatAsked, model: rules.ChatModel, effects: Effects) -> Turn:
     """Check model, lock and message; raises `Refused`."""
-    await _check_model(model, effects)
+    await check_model(effects, model.model_id, model.max_tokens)
     key = rules.lock_key(request.body.message_id)
     if not await effects.locks.acquire("message", key, request.options.lock_ttl):
         raise rules.message_locked()
@@ -25,16 +25,6 @@ async def admit(request: ChatAsked, model: rules.ChatModel, effects: Effects) ->
     if not await effects.conversations.put("message", turn):
         raise rules.message_conflict()
     return turn
-
-
-async def _check_model(model: rules.ChatModel, effects: Effects) -> None:
-    try:
-        info = await effects.model.lookup("model", model.model_id)
-    except EffectFailed as failure:
-        if failure.fault.code == "unknown_model":
-            raise rules.unknown_model(model.model_id) from failure
-        raise
-    rules.check_limits(model, info)
 
 
 async def _stored(message_id: str, effects: Effects) -> Turn:

@@ -54,6 +54,7 @@ from rules.messages import conversation, tool_answer, tool_round
 from rules.prompting import parameters
 from rules.texts import ending_notice
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+from rules.turns import reply
 
 Chat = Runtime[ChatContext]
 # Commands, not conditional edges: for an edge the engine puts the whole state together once more.
@@ -182,7 +183,7 @@ async def _keep(context: ChatContext, content: str) -> None:
     """Store the finished reply and say that the lock is no longer needed."""
     effects, turn = context.effects, context.turn
     reply_id = await effects.ids.new("reply")
-    await effects.conversations.put("reply", rules.reply(reply_id, turn, content))
+    await effects.conversations.put("reply", reply(reply_id, turn, content))
     await effects.locks.release("message", rules.lock_key(turn.message_id))
 
 

@@ -40,6 +40,7 @@ from rules.emotion import feel
 from rules.history import window
 from rules.images import picture
 from rules.messages import conversation, tool_answer, tool_round
+from rules.models import question
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ async def _reasoning(state: VisitState, runtime: Visit) -> ToTools:
     messages, tools = await _laid(state, context)
     rounds = rounds_of(messages)
     last = len(rounds) >= options.max_tool_iterations
-    call = rules.question(options, messages, tools, last=last)
+    call = question(options, messages, tools, last=last)
     with context.effects.trace.node("reasoning"):
         text, assembly = await _read(context, call)
     calls = assembly.calls(len(rounds), {it.id for one in rounds for it in one}) if assembly else ()

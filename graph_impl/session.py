@@ -38,6 +38,7 @@ from contract.session import (
     lock_key,
 )
 from contract.tools import ToolCall, ToolSpec
+from graph_impl.models import check_model
 from graph_impl.plain import Plain, plain_tool, tool
 from graph_impl.prompting import FOLDER, Render, system_prompt
 from graph_impl.run import Course, Sink, run
@@ -47,9 +48,11 @@ from rules import session as rules
 from rules.history import window
 from rules.memories import entries, facts
 from rules.messages import conversation, tool_answer, tool_round
+from rules.models import question
 from rules.session import SessionAsked
 from rules.texts import SESSION_PROMPT
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+from rules.turns import reply, session_busy
 
 log = logging.getLogger(__name__)
 
@@ -91,15 +94,9 @@ ToTools = Command[Literal["tools", "keep"]]
 async def _admit(asked: SessionAsked, effects: Effects) -> Admitted:
     """Check model, lock and session, and store what was said; raises `Refused`."""
     options, session = asked.options, rules.session_of(asked)
-    try:
-        info = await effects.model.lookup("model", options.model_id)
-    except EffectFailed as failure:
-        if failure.fault.code == "unknown_model":
-            raise rules.unknown_model(options.model_id) from failure
-        raise
-    rules.check_limits(options, info)
+    await check_model(effects, options.model_id, options.max_tokens)
     if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
-        raise rules.session_busy()
+        raise session_busy()
     message_id = await effects.ids.new("message")
     earlier = await effects.conversations.history(
         "history", session, before=message_id, limit=options.history_limit
@@ -163,7 +160,7 @@ async def _process(state: SessionState, runtime: Session) -> ToTools:
     tools: tuple[ToolSpec, ...] = tuple(map(tool, state["tools"]))
     options, rounds = context.asked.options, so_far.rounds
     last = len(rounds) >= options.max_tool_iterations
-    call = rules.question(options, so_far.asked, tools, last=last)
+    call = question(options, so_far.asked, tools, last=last)
     with context.effects.trace.node("process"):
         text, usage, finish, assembly = await _read(context, call)
     update: SessionState = {
@@ -211,12 +208,12 @@ async def _keep(state: SessionState, runtime: Session) -> SessionState:
     """Store the answer, say that the session is free again, and end the stream."""
     context = runtime.context
     effects, turn = context.effects, context.admitted.turn
-    reply = rules.reply(await effects.ids.new("reply"), turn, state["text"])
-    await effects.conversations.put("reply", reply)
+    kept = reply(await effects.ids.new("reply"), turn, state["text"])
+    await effects.conversations.put("reply", kept)
     await effects.locks.release("session", lock_key(rules.session_of(context.asked)))
     usage = msgspec.convert(state["usage"], Usage)
-    await context.sink.send(rules.done(reply, usage))
-    return {"messages": [*state["messages"], _kept(reply)]}
+    await context.sink.send(rules.done(kept, usage))
+    return {"messages": [*state["messages"], _kept(kept)]}
 
 
 def _kept(turn: Turn) -> Plain:
@@ -292,8 +289,8 @@ async def _learn(context: SessionContext, end: Done) -> None:
     """
     effects, admitted, asked = context.effects, context.admitted, context.asked
     message = end.data.final_message
-    reply = rules.reply(message.id, admitted.turn, message.content)
-    call = rules.extraction(asked, (*admitted.earlier, admitted.turn, reply))
+    answer = reply(message.id, admitted.turn, message.content)
+    call = rules.extraction(asked, (*admitted.earlier, admitted.turn, answer))
     if call is None or asked.body.user_id is None:
         return
     try:

@@ -19,6 +19,7 @@ from graph_impl.draft import Draft
 from graph_impl.plain import Plain, tool
 from graph_impl.run import Sink
 from rules import chat as rules
+from rules import models
 
 
 class ChatState(TypedDict, total=False):
@@ -69,11 +70,4 @@ def question(state: ChatState, model: rules.ChatModel) -> ModelCall:
     messages = msgspec.convert(state, _Said).messages
     tools = tuple(map(tool, state["tools"]))
     last = len(rounds_of(messages)) >= model.max_tool_iterations
-    return ModelCall(
-        model_id=model.model_id,
-        messages=messages,
-        temperature=model.temperature,
-        max_tokens=model.max_tokens,
-        tools=tools,
-        tool_choice=("none" if last else "auto") if tools else None,
-    )
+    return models.question(model, messages, tools, last=last)

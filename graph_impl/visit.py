@@ -8,17 +8,16 @@ from typing import TypedDict
 
 from contract.companion import Done, Said
 from contract.conversations import Turn
-from contract.errors import EffectFailed
 from contract.human import Answer, Form
 from contract.ports import Effects
 from contract.session import lock_key
+from graph_impl.models import check_model
 from graph_impl.plain import Plain
 from graph_impl.prompting import Render, system_prompt
 from graph_impl.run import Sink
 from rules import companion as rules
-from rules.chat import reply, unknown_model
-from rules.session import session_busy
 from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
+from rules.turns import reply, session_busy
 
 
 class VisitState(TypedDict, total=False):
@@ -95,8 +94,8 @@ class VisitContext:
 
 async def admit(asked: rules.Asked, effects: Effects) -> Admitted:
     """Check model and session, read what was said before, store the turn; raises `Refused`."""
-    await _check_model(asked, effects)
     session, options = asked.body.session_id, asked.options
+    await check_model(effects, rules.model_id(asked), options.max_tokens)
     if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
         raise session_busy()
     turn = rules.sent(asked, await effects.ids.new("message"))
@@ -107,14 +106,3 @@ async def admit(asked: rules.Asked, effects: Effects) -> Admitted:
         )
     await effects.conversations.put("message", turn)
     return Admitted(turn, earlier)
-
-
-async def _check_model(asked: rules.Asked, effects: Effects) -> None:
-    wanted = rules.model_id(asked)
-    try:
-        info = await effects.model.lookup("model", wanted)
-    except EffectFailed as failure:
-        if failure.fault.code == "unknown_model":
-            raise unknown_model(wanted) from failure
-        raise
-    rules.check_limits(asked, info)

@@ -21,12 +21,14 @@ from contract.chat import (
     failed,
 )
 from contract.errors import EffectFailed
-from contract.model import ModelCall
+from legacy.models import check_model
 from legacy.prompting import FOLDER, system_prompt
 from legacy.tool_runs import started
 from rules import chat as rules
+from rules import turns
 from rules.history import window
 from rules.messages import conversation, tool_answer, tool_round
+from rules.models import question
 from rules.prompting import parameters
 from rules.texts import ending_notice
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
@@ -116,13 +118,7 @@ class Reply:
 
     async def admit(self) -> Turn:
         """Check model, lock and message; raises `Refused`."""
-        try:
-            info = await self.effects.model.lookup("model", self.model.model_id)
-        except EffectFailed as failure:
-            if failure.fault.code == "unknown_model":
-                raise rules.unknown_model(self.model.model_id) from failure
-            raise
-        rules.check_limits(self.model, info)
+        await check_model(self.effects, self.model.model_id, self.model.max_tokens)
         key = rules.lock_key(self.body.message_id)
         if not await self.effects.locks.acquire("message", key, self.options.lock_ttl):
             raise rules.message_locked()
@@ -155,14 +151,7 @@ class Reply:
     async def ask(self, round_number: int, tools: tuple[ToolSpec, ...]) -> AsyncGenerator[Send]:
         """Ask the model once; afterwards `finish`, `text` and `calls` say what it answered."""
         last = round_number >= self.model.max_tool_iterations
-        call = ModelCall(
-            model_id=self.model.model_id,
-            messages=self.messages,
-            temperature=self.model.temperature,
-            max_tokens=self.model.max_tokens,
-            tools=tools,
-            tool_choice=("none" if last else "auto") if tools else None,
-        )
+        call = question(self.model, self.messages, tools, last=last)
         assembly = ToolCallAssembly()
         before = len(self.output.content)
         async for chunk in self.effects.model.stream("reply", call):
@@ -195,7 +184,7 @@ class Reply:
         """Store the finished reply and say that the lock is no longer needed."""
         reply_id = await self.effects.ids.new("reply")
         await self.effects.conversations.put(
-            "reply", rules.reply(reply_id, turn, self.output.content)
+            "reply", turns.reply(reply_id, turn, self.output.content)
         )
         await self.effects.locks.release("message", rules.lock_key(turn.message_id))
 

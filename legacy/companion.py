@@ -18,6 +18,7 @@ from rules.emotion import feel
 from rules.history import window
 from rules.images import picture
 from rules.messages import conversation, tool_answer, tool_round
+from rules.models import question
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ async def _talk(visit: Visit, turn: Turn) -> Events:
     tools = await _lay_out(talk, turn, mood)
     for number in range(visit.options.max_tool_iterations + 1):
         last = number >= visit.options.max_tool_iterations
-        call = rules.question(visit.options, talk.messages, tools, last=last)
+        call = question(visit.options, talk.messages, tools, last=last)
         with visit.effects.trace.node("reasoning"):
             async with aclosing(talk.reason(call, number)) as events:
                 async for event in events:

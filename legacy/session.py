@@ -18,14 +18,17 @@ from contract.session import (
     failed,
     lock_key,
 )
+from legacy.models import check_model
 from legacy.prompting import FOLDER, system_prompt
 from legacy.tool_runs import started
 from rules import session as rules
 from rules.history import window
 from rules.memories import entries, facts
 from rules.messages import conversation, tool_answer, tool_round
+from rules.models import question
 from rules.texts import SESSION_PROMPT
 from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+from rules.turns import reply, session_busy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -60,10 +63,10 @@ class Talk:
 
     async def admit(self) -> Turn:
         """Check model, lock and session, and store what was said; raises `Refused`."""
-        await self._check_model()
-        ttl = self.options.lock_ttl
+        options, ttl = self.options, self.options.lock_ttl
+        await check_model(self.effects, options.model_id, options.max_tokens)
         if not await self.effects.locks.acquire("session", lock_key(self.session), ttl):
-            raise rules.session_busy()
+            raise session_busy()
         message_id = await self.effects.ids.new("message")
         self.earlier = await self.effects.conversations.history(
             "history", self.session, before=message_id, limit=self.options.history_limit
@@ -72,15 +75,6 @@ class Talk:
         turn = rules.sent(self.asked, message_id)
         await self.effects.conversations.put("message", turn)
         return turn
-
-    async def _check_model(self) -> None:
-        try:
-            info = await self.effects.model.lookup("model", self.options.model_id)
-        except EffectFailed as failure:
-            if failure.fault.code == "unknown_model":
-                raise rules.unknown_model(self.options.model_id) from failure
-            raise
-        rules.check_limits(self.options, info)
 
     async def memories(self) -> str:
         """Recall; a memory that fails is a memory of nothing."""
@@ -97,7 +91,7 @@ class Talk:
         """Ask the model, round by round, until it calls no more tools."""
         for number in range(self.options.max_tool_iterations + 1):
             last = number >= self.options.max_tool_iterations
-            call = rules.question(self.options, self.messages, tools, last=last)
+            call = question(self.options, self.messages, tools, last=last)
             with self.effects.trace.node("process"):
                 async with aclosing(self._ask(call, number)) as pieces:
                     async for piece in pieces:
@@ -130,10 +124,10 @@ class Talk:
 
     async def keep(self, turn: Turn) -> Turn:
         """Store the answer and say that the session is free again."""
-        reply = rules.reply(await self.effects.ids.new("reply"), turn, self.text)
-        await self.effects.conversations.put("reply", reply)
+        kept = reply(await self.effects.ids.new("reply"), turn, self.text)
+        await self.effects.conversations.put("reply", kept)
         await self.effects.locks.release("session", lock_key(self.session))
-        return reply
+        return kept
 
 
 def session(prompts: Path = FOLDER) -> Flow:
@@ -151,13 +145,13 @@ def session(prompts: Path = FOLDER) -> Flow:
             async with aclosing(_answer(talk, turn, render)) as pieces:
                 async for piece in pieces:
                     yield piece
-            reply = await talk.keep(turn)
+            kept = await talk.keep(turn)
         except EffectFailed as failure:
             yield failed(failure.fault.code)
             return
-        yield rules.done(reply, talk.usage)
+        yield rules.done(kept, talk.usage)
         with effects.trace.node("extract"):
-            await _learn(talk, (*talk.earlier, turn, reply))
+            await _learn(talk, (*talk.earlier, turn, kept))
 
     return flow
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract.companion import Said
-from contract.errors import EffectFailed
 from contract.session import lock_key
+from legacy.models import check_model
 from legacy.prompting import system_prompt
 from rules import companion as rules
-from rules.chat import reply, unknown_model
-from rules.session import session_busy
 from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
+from rules.turns import reply, session_busy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,13 +56,7 @@ class Visit:
     async def admit(self) -> Turn:
         """Check model and session, read what was said before, store the turn; raises `Refused`."""
         wanted = rules.model_id(self.asked)
-        try:
-            info = await self.effects.model.lookup("model", wanted)
-        except EffectFailed as failure:
-            if failure.fault.code == "unknown_model":
-                raise unknown_model(wanted) from failure
-            raise
-        rules.check_limits(self.asked, info)
+        await check_model(self.effects, wanted, self.options.max_tokens)
         if not await self.effects.locks.acquire("session", self.key, self.options.lock_ttl):
             raise session_busy()
         turn = rules.sent(self.asked, await self.effects.ids.new("message"))

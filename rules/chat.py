@@ -12,7 +12,6 @@ from contract.errors import Refused
 
 if TYPE_CHECKING:
     from contract.chat import ChatOptions, ChatRequest
-    from contract.model import ModelInfo
 
 
 class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +40,6 @@ def settings(body: ChatRequest, options: ChatOptions) -> ChatModel:
     )
 
 
-def check_limits(model: ChatModel, info: ModelInfo) -> None:
-    """Refuse what the model cannot do."""
-    if model.max_tokens is not None and model.max_tokens > info.max_output_tokens:
-        raise Refused(
-            422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
-        )
-
-
 def lock_key(message_id: str) -> str:
     """Name the lock of a message."""
     return f"msg_lock:{message_id}"
@@ -64,23 +55,6 @@ def sent(body: ChatRequest, content: str) -> Turn:
         user_id=body.user_id,
         user_name=body.user_name,
     )
-
-
-def reply(message_id: str, turn: Turn, content: str) -> Turn:
-    """Build the turn a finished reply leaves in the store."""
-    return Turn(
-        message_id=message_id,
-        role="assistant",
-        content=content,
-        chat_id=turn.chat_id,
-        user_id=turn.user_id,
-        reply_to=turn.message_id,
-    )
-
-
-def unknown_model(model_id: str) -> Refused:
-    """Refuse a model nobody registered."""
-    return Refused(422, "unknown_model", f"no model {model_id!r} is registered")
 
 
 def message_locked() -> Refused:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.companion import ChatTurn, CompanionOptions, Hitl, ImageTurn, ToolShown
 from contract.conversations import Turn
-from contract.errors import Refused
 from contract.flow import Request
 from contract.human import OpenQuestion
 from contract.memory import Recall
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from contract.companion import Emotion
     from contract.human import Form
     from contract.memory import MemoryEntry
-    from contract.model import Message, ModelInfo
-    from contract.tools import ToolCall, ToolResult, ToolSpec
+    from contract.tools import ToolCall, ToolResult
     from rules.images import Picture
     from rules.memories import Fact
 
@@ -73,14 +71,6 @@ def model_id(asked: Asked) -> str:
     """Tell which model is asked first."""
     options = asked.options
     return options.vision_model_id if isinstance(asked.body, ImageTurn) else options.model_id
-
-
-def check_limits(asked: Asked, info: ModelInfo) -> None:
-    """Refuse what the model cannot do."""
-    if asked.options.max_tokens > info.max_output_tokens:
-        raise Refused(
-            422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
-        )
 
 
 def sent(asked: Asked, message_id: str) -> Turn:
@@ -128,24 +118,6 @@ def prompt(
 def told(memories: Iterable[MemoryEntry]) -> str:
     """Tell memories as they stand in the prompt."""
     return as_list(memories) or NO_MEMORIES
-
-
-def question(
-    options: CompanionOptions,
-    messages: tuple[Message, ...],
-    tools: tuple[ToolSpec, ...],
-    *,
-    last: bool,
-) -> ModelCall:
-    """Build a question to the model; the `last` one may not call tools."""
-    return ModelCall(
-        model_id=options.model_id,
-        messages=messages,
-        temperature=options.temperature,
-        max_tokens=options.max_tokens or None,
-        tools=tools,
-        tool_choice=("none" if last else "auto") if tools else None,
-    )
 
 
 def vision(asked: Asked, system: str, seen: Picture) -> ModelCall:

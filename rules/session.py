@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from contract.conversations import Turn
-from contract.errors import Refused
 from contract.flow import Request
 from contract.memory import Recall
 from contract.model import ModelCall, SystemMessage, UserMessage
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from contract.memory import MemoryEntry
-    from contract.model import Message, ModelInfo, Usage
-    from contract.tools import ToolSpec
+    from contract.model import Usage
 
 SessionAsked = Request[SessionRequest, SessionOptions]
 """What a flow is asked for a turn."""
@@ -48,14 +46,6 @@ def session_of(asked: SessionAsked) -> str:
     return asked.body.session_id or asked.session
 
 
-def check_limits(options: SessionOptions, info: ModelInfo) -> None:
-    """Refuse what the model cannot do."""
-    if options.max_tokens > info.max_output_tokens:
-        raise Refused(
-            422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
-        )
-
-
 def check_known(asked: SessionAsked, history: Sequence[Turn]) -> bool:
     """Say whether a session is to be announced as new; raises `Refused` 404."""
     if is_new(asked) or history:
@@ -63,16 +53,6 @@ def check_known(asked: SessionAsked, history: Sequence[Turn]) -> bool:
     if asked.options.unknown_session == "refuse":
         raise unknown_session()
     return True
-
-
-def session_busy() -> Refused:
-    """Refuse a turn while another one of its session is under way."""
-    return Refused(409, "session_busy", "another turn of this session is under way")
-
-
-def unknown_model(model_id: str) -> Refused:
-    """Refuse a model nobody registered."""
-    return Refused(422, "unknown_model", f"no model {model_id!r} is registered")
 
 
 def sent(asked: SessionAsked, message_id: str) -> Turn:
@@ -83,18 +63,6 @@ def sent(asked: SessionAsked, message_id: str) -> Turn:
         content=asked.body.message,
         chat_id=session_of(asked),
         user_id=asked.body.user_id,
-    )
-
-
-def reply(message_id: str, turn: Turn, content: str) -> Turn:
-    """Build the turn a finished answer leaves in the store."""
-    return Turn(
-        message_id=message_id,
-        role="assistant",
-        content=content,
-        chat_id=turn.chat_id,
-        user_id=turn.user_id,
-        reply_to=turn.message_id,
     )
 
 
@@ -117,24 +85,6 @@ def told(memories: Iterable[MemoryEntry]) -> str:
     """Tell memories as they stand at the end of the system prompt; "" without any."""
     listed = as_list(memories)
     return MEMORIES_HEADING + listed if listed else ""
-
-
-def question(
-    options: SessionOptions,
-    messages: tuple[Message, ...],
-    tools: tuple[ToolSpec, ...],
-    *,
-    last: bool,
-) -> ModelCall:
-    """Build a question to the model; the `last` one may not call tools."""
-    return ModelCall(
-        model_id=options.model_id,
-        messages=messages,
-        temperature=options.temperature,
-        max_tokens=options.max_tokens or None,
-        tools=tools,
-        tool_choice=("none" if last else "auto") if tools else None,
-    )
 
 
 def done(kept: Turn, usage: Usage) -> Done:

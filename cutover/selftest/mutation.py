@@ -281,6 +281,7 @@ OF_CHAT = (
     "admission",
     "chat",
     "draft",
+    "models",
     "plain",
     "prompting",
     "run",

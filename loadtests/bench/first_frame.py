@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from loadtests.bench.asking import client
 from loadtests.bench.capacity import CHUNKS, IN_FLIGHT, cost_of
 from loadtests.bench.effort import Effort
-from loadtests.bench.open_load import CHATS, SESSIONS
+from loadtests.bench.open_load import CHATS, SESSIONS, VISITS
 from loadtests.bench.pairs import LoadedPair, load_in_turn, rise_row
 from loadtests.bench.router import Rollout, routing
 from loadtests.bench.row import Row
@@ -18,7 +18,7 @@ from loadtests.simulator import Profile, spawn
 
 FIRST_TOKEN_MS = 200.0
 TARGET_MS = 2.0
-SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6))
+SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6), (VISITS, 1 / 6))
 METRICS = {"first_frame": "ttfe", "first_text": "ttft"}
 
 
@@ -28,7 +28,7 @@ def slow_provider() -> Profile:
 
 
 async def measure(effort: Effort) -> list[Row]:
-    """Measure both stacks in turn, chats and then sessions, whose graph keeps a thread."""
+    """Measure both stacks in turn: chats, sessions, whose graph keeps a thread, and companions."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         provider = stack.enter_context(spawn(slow_provider()))

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from contract.chat import CHAT
+from contract.companion import COMPANION
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
 from contract.session import SESSION
@@ -51,6 +52,10 @@ CHATS = Asked(CHAT, tuple(islice(bodies(), len(QUESTIONS))))
 SESSIONS = Asked(
     SESSION,
     tuple({"session_id": f"s-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
+)
+VISITS = Asked(
+    COMPANION,
+    tuple({"session_id": f"v-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
 )
 
 

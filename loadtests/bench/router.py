@@ -28,6 +28,11 @@ enable_langgraph = true
 langgraph_percent = {rollout.graph}
 shadow_percent = {rollout.shadow}
 
+[flows.companion]
+enable_langgraph = true
+langgraph_percent = {rollout.graph}
+shadow_percent = {rollout.shadow}
+
 [flows.session]
 enable_langgraph = true
 langgraph_percent = {rollout.graph}

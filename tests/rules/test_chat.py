@@ -8,7 +8,7 @@ from contract.chat import ChatOptions, ChatRequest, ModelSettings
 from contract.conversations import Turn
 from contract.errors import Refused
 from contract.model import ModelInfo
-from rules import chat
+from rules import chat, models, turns
 
 OPTIONS = ChatOptions()
 
@@ -43,10 +43,10 @@ def test_what_a_request_sets_wins_zero_and_false_included() -> None:
 def test_more_tokens_than_the_model_gives_are_refused() -> None:
     """Up to the limit is fine, and so is saying nothing."""
     info = ModelInfo("m", "m", max_output_tokens=100)
-    for fine in (None, 1, 100):
-        chat.check_limits(asked(ModelSettings(max_tokens=fine)), info)
+    for fine in (None, 0, 1, 100):
+        models.check_limits(fine, info)
     with pytest.raises(Refused) as refusal:
-        chat.check_limits(asked(ModelSettings(max_tokens=101)), info)
+        models.check_limits(101, info)
     assert (refusal.value.status, refusal.value.code) == (422, "max_tokens_too_large")
 
 
@@ -62,7 +62,7 @@ def test_the_turn_a_request_brings_and_the_reply_it_leaves() -> None:
     assert turn == Turn(
         message_id="m", role="user", content="Hi", chat_id="c", user_id="u", user_name="ann"
     )
-    assert chat.reply("r", turn, "Hello") == Turn(
+    assert turns.reply("r", turn, "Hello") == Turn(
         message_id="r",
         role="assistant",
         content="Hello",
@@ -75,7 +75,7 @@ def test_the_turn_a_request_brings_and_the_reply_it_leaves() -> None:
 @pytest.mark.parametrize(
     ("refusal", "status", "code"),
     [
-        (chat.unknown_model("gpt-9"), 422, "unknown_model"),
+        (models.unknown_model("gpt-9"), 422, "unknown_model"),
         (chat.message_locked(), 409, "message_locked"),
         (chat.message_conflict(), 409, "message_conflict"),
         (chat.unknown_message(), 404, "unknown_message"),

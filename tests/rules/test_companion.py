@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from contract.companion import TEXT_NAMES, ChatTurn, CompanionOptions, ImageTurn
 from contract.conversations import Turn
-from contract.errors import Refused
 from contract.flow import Request
 from contract.human import Answer, FormValue
-from contract.model import ModelInfo
 from rules import companion as rules
 from rules.emotion import CALM
 from rules.memories import Fact
@@ -118,13 +116,6 @@ def test_without_a_user_memories_are_the_sessions_own() -> None:
     """Nobody else's are found by accident."""
     assert rules.owner(ChatTurn(session_id="s", message="hi")) == "session:s"
     assert rules.owner(ChatTurn(session_id="s", message="hi", user_id="u")) == "u"
-
-
-def test_a_limit_beyond_the_models_is_refused() -> None:
-    """With what it can do."""
-    info = ModelInfo(model_id="m", model="m", max_output_tokens=10)
-    with pytest.raises(Refused, match="max_tokens_too_large"):
-        rules.check_limits(asked(ChatTurn(session_id="s", message="x"), max_tokens=11), info)
 
 
 @pytest.mark.parametrize(
