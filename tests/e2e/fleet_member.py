@@ -19,6 +19,7 @@ import msgspec
 
 from contract.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
 from effects.pins import SqlitePins
+from router import neighbour
 from router.assigning import Assigner
 from router.dispatch import Router
 from router.http import FlowEndpoint
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from contract.flow import Event
     from effects.pins import PinStore
     from router.rollout import Stack
+
+# Who is assigned is asked here, not how long a busy machine's pins are waited for.
+neighbour.WAIT_SECONDS = 10.0
 
 KEYS = 10_000
 CHATS = 100
