@@ -18,7 +18,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from compare.report.legible import visible
 from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS
-from cutover.prompts.conversion import MAP, cases_of, checked, map_document, map_of, outcomes
+from cutover.prompts.conversion import (
+    MAP,
+    cases_of,
+    checked,
+    map_document,
+    map_of,
+    outcomes,
+    refuse_templates,
+)
 from cutover.prompts.proving import Orders, prove_all
 from cutover.prompts.telling import tell
 from cutover.prompts.writing import Outcome, write_all, write_whole
@@ -106,6 +114,7 @@ def convert(  # noqa: PLR0913 (options of the command line)
     """
     with _refusals():
         found = _checked(folder, settings_at(config, settings or ()))
+        refuse_templates(found, out)
         proofs = _proofs(found, out) if prove else {}
         report = convert_checked(found, out, proofs, force=force)
     _say(report, as_json=as_json)

@@ -11,7 +11,7 @@ import msgspec
 from compare.prompt_map import MappedPrompt, PromptMap
 from cutover.prompts.case import Case
 from cutover.prompts.environment import prompting
-from cutover.prompts.folder import prompts_in
+from cutover.prompts.folder import FolderRefused, is_template, prompts_in
 from cutover.prompts.judging import judge
 from cutover.prompts.report import SILENT, PromptReport, entry_of
 from cutover.prompts.writing import Outcome, encoded
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from router.sections import Prompts
 
 MAP = "prompts.map.json"
+_ITSELF = "it would be a template itself: another suffix is due, or a folder elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,13 @@ def checked(folder: Path, settings: Prompts, on_prompt: Callable[[int], None]) -
             judged[name] = judge(made, name)
         on_prompt(len(prompts))
     return Checked(folder, settings, prompts, judged, made.silent)
+
+
+def refuse_templates(found: Checked, out: Path) -> None:
+    """Raise `FolderRefused` where a converted prompt would lie among the templates as one."""
+    for prompt in found.prompts:
+        if is_template(out / prompt.target, found.folder, found.settings):
+            raise FolderRefused(out / prompt.target, _ITSELF)
 
 
 def outcomes(found: Checked, entries: Sequence[Entry], out: Path) -> dict[str, Outcome]:

@@ -57,6 +57,7 @@ class Prompting:
     tests: Mapping[str, Callable[..., Any]]
     own_globals: frozenset[str]
     silent: bool
+    encoding: str = "utf-8"
     drawn_in: dict[str, tuple[nodes.Template, list[Reach]]] = field(default_factory=dict)
 
     def escaped(self, name: str) -> bool:
@@ -91,6 +92,7 @@ def prompting(settings: Prompts, folder: Path) -> Prompting:
         _built_in(team.tests, TESTS),
         frozenset(own),
         silent=team.undefined in {jinja2.Undefined, jinja2.ChainableUndefined},
+        encoding=encoding,
     )
 
 

@@ -71,7 +71,19 @@ def _names(folder: Path, settings: Prompts) -> list[str]:
         for path in folder.glob(pattern)
         if path.is_file()
     }
+    for name in files:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise FolderRefused(folder / name, "its name is no UTF-8: rename it")
     return sorted(name for name in files if not _partial(name, settings.partials))
+
+
+def is_template(path: Path, folder: Path, settings: Prompts) -> bool:
+    """Whether a file, there or not, would be taken for one of the templates of a folder."""
+    whole, within = path.resolve(), folder.resolve()
+    if not whole.is_relative_to(within):
+        return False
+    name = f"/{whole.relative_to(within).as_posix()}"
+    return any(fnmatch(name, f"/{pattern}".replace("/**/", "*/")) for pattern in settings.files)
 
 
 def _partial(name: str, patterns: Sequence[str]) -> bool:

@@ -40,20 +40,48 @@ class Judged(msgspec.Struct, frozen=True):
 def judge(made: Prompting, name: str) -> Judged:
     """Judge a template by its name; nothing is rendered that was not found harmless before."""
     found = Unroller(made).unroll(name)
-    reasons = set(found.reasons)
+    pieces, unwritable = encodable(found.pieces, made.encoding)
+    reasons = {*found.reasons, *unwritable}
     if not reasons:
         reasons |= _unlike(made, name, found)
     cares = set() if reasons else found.cares | _cares(name, found.pieces)
     return Judged(
         name,
         "stays" if reasons else "converts with care" if cares else "converts",
-        found.pieces,
-        "" if reasons else f_string(found.pieces),
-        variables_of(found.pieces),
+        pieces,
+        "" if reasons else f_string(pieces),
+        variables_of(pieces),
         tuple(sorted(reasons)),
         tuple(sorted(cares)),
         tuple(sorted(found.reaches)),
     )
+
+
+def encodable(
+    pieces: Iterable[Piece], encoding: str
+) -> tuple[tuple[Piece, ...], tuple[Reason, ...]]:
+    """Take out what a file of this encoding, or a map, cannot hold; give why."""
+    kept: list[Piece] = []
+    reasons: list[Reason] = []
+    for piece in pieces:
+        lacking = _lacking(piece, encoding)
+        kept.append(prompt_map.Dynamic("encoding", piece.file, piece.line) if lacking else piece)
+        if lacking:
+            said = f"it writes what {lacking} has no letters for"
+            reasons.append(reason(piece.file, piece.line, "encoding", said))
+    return tuple(kept), tuple(reasons)
+
+
+def _lacking(piece: Piece, encoding: str) -> str:
+    """Name the first encoding that cannot hold a piece; maps are UTF-8, whatever prompts are."""
+    if not isinstance(piece, prompt_map.Literal):
+        return ""
+    for name in (encoding, "utf-8"):
+        try:
+            piece.text.encode(name)
+        except UnicodeEncodeError:
+            return name
+    return ""
 
 
 def f_string(pieces: Iterable[Piece]) -> str:

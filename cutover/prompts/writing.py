@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,13 @@ class WouldOverwrite(CutoverError):
         super().__init__(
             f"{str(paths[0])!r}{more} would be written over: --force does; nothing is written"
         )
+
+
+class Blocked(CutoverError):
+    """A folder is where a file is due, or a file where a folder is."""
+
+    def __init__(self, path: Path, is_there: str) -> None:
+        super().__init__(f"{str(path)!r} is {is_there}; nothing is written")
 
 
 class NotEncoded(CutoverError):
@@ -49,15 +57,27 @@ def encoded(path: Path, text: str, encoding: str) -> bytes:
 def write_all(outcomes: Sequence[Outcome], *, force: bool) -> set[Path]:
     """Write files, each whole; gives those that were not as they are now.
 
-    Raises `WouldOverwrite` before anything is written.
+    Raises `Blocked`, `WouldOverwrite` before anything is written.
     """
     fresh = [outcome for outcome in outcomes if not _as_it_is(outcome)]
-    in_the_way = [outcome.path for outcome in fresh if outcome.path.exists()]
+    for outcome in fresh:
+        _refuse_blocked(outcome.path)
+    # A link that leads nowhere is there, too.
+    in_the_way = [outcome.path for outcome in fresh if os.path.lexists(outcome.path)]
     if in_the_way and not force:
         raise WouldOverwrite(in_the_way)
     for outcome in fresh:
         write_whole(outcome)
     return {outcome.path for outcome in fresh}
+
+
+def _refuse_blocked(path: Path) -> None:
+    """Raise `Blocked` where no file can be put."""
+    if path.is_dir():
+        raise Blocked(path, "a folder, and a prompt is to be a file there")
+    above = next((folder for folder in path.parents if os.path.lexists(folder)), None)
+    if above is not None and not above.is_dir():
+        raise Blocked(above, "no folder, and prompts are to be in it")
 
 
 def write_whole(outcome: Outcome) -> None:

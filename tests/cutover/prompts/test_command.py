@@ -86,6 +86,56 @@ def test_nothing_is_written_over(folder: Path, tmp_path: Path) -> None:
     assert there.read_text("utf-8") != "mine"
 
 
+def test_letters_an_encoding_has_not_hold_up_nobody_else(folder: Path, tmp_path: Path) -> None:
+    """The prompt that writes them stays, and says so; the others and the map are written."""
+    (folder / "odd.j2").write_text("a\n{{ '\\ud800' }}", "utf-8")
+    status, said = run("convert", folder, "-o", tmp_path / "new")
+    assert (status, "odd.j2:2: it writes what utf-8 has no letters for" in said) == (1, True)
+    assert (tmp_path / "new" / "deep" / "hello.md").is_file()
+    _, said = run("check", folder, "--set", "encoding=ascii")
+    assert "odd.j2:2: it writes what ascii has no letters for" in said
+
+
+def test_a_file_name_that_is_no_text_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Reports and maps could not name it; status 2."""
+    try:
+        (folder / "\udcff.j2").write_text("x", "utf-8")
+    except (OSError, UnicodeError):
+        pytest.skip("this file system takes no such names")
+    status, said = run("convert", folder, "-o", tmp_path / "new")
+    assert (status, "its name is no UTF-8" in said) == (2, True)
+
+
+@pytest.mark.parametrize("out", [".", "out"])
+def test_templates_are_never_written_over(folder: Path, out: str) -> None:
+    """Nor are others put beside them that would be converted next time, `--force` or not."""
+    before = (folder / "deep" / "hello.j2").read_bytes()
+    status, said = run("convert", folder, "-o", folder / out, "--set", "suffix=.j2", "--force")
+    assert (status, "it would be a template itself" in said) == (2, True)
+    assert (folder / "deep" / "hello.j2").read_bytes() == before
+    assert run("convert", folder, "-o", folder / out)[0] == 1
+
+
+def test_what_is_in_the_way_is_seen_before_anything_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A file where a folder is due, a folder where a file is, a link that leads nowhere."""
+    (folder / "also.j2").write_text("also", "utf-8")
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "deep").write_text("mine", "utf-8")
+    status, said = run("convert", folder, "-o", new, "--force")
+    assert (status, "no folder" in said, (new / "also.md").exists()) == (2, True, False)
+    (new / "deep").unlink()
+    (new / "deep" / "hello.md").mkdir(parents=True)
+    status, said = run("convert", folder, "-o", new, "--force")
+    assert (status, "a folder" in said, (new / "also.md").exists()) == (2, True, False)
+    (new / "deep" / "hello.md").rmdir()
+    (new / "also.md").symlink_to(tmp_path / "nowhere")
+    assert run("convert", folder, "-o", new)[0] == 2
+    assert (new / "also.md").is_symlink()
+
+
 def test_settings_come_from_the_file_and_the_command_line(folder: Path, tmp_path: Path) -> None:
     """What is said last holds."""
     config = tmp_path / "cutover.toml"
