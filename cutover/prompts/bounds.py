@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 TEXT_AT_MOST = 1_000_000
+WORK_AT_MOST = 10_000_000
 BITS_AT_MOST = 4_096
 TURNS_AT_MOST = 1_000
 STEPS_AT_MOST = 20_000

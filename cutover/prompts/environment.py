@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, select_autoescape
+from jinja2 import (
+    BaseLoader,
+    Environment,
+    FileSystemLoader,
+    TemplateError,
+    TemplateNotFound,
+    select_autoescape,
+)
 from jinja2.defaults import DEFAULT_NAMESPACE
 from jinja2.filters import FILTERS
 from jinja2.nativetypes import NativeEnvironment
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from jinja2 import BaseLoader, Undefined, nodes
+    from jinja2 import Undefined, nodes
 
     from cutover.prompts.reasons import Reach
     from router.sections import Prompts
@@ -32,6 +40,10 @@ _UNDEFINED: Mapping[str, type[Undefined]] = {
 }
 _NO_UNDEFINED = "no subclass of jinja2.Undefined"
 _NOT_CALLED = "it cannot be called"
+_TWO = (
+    "{!r} is another text here than in the environment's own loader: "
+    "check the folder that one loads from"
+)
 _SYNTAX = (
     "block_start_string",
     "block_end_string",
@@ -108,8 +120,30 @@ def _built_in(named: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, A
     return {name: made for name, made in named.items() if known.get(name) is made}
 
 
+class _Both(BaseLoader):
+    """A folder, then the team's own loader; a name that is two texts is nobody's."""
+
+    def __init__(self, own: FileSystemLoader, other: BaseLoader) -> None:
+        self._own = own
+        self._other = other
+
+    def get_source(
+        self, environment: Environment, template: str
+    ) -> tuple[str, str | None, Callable[[], bool] | None]:
+        """Give a template's text; raises `TemplateError`."""
+        try:
+            found = self._own.get_source(environment, template)
+        except TemplateNotFound:
+            return self._other.get_source(environment, template)
+        # In production the team's loader decides: what it gives is what others include.
+        with suppress(TemplateNotFound, RuntimeError):  # the latter: it has no sources
+            if self._other.get_source(environment, template)[0] != found[0]:
+                raise TemplateError(_TWO.format(template))
+        return found
+
+
 def _both(own: FileSystemLoader, other: BaseLoader | None) -> BaseLoader:
-    return own if other is None else ChoiceLoader([own, other])
+    return own if other is None else _Both(own, other)
 
 
 def team_environment(settings: Prompts, folder: Path) -> Environment:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jinja2 import nodes
 from markupsafe import Markup
 
-from cutover.prompts.bounds import TEXT_AT_MOST, TooLarge
+from cutover.prompts.bounds import TEXT_AT_MOST, WORK_AT_MOST, TooLarge
 from cutover.prompts.computing import failure
 from cutover.prompts.reasons import Care, Unresolved, refusal
 from cutover.prompts.sandbox import folded
@@ -59,6 +59,7 @@ class Filtering:
 
     def __init__(self, made: Prompting) -> None:
         self._made = made
+        self._worked = 0
 
     def apply(
         self, value: Value, node: nodes.Filter, told: Told, frame: Frame, cares: set[Care]
@@ -110,6 +111,9 @@ class Filtering:
                 frame.file, node.lineno, "filter", f"filter {node.name!r} is not followed here"
             )
         args, options = told
+        self._worked += len(constant.value) if isinstance(constant.value, str) else 0
+        if self._worked > WORK_AT_MOST:
+            raise refusal(frame.file, node.lineno, "size", "filters work on too much in all")
         ctx = nodes.EvalContext(self._made.environment)
         ctx.autoescape = frame.escaped
         function = self._made.filters[node.name]

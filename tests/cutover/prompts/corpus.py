@@ -247,6 +247,7 @@ STAYING = (
     stays("a huge number", "{{ 9 ** (9 ** 9) }}", ("size", 1)),
     stays("a huge loop", "{% for i in range(10 ** 9) %}x{% endfor %}", ("size", 1)),
     stays("loops in loops", "{% for i in range(900) %}{% for j in range(900) %}x{% endfor %}{% endfor %}", ("size", 1)),
+    stays("much work", "{% set x = 'a' * 900000 %}{% for i in range(900) %}{% if x|upper == i %}{% endif %}{% endfor %}", ("size", 1)),
     stays("a wide filter", "{{ 'a'|center(10 ** 9) }}", ("size", 1)),
     stays("a doubled text", "{% set a = 'xxxxxxxxxx' %}" + "{% set a = a ~ a ~ a ~ a %}" * 12 + "{{ a }}", ("size", 1)),
 )  # fmt: skip

@@ -29,6 +29,17 @@ def test_the_teams_own_environment_holds(name: str, tmp_path: Path) -> None:
     assert not made.silent
 
 
+@pytest.mark.parametrize(("text", "label"), [("Head << a >>\n", "converts"), ("Own", "stays")])
+def test_a_name_that_is_two_texts_is_not_guessed(text: str, label: str, tmp_path: Path) -> None:
+    """The folder's file is not the one that the team's loader gives to whoever includes it."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "head.j2").write_text(text, "utf-8")
+    (tmp_path / "it.j2").write_text("{% include 'shared/head.j2' %}", "utf-8")
+    judged = judge(prompting(Prompts(environment=f"{TEAM}:ENVIRONMENT"), tmp_path), "it.j2")
+    assert judged.label == label, judged.reasons
+    assert all("'shared/head.j2' is another text here" in why.said for why in judged.reasons)
+
+
 @pytest.mark.parametrize("name", ["NATIVE", "TEAM", "Relative.join_path"])
 def test_what_is_no_environment_is_refused(name: str, tmp_path: Path) -> None:
     """So is one that does not render text."""
