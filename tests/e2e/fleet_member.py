@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from effects.pins import PinStore
     from router.rollout import Stack
 
-# Who is assigned is asked here, not how long a busy machine's pins are waited for.
-neighbour.WAIT_SECONDS = 10.0
-
 KEYS = 10_000
 CHATS = 100
 STACKS: tuple[Stack, ...] = ("legacy", "graph")
@@ -141,4 +138,6 @@ async def _serve(router: Router) -> None:
 
 
 if __name__ == "__main__":
+    # Who is assigned is asked here, not how long a busy machine's pins are waited for.
+    neighbour.WAIT_SECONDS = 10.0
     asyncio.run(main(sys.argv[1], sys.argv[2], serve=sys.argv[3:] == ["serve"]))
