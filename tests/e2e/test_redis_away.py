@@ -46,8 +46,9 @@ async def ready(place: Deployment, faults: dict[str, str]) -> None:
             answer = await place.ask(body(f"{sorted(faults)} {number}", "gpt-4.1"))
             assert answer.steps[-2:] == ["SUCCESS", "END"]
             told = await place.get("/readyz")
-            if told["faults"] == faults:
-                assert told["status"] == ("degraded" if faults else "ready")
+            # A busy machine may hold the loop up, which is told as well.
+            if {part: why for part, why in told["faults"].items() if part in FAULTS} == faults:
+                assert told["status"] == ("degraded" if told["faults"] else "ready")
                 return
 
 
