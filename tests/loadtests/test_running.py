@@ -39,13 +39,13 @@ def _warm_up_is_brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
-    """One pair of one-second runs, half of the streams cut."""
+    """One pair of short runs, half of the streams cut; Locust's users take a while to hatch."""
     return LoadPlan(
         targets=tuple(Target(stack=stack, url=url) for stack in ("legacy", "graph")),
         messages=write_scripts(folder / "messages.jsonl", SCRIPTS),
         users=4,
         rate=40.0,
-        seconds=1.0,
+        seconds=3.0 if engine == "locust" else 1.0,
         think=0.1,
         pairs=1,
         engine=engine,
