@@ -47,6 +47,7 @@ class News:
         self._flows = flows
         self._me = uuid4().hex
         self._wake = asyncio.Event()
+        self._over = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -60,6 +61,8 @@ class News:
         try:
             yield
         finally:
+            # A client may swallow a cancellation that meets its answer: then the flag ends it.
+            self._over = True
             task.cancel()
             await asyncio.wait([task])
             if self.fault is None:
@@ -83,7 +86,7 @@ class News:
             self._answered()
 
     async def _run(self) -> None:
-        while True:
+        while not self._over:
             await self._pause()
             self._wake.clear()
             await self.exchange()

@@ -112,6 +112,7 @@ class Claim:
         """Gives the tape as it is now, to be kept with each renewal: this process may die."""
         self._store = store
         self._owner = owner
+        self._over = False
         self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="renew claim")
 
     @property
@@ -132,6 +133,8 @@ class Claim:
         await self._end("give_back", tape)
 
     async def _end(self, how: Literal["finish", "give_back"], tape: bytes | None = None) -> None:
+        # A client may swallow a cancellation that meets its answer: then the flag ends it.
+        self._over = True
         self._renewing.cancel()
         try:
             if how == "finish":
@@ -142,7 +145,7 @@ class Claim:
             log.warning("pause %s: %s failed: %s", self.hitl_id, how, failure.fault.code)
 
     async def _renew(self) -> None:
-        while True:
+        while not self._over:
             await asyncio.sleep(LEASE / _RENEWALS)
             try:
                 await self._store.renew(self.hitl_id, self._owner, LEASE, self.so_far())
