@@ -133,6 +133,7 @@ async def _read(context: VisitContext, call: ModelCall) -> tuple[str, ToolCallAs
         assembly.add(chunk.tool_calls)
         if chunk.text:
             text += await context.say(chunk.text)
+    await context.sink.taken()
     calls = call.tool_choice == "auto" and finish not in EARLY_ENDINGS
     return text, assembly if calls else None
 

@@ -47,6 +47,7 @@ async def _read(context: VisitContext, picture: Picture) -> str:
             held = ""
     if held and not rules.no_text(held):
         said += await context.say(held)
+    await context.sink.taken()
     return said
 
 

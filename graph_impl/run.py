@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from contract.flow import Event
 
 _END: Final = object()
+_AHEAD: Final = 32
+"""Events that may wait for the reader before whoever says more waits too."""
 
 
 class Sink:
@@ -38,7 +40,20 @@ class Sink:
     async def send(self, event: Event) -> None:
         """Hand an event over, and let the reader have it before the node goes on."""
         self._queue.put_nowait(event)
-        await asyncio.sleep(0)
+        await self.taken()
+
+    async def say(self, event: Event) -> None:
+        """Hand over one of many events; whoever has said the last of them waits for `taken`.
+
+        To change between node and reader for each piece of a text costs more than all that is
+        done for it: pieces that came together are handed over together.
+        """
+        self._queue.put_nowait(event)
+        if self._queue.qsize() >= _AHEAD:
+            await self.taken()
+
+    async def taken(self) -> None:
+        """Wait until the reader has what was handed over: a reader that is slow keeps us waiting."""
         await self._queue.join()
 
     def close(self, _: asyncio.Task[Any]) -> None:

@@ -188,7 +188,8 @@ async def _read(
         assembly.add(chunk.tool_calls)
         if chunk.text:
             text += chunk.text
-            await context.sink.send(Said(Piece(chunk.text)))
+            await context.sink.say(Said(Piece(chunk.text)))
+    await context.sink.taken()
     return text, usage, finish, assembly
 
 

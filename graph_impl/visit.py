@@ -70,13 +70,14 @@ class VisitContext:
     sink: Sink
 
     async def say(self, content: str) -> str:
-        """Send a piece of the answer, and give it back."""
-        await self.sink.send(Said(content))
+        """Send a piece of the answer, and give it back; after the last, wait for `sink.taken`."""
+        await self.sink.say(Said(content))
         return content
 
     async def keep(self, text: str) -> None:
         """Store the whole answer, say that the session is free again, and end the stream."""
         effects = self.effects
+        await self.sink.taken()
         answer = reply(await effects.ids.new("reply"), self.admitted.turn, text)
         await effects.conversations.put("reply", answer)
         await effects.locks.release("session", lock_key(self.asked.body.session_id))

@@ -88,8 +88,6 @@ _PROMPTING: Mapping[tuple[str, str], str] = {
     ("system_prompt", f"'{_MISSING}' → '{_MISSING}!'"): _LOGGED,
 }
 _RUN: Mapping[tuple[str, str], str] = {
-    ("Sink.send", "await asyncio.sleep(0) → pass"): _SAME_TURN,
-    ("Sink.send", "0 → -1"): _SAME_TURN,
     (
         "Course",
         "dataclass(frozen=True, slots=True) → dataclass(slots=True) (without frozen)",
