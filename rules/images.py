@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from contract.companion import MOST_OF_AN_IMAGE
 from contract.errors import Refused
+from rules.image_files import jpeg_is_whole, png_is_whole, webp_is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _HEAD = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64", re.IGNORECASE | re.ASCII)
 _LONGEST_HEAD: Final = 64
@@ -22,6 +23,11 @@ _MAGIC: Mapping[str, re.Pattern[bytes]] = {
     "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
     "image/jpeg": re.compile(rb"\xff\xd8\xff"),
     "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
+_WHOLE: Mapping[str, Callable[[bytes], bool]] = {
+    "image/png": png_is_whole,
+    "image/jpeg": jpeg_is_whole,
+    "image/webp": webp_is_whole,
 }
 
 
@@ -50,6 +56,8 @@ def picture(url: str) -> Picture:
         raise _too_large()
     if _MAGIC[labelled].match(data) is None:
         raise Refused(422, "image_type_mismatch", f"the image is none of type {labelled}")
+    if not _WHOLE[labelled](data):
+        raise Refused(422, "image_not_whole", "the image is broken, or breaks off")
     return Picture(labelled, len(data), sha256(data).hexdigest())
 
 

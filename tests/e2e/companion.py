@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tests.e2e.deployment import Answer, Setup
+from tests.pictures import PNG, url
 
 if TYPE_CHECKING:
     import aiohttp
 
     from router.rollout import Stack as StackName
-
-HEAD = b"\x89PNG\r\n\x1a\n"
 
 
 def flow(stack: StackName, more: str = "", shadow: int = 0) -> str:
@@ -40,13 +38,8 @@ def setup(folder: Path, stack: StackName, more: str = "", shadow: int = 0) -> Se
     return Setup(others=store, locks=store, more=flow(stack, more, shadow))
 
 
-def url(data: bytes, kind: str = "image/png") -> str:
-    """Write a data URL."""
-    return f"data:{kind};base64,{b64encode(data).decode()}"
-
-
 def picture(
-    image: str = url(HEAD + b"0" * 20), action: str = "analyze_for_memory", session: str = "s"
+    image: str = url(PNG), action: str = "analyze_for_memory", session: str = "s"
 ) -> dict[str, Any]:
     """Ask about a picture."""
     return {"session_id": session, "image": image, "action": action}

@@ -22,8 +22,9 @@ from cutover.cli import app
 from cutover.stacks import load_stacks
 from graph_impl import FLOWS as GRAPH
 from router.local import LocalStack
-from tests.e2e.companion import HEAD, hitl_id, picture, post, setup, url
+from tests.e2e.companion import hitl_id, picture, post, setup
 from tests.e2e.deployment import Deployment, deployed, tasks, until
+from tests.pictures import PNG, url
 
 if TYPE_CHECKING:
     from router.rollout import Stack as StackName
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.sockets
 
 BOTH: tuple[StackName, ...] = ("legacy", "graph")
-LARGEST = HEAD.ljust(MOST_OF_AN_IMAGE, b"0")
+LARGEST = PNG.ljust(MOST_OF_AN_IMAGE, b"0")
 
 
 async def ask(place: Deployment, path: str, body: object) -> Answer:
@@ -49,11 +50,12 @@ async def paused(place: Deployment) -> str:
 
 REFUSED = [
     (url(b"GIF89a", "image/gif"), 422, "image_type"),
-    (url(HEAD, "image/webp"), 422, "image_type_mismatch"),
-    (url(HEAD)[:-1], 422, "image_not_base64"),
+    (url(PNG, "image/webp"), 422, "image_type_mismatch"),
+    (url(PNG)[:-1], 422, "image_not_base64"),
+    (url(PNG[:-1]), 422, "image_not_whole"),
     ("picture.png", 422, "image_not_data_url"),
     (url(LARGEST + b"0"), 413, "image_too_large"),
-    (url(HEAD.ljust(9 << 20, b"0")), 413, "body_too_large"),
+    (url(PNG.ljust(9 << 20, b"0")), 413, "body_too_large"),
 ]
 
 

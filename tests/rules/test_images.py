@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from hashlib import sha256
 
 import pytest
@@ -10,16 +9,7 @@ import pytest
 from contract.companion import MOST_OF_AN_IMAGE
 from contract.errors import Refused
 from rules.images import picture
-
-PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
-JPEG = b"\xff\xd8\xff\xe0" + b"0" * 20
-WEBP = b"RIFF\x10\x00\x00\x00WEBPVP8 "
-
-
-def url(data: bytes, kind: str = "image/png") -> str:
-    """Write a data URL."""
-    return f"data:{kind};base64,{b64encode(data).decode()}"
-
+from tests.pictures import JPEG, PNG, WEBP, url
 
 REFUSED = [
     ("", 422, "image_not_data_url"),
@@ -29,6 +19,9 @@ REFUSED = [
     (url(PNG, "image/jpeg"), 422, "image_type_mismatch"),
     (url(b"hello"), 422, "image_type_mismatch"),
     (url(b""), 422, "image_type_mismatch"),
+    (url(PNG[:-1]), 422, "image_not_whole"),
+    (url(JPEG[:-1], "image/jpeg"), 422, "image_not_whole"),
+    (url(WEBP[:-1], "image/webp"), 422, "image_not_whole"),
     (url(PNG)[:-3], 422, "image_not_base64"),
     (url(PNG) + "!", 422, "image_not_base64"),
     (url(PNG) + "é", 422, "image_not_base64"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -24,8 +23,9 @@ from effects.memory import InMemoryMemory
 from effects.model import Fail, ScriptedModel, Step, Wait
 from effects.tools import ScriptedTools
 from rules.asking import NAME
+from tests import pictures
 
-PNG = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
+PNG = pictures.url(pictures.PNG)
 FORM = (
     '{"title":"Which?","fields":[{"name":"colour","label":"Colour","type":"choice",'
     '"options":["red","blue"],"value":"red","required":true}]}'
