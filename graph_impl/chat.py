@@ -46,14 +46,13 @@ from graph_impl.state import (
     ChatState,
     draft_of,
     question,
-    rounds_of,
 )
 from graph_impl.tool_runs import started
 from rules import chat as rules
+from rules.answers import Answer
 from rules.messages import conversation, tool_answer, tool_round
 from rules.prompting import parameters
 from rules.texts import ending_notice
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 from rules.turns import reply
 
 Chat = Runtime[ChatContext]
@@ -78,46 +77,36 @@ async def _lay_out(context: ChatContext, render: Render) -> ChatState:
 
 @dataclass(slots=True)
 class _Round:
-    """What one answer of the model brings, chunk by chunk; lives inside one node."""
+    """What one answer of the model brings, and the draft it makes; lives inside one node."""
 
     draft: Draft
-    assembly: ToolCallAssembly
-    finish: str = ""
+    answer: Answer
 
     async def read(self, context: ChatContext, call: ModelCall) -> None:
         """Read the answer to its end, sending on the way; raises `EffectFailed`."""
         options = context.request.options
         async for chunk in context.effects.model.stream("reply", call):
-            self.finish = chunk.finish or self.finish
-            self.assembly.add(chunk.tool_calls)
+            self.answer.add(chunk)
             self.draft = await context.send(drafts.take(self.draft, chunk, options))
-
-    def calls(self, call: ModelCall) -> tuple[ToolCall, ...]:
-        """Give the tool calls to run now that the question `call` is answered."""
-        if call.tool_choice != "auto" or self.finish in EARLY_ENDINGS:
-            return ()
-        rounds = rounds_of(call.messages)
-        return self.assembly.calls(len(rounds), {it.id for calls in rounds for it in calls})
 
 
 async def _model(state: ChatState, runtime: Chat) -> ToTools:
     """Ask the model once."""
     context = runtime.context
     call = question(state, context.model)
-    before = draft_of(state)
-    answer = _Round(before, ToolCallAssembly())
+    made = _Round(draft_of(state), Answer())
     try:
         with context.effects.trace.node("model"):
-            await answer.read(context, call)
+            await made.read(context, call)
     except EffectFailed as failure:
-        return await _fail(context, answer.draft, failure)
-    calls = answer.calls(call)
+        return await _fail(context, made.draft, failure)
+    calls = made.answer.calls(call)
     if not calls:
-        return await _finish(context, answer)
-    said = tool_round(answer.draft.content[len(before.content) :], calls)
+        return await _finish(context, made)
+    said = tool_round(made.answer.text, calls)
     update: ChatState = {
         "messages": [*state["messages"], msgspec.to_builtins(said)],
-        "draft": msgspec.to_builtins(answer.draft),
+        "draft": msgspec.to_builtins(made.draft),
     }
     return Command(update=update, goto="tools")
 
@@ -153,11 +142,11 @@ def _news(call: ToolCall, result: ToolResult) -> Feedback:
     return Feedback(call.name, "done" if result.ok else "error")
 
 
-async def _finish(context: ChatContext, answer: _Round) -> Command[Any]:
+async def _finish(context: ChatContext, made: _Round) -> Command[Any]:
     """Send what is left, store the reply, and end the stream."""
     options = context.request.options
-    notice = ending_notice(answer.finish, options.texts)
-    whole = msgspec.structs.replace(answer.draft, content=answer.draft.content + notice)
+    notice = ending_notice(made.answer.finish, options.texts)
+    whole = msgspec.structs.replace(made.draft, content=made.draft.content + notice)
     draft = await context.send(drafts.flush(whole, options))
     try:
         await _keep(context, draft.content)

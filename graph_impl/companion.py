@@ -31,17 +31,16 @@ from graph_impl import pictures
 from graph_impl.plain import Plain, plain_tool, tool
 from graph_impl.prompting import FOLDER
 from graph_impl.run import Course, Sink, run
-from graph_impl.state import rounds_of
 from graph_impl.tool_runs import started
 from graph_impl.visit import Prompts, VisitContext, VisitState, admit
 from rules import asking
 from rules import companion as rules
+from rules.answers import Answer, rounds_of
 from rules.emotion import feel
 from rules.history import window
 from rules.images import picture
 from rules.messages import conversation, tool_answer, tool_round
 from rules.models import question
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 
 log = logging.getLogger(__name__)
 
@@ -107,35 +106,30 @@ async def _reasoning(state: VisitState, runtime: Visit) -> ToTools:
     context = runtime.context
     options = context.asked.options
     messages, tools = await _laid(state, context)
-    rounds = rounds_of(messages)
-    last = len(rounds) >= options.max_tool_iterations
+    last = len(rounds_of(messages)) >= options.max_tool_iterations
     call = question(options, messages, tools, last=last)
     with context.effects.trace.node("reasoning"):
-        text, assembly = await _read(context, call)
-    calls = assembly.calls(len(rounds), {it.id for one in rounds for it in one}) if assembly else ()
-    so_far = state.get("text", "") + text
+        answer = await _read(context, call)
+    calls, so_far = answer.calls(call), state.get("text", "") + answer.text
     if not calls:
         await context.keep(so_far)
         return Command(goto="__end__")
     update: VisitState = {
-        "messages": msgspec.to_builtins([*messages, tool_round(text, calls)]),
+        "messages": msgspec.to_builtins([*messages, tool_round(answer.text, calls)]),
         "tools": [plain_tool(one) for one in tools],
         "text": so_far,
     }
     return Command(update=update, goto="tools")
 
 
-async def _read(context: VisitContext, call: ModelCall) -> tuple[str, ToolCallAssembly | None]:
-    """Read an answer to its end, sending its text; the calls are None where none may be made."""
-    text, finish, assembly = "", "", ToolCallAssembly()
+async def _read(context: VisitContext, call: ModelCall) -> Answer:
+    """Read an answer to its end, sending its text on the way."""
+    answer = Answer()
     async for chunk in context.effects.model.stream("reasoning", call):
-        finish = chunk.finish or finish
-        assembly.add(chunk.tool_calls)
-        if chunk.text:
-            text += await context.say(chunk.text)
+        if text := answer.add(chunk):
+            await context.say(text)
     await context.sink.taken()
-    calls = call.tool_choice == "auto" and finish not in EARLY_ENDINGS
-    return text, assembly if calls else None
+    return answer
 
 
 async def _tools(state: VisitState, runtime: Visit) -> Command[Literal["ask", "reasoning"]]:

@@ -53,7 +53,7 @@ class Sink:
             await self.taken()
 
     async def taken(self) -> None:
-        """Wait until the reader has what was handed over: a reader that is slow keeps us waiting."""
+        """Wait until the reader has all that was handed over: one that is slow is waited for."""
         await self._queue.join()
 
     def close(self, _: asyncio.Task[Any]) -> None:

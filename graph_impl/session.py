@@ -1,4 +1,7 @@
-"""Flow `session`: admission, the opening frames; then the graph: recall → process ⇄ tools → keep.
+"""Flow `session`: admission, the opening frames, what is recalled; then the graph: process ⇄ tools.
+
+What comes before the first question and after the last answer is no node of its own: a superstep
+of the engine costs more than all of it.
 
 The engine's thread holds what users and the model said, and nothing else: it starts from what the
 conversation store holds, so that a thread that missed a turn is set right by the next one. What a
@@ -17,7 +20,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from langgraph.channels import UntrackedValue
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
@@ -37,7 +40,6 @@ from contract.session import (
     failed,
     lock_key,
 )
-from contract.tools import ToolCall, ToolSpec
 from graph_impl.models import check_model
 from graph_impl.plain import Plain, plain_tool, tool
 from graph_impl.prompting import FOLDER, Render, system_prompt
@@ -45,13 +47,13 @@ from graph_impl.run import Course, Sink, run
 from graph_impl.threads import Threads
 from graph_impl.tool_runs import started
 from rules import session as rules
+from rules.answers import Answer, rounds_of
 from rules.history import window
 from rules.memories import entries, facts
 from rules.messages import conversation, tool_answer, tool_round
 from rules.models import question
 from rules.session import SessionAsked
 from rules.texts import SESSION_PROMPT
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 from rules.turns import reply, session_busy
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,8 @@ class SessionContext:
 
 
 Session = Runtime[SessionContext]
-ToTools = Command[Literal["tools", "keep"]]
+# Commands, not conditional edges: for an edge the engine puts the whole state together once more.
+ToTools = Command[Literal["tools", "__end__"]]
 
 
 async def _admit(asked: SessionAsked, effects: Effects) -> Admitted:
@@ -107,12 +110,8 @@ async def _admit(asked: SessionAsked, effects: Effects) -> Admitted:
     return Admitted(turn, earlier, new)
 
 
-async def _recall(
-    state: SessionState,  # noqa: ARG001 - the engine passes it by this name
-    runtime: Session,
-) -> SessionState:
-    """Recall what is known of the user, and lay out the question."""
-    context = runtime.context
+async def _lay_out(context: SessionContext) -> SessionState:
+    """Recall what is known of the user, and lay out the question; raises `EffectFailed`."""
     options, admitted = context.asked.options, context.admitted
     with context.effects.trace.node("recall"):
         memories = await _memories(context)
@@ -121,6 +120,7 @@ async def _recall(
     asked = conversation(system, history, admitted.turn)
     tools = await context.effects.tools.list("offer") if options.enable_tools else ()
     return {
+        "messages": [_kept(turn) for turn in (*admitted.earlier, admitted.turn)],
         "asked": msgspec.to_builtins(asked),
         "tools": [plain_tool(one) for one in tools],
         "text": "",
@@ -146,51 +146,35 @@ class _Asked(msgspec.Struct):
     usage: Usage
     text: str
 
-    @property
-    def rounds(self) -> list[tuple[ToolCall, ...]]:
-        """The calls of each round of tools so far."""
-        said = (one for one in self.asked if isinstance(one, AssistantMessage))
-        return [one.tool_calls for one in said if one.tool_calls]
-
 
 async def _process(state: SessionState, runtime: Session) -> ToTools:
-    """Ask the model once."""
-    context = runtime.context
+    """Ask the model once; an answer that calls no tool is kept."""
+    context, options = runtime.context, runtime.context.asked.options
     so_far = msgspec.convert(state, _Asked)
-    tools: tuple[ToolSpec, ...] = tuple(map(tool, state["tools"]))
-    options, rounds = context.asked.options, so_far.rounds
-    last = len(rounds) >= options.max_tool_iterations
-    call = question(options, so_far.asked, tools, last=last)
+    last = len(rounds_of(so_far.asked)) >= options.max_tool_iterations
+    call = question(options, so_far.asked, tuple(map(tool, state["tools"])), last=last)
     with context.effects.trace.node("process"):
-        text, usage, finish, assembly = await _read(context, call)
-    update: SessionState = {
-        "text": so_far.text + text,
-        "usage": msgspec.to_builtins(so_far.usage + usage),
-    }
-    calls: tuple[ToolCall, ...] = ()
-    if call.tool_choice == "auto" and finish not in EARLY_ENDINGS:
-        calls = assembly.calls(len(rounds), {it.id for one in rounds for it in one})
+        answer = await _read(context, call)
+    text, usage = so_far.text + answer.text, so_far.usage + answer.usage
+    calls = answer.calls(call)
     if not calls:
-        return Command(update=update, goto="keep")
-    said = tool_round(text, calls)
-    update["asked"] = [*state["asked"], msgspec.to_builtins(said)]
+        return Command(update=await _keep(state, context, text, usage), goto="__end__")
+    update: SessionState = {
+        "asked": [*state["asked"], msgspec.to_builtins(tool_round(answer.text, calls))],
+        "text": text,
+        "usage": msgspec.to_builtins(usage),
+    }
     return Command(update=update, goto="tools")
 
 
-async def _read(
-    context: SessionContext, call: ModelCall
-) -> tuple[str, Usage, str, ToolCallAssembly]:
+async def _read(context: SessionContext, call: ModelCall) -> Answer:
     """Read an answer to its end, sending its text on the way."""
-    text, usage, finish, assembly = "", Usage(), "", ToolCallAssembly()
+    answer = Answer()
     async for chunk in context.effects.model.stream("reply", call):
-        finish = chunk.finish or finish
-        usage += chunk.usage or Usage()
-        assembly.add(chunk.tool_calls)
-        if chunk.text:
-            text += chunk.text
-            await context.sink.say(Said(Piece(chunk.text)))
+        if text := answer.add(chunk):
+            await context.sink.say(Said(Piece(text)))
     await context.sink.taken()
-    return text, usage, finish, assembly
+    return answer
 
 
 async def _tools(state: SessionState, runtime: Session) -> Command[Literal["process"]]:
@@ -205,14 +189,14 @@ async def _tools(state: SessionState, runtime: Session) -> Command[Literal["proc
     return Command(update={"asked": [*state["asked"], *answers]}, goto="process")
 
 
-async def _keep(state: SessionState, runtime: Session) -> SessionState:
+async def _keep(
+    state: SessionState, context: SessionContext, text: str, usage: Usage
+) -> SessionState:
     """Store the answer, say that the session is free again, and end the stream."""
-    context = runtime.context
     effects, turn = context.effects, context.admitted.turn
-    kept = reply(await effects.ids.new("reply"), turn, state["text"])
+    kept = reply(await effects.ids.new("reply"), turn, text)
     await effects.conversations.put("reply", kept)
     await effects.locks.release("session", lock_key(rules.session_of(context.asked)))
-    usage = msgspec.convert(state["usage"], Usage)
     await context.sink.send(rules.done(kept, usage))
     return {"messages": [*state["messages"], _kept(kept)]}
 
@@ -224,13 +208,9 @@ def _kept(turn: Turn) -> Plain:
 def build(threads: Threads | None) -> CompiledStateGraph[Any, SessionContext, Any, Any]:
     """Compile the graph; without threads it keeps nothing."""
     graph = StateGraph(SessionState, context_schema=SessionContext)
-    graph.add_node("recall", _recall)
     graph.add_node("process", _process)
     graph.add_node("tools", _tools)
-    graph.add_node("keep", _keep)
-    graph.add_edge(START, "recall")
-    graph.add_edge("recall", "process")
-    graph.add_edge("keep", END)
+    graph.add_edge(START, "process")
     return graph.compile(threads.saver if threads else None, name="session")
 
 
@@ -271,16 +251,17 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
     return flow
 
 
-def _answer(
+async def _answer(
     graph: CompiledStateGraph[Any, SessionContext, Any, Any],
     context: SessionContext,
     thread: str | None,
 ) -> AsyncGenerator[Event]:
-    admitted, options = context.admitted, context.asked.options
-    # recall, keep, the last question, and two supersteps a round of tools; some to spare
-    steps = 2 * options.max_tool_iterations + 6
-    state = {"messages": [_kept(turn) for turn in (*admitted.earlier, admitted.turn)]}
-    return run(graph, state, context, context.sink, Course(steps, thread))
+    state = await _lay_out(context)
+    # the last question, and two supersteps a round of tools; some to spare
+    course = Course(2 * context.asked.options.max_tool_iterations + 5, thread)
+    async with aclosing(run(graph, state, context, context.sink, course)) as events:
+        async for event in events:
+            yield event
 
 
 async def _learn(context: SessionContext, end: Done) -> None:

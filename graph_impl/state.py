@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -11,15 +10,15 @@ import msgspec
 from contract.chat import ChatOptions, ChatRequest
 from contract.conversations import Turn
 from contract.flow import Request
-from contract.model import AssistantMessage, Message, ModelCall
+from contract.model import Message, ModelCall
 from contract.ports import Effects
-from contract.tools import ToolCall
 from graph_impl import draft as drafts
 from graph_impl.draft import Draft
 from graph_impl.plain import Plain, tool
 from graph_impl.run import Sink
 from rules import chat as rules
 from rules import models
+from rules.answers import rounds_of
 
 
 class ChatState(TypedDict, total=False):
@@ -57,12 +56,6 @@ class ChatContext:
 def draft_of(state: ChatState) -> Draft:
     """Give the reply in the making."""
     return msgspec.convert(state["draft"], Draft)
-
-
-def rounds_of(messages: Sequence[Message]) -> list[tuple[ToolCall, ...]]:
-    """Give the calls of each round of tools so far."""
-    said = (message for message in messages if isinstance(message, AssistantMessage))
-    return [message.tool_calls for message in said if message.tool_calls]
 
 
 def question(state: ChatState, model: rules.ChatModel) -> ModelCall:

@@ -26,12 +26,12 @@ from legacy.prompting import FOLDER, system_prompt
 from legacy.tool_runs import started
 from rules import chat as rules
 from rules import turns
+from rules.answers import Answer
 from rules.history import window
 from rules.messages import conversation, tool_answer, tool_round
 from rules.models import question
 from rules.prompting import parameters
 from rules.texts import ending_notice
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -114,7 +114,6 @@ class Reply:
         self.finish = ""
         self.text = ""
         self.at = 0
-        self._taken: set[str] = set()
 
     async def admit(self) -> Turn:
         """Check model, lock and message; raises `Refused`."""
@@ -152,19 +151,13 @@ class Reply:
         """Ask the model once; afterwards `finish`, `text` and `calls` say what it answered."""
         last = round_number >= self.model.max_tool_iterations
         call = question(self.model, self.messages, tools, last=last)
-        assembly = ToolCallAssembly()
-        before = len(self.output.content)
+        answer = Answer()
         async for chunk in self.effects.model.stream("reply", call):
             self.at = chunk.at
-            self.finish = chunk.finish or self.finish
-            assembly.add(chunk.tool_calls)
+            answer.add(chunk)
             for frame in self.output.chunk(chunk):
                 yield frame
-        self.text = self.output.content[before:]
-        self.calls = ()
-        if tools and not last and self.finish not in EARLY_ENDINGS:
-            self.calls = assembly.calls(round_number, self._taken)
-            self._taken.update(call.id for call in self.calls)
+        self.finish, self.text, self.calls = answer.finish, answer.text, answer.calls(call)
 
     async def use_tools(self) -> AsyncGenerator[Send]:
         """Run the round's calls side by side; show and remember them in index order."""

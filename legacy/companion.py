@@ -14,12 +14,12 @@ from legacy.tool_runs import started
 from legacy.visit import Prompts, Visit
 from rules import asking
 from rules import companion as rules
+from rules.answers import Answer
 from rules.emotion import feel
 from rules.history import window
 from rules.images import picture
 from rules.messages import conversation, tool_answer, tool_round
 from rules.models import question
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -47,22 +47,16 @@ class Talk:
         self.calls: tuple[ToolCall, ...] = ()
         self.round = asking.Round((), ())
         self._results: dict[str, ToolResult] = {}
-        self._taken: set[str] = set()
 
-    async def reason(self, call: ModelCall, number: int) -> Events:
+    async def reason(self, call: ModelCall) -> Events:
         """Ask the model once; afterwards `calls` are the tools it wants."""
-        assembly, finish, before = ToolCallAssembly(), "", len(self.visit.text)
+        answer = Answer()
         async for chunk in self.visit.effects.model.stream("reasoning", call):
-            finish = chunk.finish or finish
-            assembly.add(chunk.tool_calls)
-            if chunk.text:
-                yield self.visit.say(chunk.text)
-        self.calls = ()
-        if call.tool_choice == "auto" and finish not in EARLY_ENDINGS:
-            self.calls = assembly.calls(number, self._taken)
-            self._taken.update(one.id for one in self.calls)
+            if text := answer.add(chunk):
+                yield self.visit.say(text)
+        self.calls = answer.calls(call)
         if self.calls:
-            self.messages += (tool_round(self.visit.text[before:], self.calls),)
+            self.messages += (tool_round(answer.text, self.calls),)
 
     async def use_tools(self) -> Events:
         """Run the round's calls side by side; show them in index order."""
@@ -129,7 +123,7 @@ async def _talk(visit: Visit, turn: Turn) -> Events:
         last = number >= visit.options.max_tool_iterations
         call = question(visit.options, talk.messages, tools, last=last)
         with visit.effects.trace.node("reasoning"):
-            async with aclosing(talk.reason(call, number)) as events:
+            async with aclosing(talk.reason(call)) as events:
                 async for event in events:
                     yield event
         if not talk.calls:

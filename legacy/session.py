@@ -22,12 +22,12 @@ from legacy.models import check_model
 from legacy.prompting import FOLDER, system_prompt
 from legacy.tool_runs import started
 from rules import session as rules
+from rules.answers import Answer
 from rules.history import window
 from rules.memories import entries, facts
 from rules.messages import conversation, tool_answer, tool_round
 from rules.models import question
 from rules.texts import SESSION_PROMPT
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
 from rules.turns import reply, session_busy
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class Talk:
         self.calls: tuple[ToolCall, ...] = ()
         self.text = ""
         self.usage = Usage()
-        self._taken: set[str] = set()
 
     async def admit(self) -> Turn:
         """Check model, lock and session, and store what was said; raises `Refused`."""
@@ -93,7 +92,7 @@ class Talk:
             last = number >= self.options.max_tool_iterations
             call = question(self.options, self.messages, tools, last=last)
             with self.effects.trace.node("process"):
-                async with aclosing(self._ask(call, number)) as pieces:
+                async with aclosing(self._ask(call)) as pieces:
                     async for piece in pieces:
                         yield piece
             if not self.calls:
@@ -101,21 +100,16 @@ class Talk:
             with self.effects.trace.node("tools"):
                 await self._use_tools()
 
-    async def _ask(self, call: ModelCall, number: int) -> AsyncGenerator[Said]:
-        assembly, finish, before = ToolCallAssembly(), "", len(self.text)
+    async def _ask(self, call: ModelCall) -> AsyncGenerator[Said]:
+        answer = Answer()
         async for chunk in self.effects.model.stream("reply", call):
-            finish = chunk.finish or finish
-            self.usage += chunk.usage or Usage()
-            assembly.add(chunk.tool_calls)
-            if chunk.text:
-                self.text += chunk.text
-                yield Said(Piece(chunk.text))
-        self.calls = ()
-        if call.tool_choice == "auto" and finish not in EARLY_ENDINGS:
-            self.calls = assembly.calls(number, self._taken)
-            self._taken.update(call.id for call in self.calls)
-            if self.calls:
-                self.messages += (tool_round(self.text[before:], self.calls),)
+            if text := answer.add(chunk):
+                self.text += text
+                yield Said(Piece(text))
+        self.usage += answer.usage
+        self.calls = answer.calls(call)
+        if self.calls:
+            self.messages += (tool_round(answer.text, self.calls),)
 
     async def _use_tools(self) -> None:
         async with started(self.effects, self.calls) as running:

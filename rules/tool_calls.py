@@ -41,7 +41,3 @@ class ToolCallAssembly:
             seen.add(unique)
             calls.append(ToolCall(unique, name, arguments))
         return tuple(calls)
-
-
-EARLY_ENDINGS = frozenset({"content_filter", "length"})
-"""Finish reasons after which a round's tool calls, cut short, are not run."""

@@ -15,7 +15,6 @@ Key = tuple[str, str, str]
 _GUARDS = "a guard of the code's own: nobody assigns to it, subclasses it, or adds to it"
 _NAMES = "a name for people who read timings, traces or diagrams; nothing depends on it"
 _LOGGED = "the text of a log line"
-_NO_NOTICE = "a finish reason nobody knows brings no notice, as none does"
 _OUTLIVED = (
     "outlived: every chunk and every tool's result sets a later stamp before one is compared, "
     "and what is flushed at the end is sent whatever its stamp"
@@ -23,7 +22,7 @@ _OUTLIVED = (
 _OVER = "the run ends here: nothing follows a node that names no other"
 _SAME_CODEC = "the same encoding under another spelling, or the platform's, which is UTF-8"
 _SPARE = "a bound with room to spare: more supersteps than all rounds take, and never reached"
-_SAME_TURN = "the reader has the event before the next effect is answered, all the same"
+_OTHER_FLOWS = "a chat has its frames taken one by one: only other flows say their texts"
 _NOT_READ = "the states between the steps are put together, and nobody reads them: only slower"
 _NO_THREAD = "a chat keeps no thread, and its graph nothing to keep one in"
 _TYPES = "tells the engine a type it does not check"
@@ -40,7 +39,6 @@ _STREAM = "graph.astream(state, config, context=context, stream_mode=[]… → "
 _CHAT: Mapping[tuple[str, str], str] = {
     ("_Round", "dataclass(slots=True) → dataclass() (without slots)"): _GUARDS,
     ("_Round", "True → False"): _GUARDS,
-    ("_Round", "'' → '!'"): _NO_NOTICE,
     ("_model", "'model' → 'model!'"): _NAMES,
     ("_tools", "'tools' → 'tools!'"): _NAMES,
     ("_use", "zip(calls, tasks, strict=True) → zip(calls, tasks) (without strict)"): _EQUAL_LENGTHS,
@@ -88,6 +86,12 @@ _PROMPTING: Mapping[tuple[str, str], str] = {
     ("system_prompt", f"'{_MISSING}' → '{_MISSING}!'"): _LOGGED,
 }
 _RUN: Mapping[tuple[str, str], str] = {
+    ("<module>", "32 → 33"): _OTHER_FLOWS,
+    ("<module>", "32 → 31"): _OTHER_FLOWS,
+    ("Sink.say", "self._queue.put_nowait(event) → pass"): _OTHER_FLOWS,
+    ("Sink.say", "self._queue.qsize() >= _AHEAD → self._queue.qsize() > _AHEAD"): _OTHER_FLOWS,
+    ("Sink.say", "self._queue.qsize() >= _AHEAD → not self._queue.qsize() >= _AHEAD"): _OTHER_FLOWS,
+    ("Sink.say", "await self.taken() → pass"): _OTHER_FLOWS,
     (
         "Course",
         "dataclass(frozen=True, slots=True) → dataclass(slots=True) (without frozen)",

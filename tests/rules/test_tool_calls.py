@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from contract.model import ToolCallDelta
 from contract.tools import ToolCall
-from rules.tool_calls import EARLY_ENDINGS, ToolCallAssembly
+from rules.answers import EARLY_ENDINGS
+from rules.tool_calls import ToolCallAssembly
 
 
 def assembled(
