@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from contract.memory import MemoryEntry, Recall
+from effects.codes import MEMORY_CODES
 from effects.memory import SqliteMemory
 from loadtests.bench.row import Row, at_most, told
 
@@ -127,8 +128,7 @@ async def _postgres_memory(dsn: str) -> AsyncIterator[LongTermMemory]:
     """Open a memory in a schema of its own, dropped afterwards."""
     pool = import_module("effects.postgres").PostgresPool
     adapter = import_module("effects.memory.postgres").PostgresMemory
-    codes = import_module("effects.memory.postgres_vectors").MEMORY_CODES
-    async with pool.open(dsn, codes, connections=1, limit=60.0) as admin:
+    async with pool.open(dsn, MEMORY_CODES, connections=1, limit=60.0) as admin:
         async with admin.connection() as connection:
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             await connection.execute("CREATE SCHEMA cutover_bench")

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias, TypeVar
 
 from contract.errors import EffectFailed
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from psycopg.abc import PQGen
 
-    from contract.faults import FaultCode
+    from effects.codes import Codes
 
 Result = TypeVar("Result")
 
@@ -74,14 +73,6 @@ _REACHED = (
     "INSERT INTO schema_versions VALUES (%s, %s) "
     "ON CONFLICT (store) DO UPDATE SET version = excluded.version"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Codes:
-    """What faults are called: no server answers, and a statement failed."""
-
-    unavailable: FaultCode
-    failed: FaultCode
 
 
 class PostgresPool:

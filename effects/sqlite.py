@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from contract.errors import EffectFailed
 from contract.faults import Fault
+from effects.codes import STORE_CODES, Codes
 from effects.migrations import StoreNotOpened, due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from contract.faults import FaultCode
     from effects.migrations import Migrations
 
 Result = TypeVar("Result")
@@ -43,47 +43,51 @@ _VERSIONS = (
 
 
 class SqliteFile:
-    """One store's connection to an SQLite file; several stores may share a file.
+    """One store's connection to an SQLite file, made by `SqliteFile.open(store, path, …)`.
 
-    `unavailable` and `failed` are the codes of the faults that come out of `run`.
+    Several stores may share a file. `codes` are those of the faults that come out of `run`.
     """
 
-    def __init__(self, store: str, *, unavailable: FaultCode, failed: FaultCode) -> None:
-        self._unavailable: FaultCode = unavailable
-        self._failed: FaultCode = failed
+    def __init__(self, store: str, codes: Codes) -> None:
+        self._codes = codes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"sqlite {store}")
         self._store = store
         self._connection: sqlite3.Connection | None = None
 
+    @classmethod
+    @asynccontextmanager
     async def open(
-        self, path: str | Path, migrations: Migrations, *, busy_ms: int = BUSY_MS
-    ) -> None:
-        """Connect and bring the tables up to date; raises `StoreNotOpened`.
+        cls,
+        store: str,
+        path: str | Path,
+        migrations: Migrations,
+        codes: Codes = STORE_CODES,
+        *,
+        busy_ms: int = BUSY_MS,
+    ) -> AsyncIterator[SqliteFile]:
+        """Connect, making the file where there is none, and bring the store's tables up to date.
 
-        `busy_ms` is how long a call waits for another writer.
+        `busy_ms` is how long a call waits for another writer. Raises `StoreNotOpened`.
         """
+        file = cls(store, codes)
         try:
-            await self._hop(self._open, path, migrations)
-            await self._hop(self._limit, busy_ms)
-        except (sqlite3.Error, OSError, ValueError) as failure:
-            await self.aclose()
-            raise StoreNotOpened(path, str(failure)) from failure
-        except BaseException:
-            await self.aclose()
-            raise
+            await file._connect(path, migrations, busy_ms)
+            yield file
+        finally:
+            await file.aclose()
 
     async def run(
         self, work: Callable[[sqlite3.Connection, *Args], Result], *args: *Args
     ) -> Result:
         """Do `work(connection, *args)` in the store's thread; raises `EffectFailed`."""
         if self._connection is None:
-            raise EffectFailed(Fault(self._unavailable, data={"reason": "closed"}))
+            raise EffectFailed(Fault(self._codes.unavailable, data={"reason": "closed"}))
         try:
             return await self._hop(work, self._connection, *args)
         except sqlite3.Error as failure:
             raise EffectFailed(self._fault(failure)) from failure
         except (UnicodeError, OverflowError) as failure:
-            raise EffectFailed(Fault(self._failed, data={"reason": "value"})) from failure
+            raise EffectFailed(Fault(self._codes.failed, data={"reason": "value"})) from failure
 
     async def aclose(self) -> None:
         """Finish what is queued, then close; idempotent."""
@@ -91,6 +95,13 @@ class SqliteFile:
         if connection is not None:
             await asyncio.shield(self._hop(connection.close))
         self._thread.shutdown()
+
+    async def _connect(self, path: str | Path, migrations: Migrations, busy_ms: int) -> None:
+        try:
+            await self._hop(self._open, path, migrations)
+            await self._hop(self._limit, busy_ms)
+        except (sqlite3.Error, OSError, ValueError) as failure:
+            raise StoreNotOpened(path, str(failure)) from failure
 
     def _hop(self, work: Callable[[*Args], Result], *args: *Args) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
@@ -126,8 +137,8 @@ class SqliteFile:
         # Python's own complaints (wrong use of the module) carry no code of SQLite's.
         code: int = getattr(failure, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & _PRIMARY in _UNAVAILABLE:
-            return Fault(self._unavailable, retryable=True, data={"sqlite": code})
-        return Fault(self._failed, data={"sqlite": code})
+            return Fault(self._codes.unavailable, retryable=True, data={"sqlite": code})
+        return Fault(self._codes.failed, data={"sqlite": code})
 
 
 def execute_all(connection: sqlite3.Connection, statements: Sequence[str]) -> None:

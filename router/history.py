@@ -84,12 +84,8 @@ class History:
         cls, path: str | Path, wall: Callable[[], float] = time.time, *, most: int = MOST
     ) -> AsyncIterator[History]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        file = SqliteFile("history", unavailable="store_unavailable", failed="store_failed")
-        await file.open(path, _MIGRATIONS)
-        try:
+        async with SqliteFile.open("history", path, _MIGRATIONS) as file:
             yield cls(file, wall, most)
-        finally:
-            await file.aclose()
 
     async def note(
         self, who: str, what: str, before: object, after: object, version: str = ""

@@ -6,21 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
 from effects.board.store import KEEP_SECONDS, SPENT_SECONDS, Note, Phase, Post, Spent, total
-from effects.extras import MissingExtra
+from effects.codes import STORE_CODES
+from effects.redis import LIMIT, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-try:
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-    from redis.exceptions import RedisError
-except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
-    raise MissingExtra(adapter="RedisBoard", extra="redis") from missing
 
 # KEYS[1]: the notes. ARGV[1]: for how long one is kept; then six for each post, "*" expecting any.
 _POST = """
@@ -57,27 +48,18 @@ class RedisBoard:
     `store_unavailable`, a value that is none of the board's `store_failed`.
     """
 
-    def __init__(self, url: str, *, prefix: str = "cutover:board:", limit: float = 1.0) -> None:
-        self._client: Redis = Redis.from_url(
-            url,
-            socket_connect_timeout=limit,
-            socket_timeout=limit,
-            retry=Retry(NoBackoff(), 1),  # a connection that broke while idle
-        )
-        self._post = self._client.register_script(_POST)
+    def __init__(self, url: str, *, prefix: str = "cutover:board:", limit: float = LIMIT) -> None:
+        self._server = RedisServer(url, STORE_CODES, limit=limit)
+        self._post = self._server.client.register_script(_POST)
         self._prefix = prefix
 
     async def post(self, posts: Sequence[Post]) -> Mapping[str, Note]:
         """Put up those notes whose place is as expected; gives all that are up then."""
         args = [_KEEP_MS, *(word for one in posts for word in _words(one))]
-        try:
+        with self._server.translated():
             now, flat = await self._post(keys=[f"{self._prefix}notes"], args=args)
             pairs = zip(flat[::2], flat[1::2], strict=True)
             kept = {key.decode(): _note.decode(value) for key, value in pairs}
-        except (RedisError, OSError, TimeoutError) as failure:
-            raise EffectFailed(Fault("store_unavailable", retryable=True)) from failure
-        except (msgspec.MsgspecError, UnicodeError) as failure:
-            raise EffectFailed(Fault("store_failed", data={"reason": "value"})) from failure
         return {
             key: Note(mark, phase, max(until - now, 0.0) / 1_000, well)
             for key, (mark, phase, until, well) in kept.items()
@@ -87,21 +69,17 @@ class RedisBoard:
     async def spend(self, day: int, who: str, own: Spent) -> Spent:
         """Say what one has spent in a day, all told; gives what all have."""
         key = f"{self._prefix}spent:{day}"
-        try:
-            async with self._client.pipeline(transaction=True) as asked:
+        with self._server.translated():
+            async with self._server.client.pipeline(transaction=True) as asked:
                 asked.hset(key, who, _encoder.encode(own))
                 asked.expire(key, SPENT_SECONDS)
                 asked.hvals(key)
                 *_, values = await asked.execute()
             return total([_spent.decode(value) for value in values])
-        except (RedisError, OSError, TimeoutError) as failure:
-            raise EffectFailed(Fault("store_unavailable", retryable=True)) from failure
-        except msgspec.MsgspecError as failure:
-            raise EffectFailed(Fault("store_failed", data={"reason": "value"})) from failure
 
     async def aclose(self) -> None:
         """Disconnect; idempotent."""
-        await self._client.aclose()
+        await self._server.aclose()
 
 
 def _words(post: Post) -> tuple[str | int, ...]:

@@ -54,12 +54,8 @@ class SqliteBoard:
         cls, path: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[SqliteBoard]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        file = SqliteFile("board", unavailable="store_unavailable", failed="store_failed")
-        await file.open(path, _MIGRATIONS, busy_ms=BUSY_MS)
-        try:
+        async with SqliteFile.open("board", path, _MIGRATIONS, busy_ms=BUSY_MS) as file:
             yield cls(file, wall)
-        finally:
-            await file.aclose()
 
     async def post(self, posts: Sequence[Post]) -> Mapping[str, Note]:
         """Put up those notes whose place is as expected; gives all that are up then."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, LiteralString
 import msgspec
 
 from contract.conversations import Turn
+from effects.codes import STORE_CODES
 from effects.conversations.turns import (
     COLUMNS,
     WHOSE,
@@ -16,14 +17,13 @@ from effects.conversations.turns import (
     check_turn,
     same,
 )
-from effects.postgres import Codes, PostgresPool
+from effects.postgres import PostgresPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from effects.whose import Whose
 
-_CODES = Codes(unavailable="store_unavailable", failed="store_failed")
 _STEPS = (
     (
         """CREATE TABLE turns (
@@ -72,7 +72,9 @@ class PostgresConversations:
         Raises `EffectFailed` with `store_unavailable` where no server answers, `StoreNotOpened`
         where the tables are newer than the code.
         """
-        async with PostgresPool.open(dsn, _CODES, connections=connections, limit=limit) as pool:
+        async with PostgresPool.open(
+            dsn, STORE_CODES, connections=connections, limit=limit
+        ) as pool:
             await pool.migrate("conversations", _STEPS)
             yield cls(pool)
 

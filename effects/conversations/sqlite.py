@@ -64,12 +64,8 @@ class SqliteConversations:
     @asynccontextmanager
     async def open(cls, path: str | Path) -> AsyncIterator[SqliteConversations]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        file = SqliteFile("conversations", unavailable="store_unavailable", failed="store_failed")
-        await file.open(path, _MIGRATIONS)
-        try:
+        async with SqliteFile.open("conversations", path, _MIGRATIONS) as file:
             yield cls(file)
-        finally:
-            await file.aclose()
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""

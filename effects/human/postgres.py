@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from effects.codes import STORE_CODES
 from effects.human.rows import Row, Values, update
 from effects.human.stored import StoredPauses
-from effects.postgres import Codes, PostgresPool, Steps
+from effects.postgres import PostgresPool, Steps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from effects.human.sealing import Sealing
     from effects.postgres import Connection
 
-_CODES = Codes(unavailable="store_unavailable", failed="store_failed")
 _STEPS: Steps = (
     (
         """CREATE TABLE graph_checkpoints (
@@ -55,7 +55,9 @@ class PostgresPauses(StoredPauses):
         Raises `EffectFailed` with `store_unavailable` where no server answers, `StoreNotOpened`
         where the table is newer than the code.
         """
-        async with PostgresPool.open(dsn, _CODES, connections=connections, limit=limit) as pool:
+        async with PostgresPool.open(
+            dsn, STORE_CODES, connections=connections, limit=limit
+        ) as pool:
             await pool.migrate("pauses", _STEPS)
             yield cls(PostgresTable(pool), sealing=sealing, clock=clock)
 

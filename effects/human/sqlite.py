@@ -50,12 +50,8 @@ class SqlitePauses(StoredPauses):
         sealing: Sealing | None = None,
     ) -> AsyncIterator[SqlitePauses]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        file = SqliteFile("pauses", unavailable="store_unavailable", failed="store_failed")
-        await file.open(path, MIGRATIONS)
-        try:
+        async with SqliteFile.open("pauses", path, MIGRATIONS) as file:
             yield cls(SqliteTable(file), sealing=sealing, clock=clock)
-        finally:
-            await file.aclose()
 
 
 class SqliteTable:

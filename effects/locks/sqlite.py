@@ -6,6 +6,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from effects.codes import LOCK_CODES
 from effects.migrations import Migrations
 from effects.sqlite import SqliteFile
 
@@ -49,14 +50,10 @@ class SqliteLeases:
         cls, path: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[SqliteLeases]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        file = SqliteFile("locks", unavailable="lock_unavailable", failed="lock_unavailable")
-        await file.open(path, _MIGRATIONS, busy_ms=BUSY_MS)
-        try:
+        async with SqliteFile.open("locks", path, _MIGRATIONS, LOCK_CODES, busy_ms=BUSY_MS) as file:
             # Left by whoever was killed; a lock that is asked for again is taken over anyway.
             await file.run(_expire, wall())
             yield cls(file, wall)
-        finally:
-            await file.aclose()
 
     async def hold(self, key: str, token: str, ms: int) -> bool:
         """Take a key nobody holds, or keep an own one, for so many milliseconds from now."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from contract.memory import MemoryEntry
+from effects.codes import MEMORY_CODES
 from effects.embeddings import maker
 from effects.memory import terms
 from effects.memory.longterm import LongTermMemory
-from effects.memory.postgres_vectors import MEMORY_CODES, PostgresVectors, make_vector_tables
+from effects.memory.postgres_vectors import PostgresVectors, make_vector_tables
 from effects.memory.shelf import Found, Stored, merged
 from effects.postgres import PostgresPool
 

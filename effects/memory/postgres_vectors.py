@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
+from effects.codes import MEMORY_CODES
 from effects.memory.shelf import Stored
-from effects.postgres import Codes, PostgresPool, attempted
+from effects.postgres import PostgresPool, attempted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from effects.embeddings import Vector, Vectors
     from effects.postgres import Connection, Steps
 
-MEMORY_CODES = Codes(unavailable="memory_unavailable", failed="memory_failed")
 _STEPS: Steps = (
     (
         # Session and relation are the entry's: what is ruled out is so before it is compared.

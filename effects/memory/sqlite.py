@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.memory import MemoryEntry
+from effects.codes import MEMORY_CODES
 from effects.memory import terms
 from effects.memory.longterm import LongTermMemory
 from effects.memory.shelf import Found, Stored, merged
@@ -78,17 +79,13 @@ class SqliteMemory(LongTermMemory):
 
         With an embedder entries are found by its vectors, if they are more like than `least`.
         """
-        file = SqliteFile("memory", unavailable="memory_unavailable", failed="memory_failed")
-        await file.open(path, _MIGRATIONS)
-        try:
+        async with SqliteFile.open("memory", path, _MIGRATIONS, MEMORY_CODES) as file:
             vectors = SqliteVectors(embedder, least)
             if embedder is not None:
                 await file.run(vectors.register)
             memory = cls(SqliteShelf(file, vectors), embedder)
             async with memory.running():
                 yield memory
-        finally:
-            await file.aclose()
 
 
 class SqliteShelf:

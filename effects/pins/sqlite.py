@@ -48,14 +48,10 @@ class SqlitePins:
         cls, path: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[SqlitePins]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        file = SqliteFile("pins", unavailable="store_unavailable", failed="store_failed")
-        await file.open(path, _MIGRATIONS, busy_ms=BUSY_MS)
-        try:
+        async with SqliteFile.open("pins", path, _MIGRATIONS, busy_ms=BUSY_MS) as file:
             # What ended while nobody was here may be much: not in the way of a request.
             await file.run(_expire, wall())
             yield cls(file, wall)
-        finally:
-            await file.aclose()
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         """Give the pin of a conversation, `pin` where it has none; kept for so many seconds."""

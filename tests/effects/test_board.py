@@ -4,86 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from redis.asyncio import Redis
 
 from contract.errors import EffectFailed
 from effects.board import NOTHING, Board, MemoryBoard, Note, Post, Spent, SqliteBoard
 from effects.board.redis import RedisBoard
 from effects.board.store import KEEP_SECONDS
+from tests.effects.shared import KINDS, Clock, Makers, Shared, keys_in_redis, opened
 
 KEY = "graph:chat"
 OPEN = Note("a:1", "open", 15.0)
 OTHER = Note("b:1", "open", 15.0)
 DAY = 20_717
+BOARDS = Makers[Board](MemoryBoard, SqliteBoard.open, RedisBoard)
 
 
-@dataclass
-class Clock:
-    """A wall clock one can move."""
-
-    now: float = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        """Tell the time."""
-        return self.now
-
-
-@dataclass
-class Shared:
-    """A board, and a second router's view of the same one; `clock` where it can be moved."""
-
-    board: Board
-    other: Board
-    clock: Clock | None = None
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.sockets)])
-async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shared]:
+@pytest.fixture(params=KINDS)
+async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shared[Board]]:
     """Give an empty board of each kind."""
-    clock = Clock()
-    async with AsyncExitStack() as stack:
-        match request.param:
-            case "memory":
-                memory = MemoryBoard(clock)
-                yield Shared(memory, memory, clock)
-            case "sqlite":
-                path = tmp_path / "board.sqlite"
-                one, two = [
-                    await stack.enter_async_context(SqliteBoard.open(path, clock)) for _ in range(2)
-                ]
-                yield Shared(one, two, clock)
-            case _:
-                yield await in_redis(request.getfixturevalue("redis_url"), stack)
+    async with opened(request, tmp_path / "board.sqlite", BOARDS) as boards:
+        yield boards
 
 
-async def in_redis(url: str, stack: AsyncExitStack) -> Shared:
-    """Give a board in Redis, which is swept at the end."""
-    prefix = f"test:{uuid4().hex}:"
-    client = await stack.enter_async_context(Redis.from_url(url))
-
-    async def sweep() -> None:
-        async for key in client.scan_iter(f"{prefix}*"):
-            assert await client.ttl(key) > 0, "it ends by itself"
-            await client.delete(key)
-
-    stack.push_async_callback(sweep)
-    one, two = (RedisBoard(url, prefix=prefix) for _ in range(2))
-    for board in (one, two):
-        stack.push_async_callback(board.aclose)
-    return Shared(one, two)
-
-
-async def test_a_note_is_read_by_others(shared: Shared) -> None:
+async def test_a_note_is_read_by_others(shared: Shared[Board]) -> None:
     """With what is left of its time by the board's own clock."""
-    assert await shared.board.post([]) == {}
-    put = await shared.board.post([Post(KEY, Note("a:1", "probing", 15.0, 2))])
+    assert await shared.store.post([]) == {}
+    put = await shared.store.post([Post(KEY, Note("a:1", "probing", 15.0, 2))])
     read = await shared.other.post([])
     for found in (put[KEY], read[KEY]):
         assert (found.mark, found.phase, found.well) == ("a:1", "probing", 2)
@@ -95,53 +44,53 @@ async def test_a_note_is_read_by_others(shared: Shared) -> None:
         assert (await shared.other.post([]))[KEY].left == 0.0
 
 
-async def test_only_what_is_expected_is_replaced(shared: Shared) -> None:
+async def test_only_what_is_expected_is_replaced(shared: Shared[Board]) -> None:
     """Who comes too late is told what is up; whoever expects anything is never too late."""
-    await shared.board.post([Post(KEY, OPEN)])
+    await shared.store.post([Post(KEY, OPEN)])
     late = await shared.other.post([Post(KEY, OTHER)])
     assert late[KEY].mark == "a:1"
     after = await shared.other.post([Post(KEY, OTHER, "a:1")])
     assert after[KEY].mark == "b:1"
-    assert (await shared.board.post([Post(KEY, OPEN, "a:0")]))[KEY].mark == "b:1"
+    assert (await shared.store.post([Post(KEY, OPEN, "a:0")]))[KEY].mark == "b:1"
     closed = Note("a:2", "closed")
-    assert (await shared.board.post([Post(KEY, closed, None)]))[KEY].phase == "closed"
+    assert (await shared.store.post([Post(KEY, closed, None)]))[KEY].phase == "closed"
 
 
-async def test_of_many_at_once_one_goes_up(shared: Shared) -> None:
+async def test_of_many_at_once_one_goes_up(shared: Shared[Board]) -> None:
     """Twenty claims for one place; all are told whose it is."""
-    await shared.board.post([Post(KEY, OPEN)])
-    boards = (shared.board, shared.other)
+    await shared.store.post([Post(KEY, OPEN)])
+    boards = (shared.store, shared.other)
     claims = [Post(KEY, Note(f"{n}:1", "probing", 15.0), "a:1") for n in range(20)]
     told = await asyncio.gather(*(boards[n % 2].post([one]) for n, one in enumerate(claims)))
     assert len({notes[KEY].mark for notes in told}) == 1
 
 
-async def test_the_same_again_changes_nothing(shared: Shared) -> None:
+async def test_the_same_again_changes_nothing(shared: Shared[Board]) -> None:
     """Whose answer was lost posts again, whatever it expects; its time does not begin anew."""
-    await shared.board.post([Post(KEY, OPEN)])
+    await shared.store.post([Post(KEY, OPEN)])
     for expected in ("", "a:1", None):
         again = Post(KEY, Note("a:1", "open", 1_000.0), expected)
-        assert (await shared.board.post([again]))[KEY].left <= 15.0
+        assert (await shared.store.post([again]))[KEY].left <= 15.0
 
 
-async def test_flows_and_stacks_do_not_touch_each_other(shared: Shared) -> None:
+async def test_flows_and_stacks_do_not_touch_each_other(shared: Shared[Board]) -> None:
     """Any text is a key; several go up at once."""
     keys = ["graph:会话", "legacy:会话", "graph:a b"]
-    await shared.board.post([Post(key, Note(f"a:{n}", "open", 1.0)) for n, key in enumerate(keys)])
+    await shared.store.post([Post(key, Note(f"a:{n}", "open", 1.0)) for n, key in enumerate(keys)])
     found = await shared.other.post([])
     assert {key: note.mark for key, note in found.items()} == dict(
         zip(keys, ("a:0", "a:1", "a:2"), strict=True)
     )
 
 
-async def test_what_is_spent_is_added_up(shared: Shared) -> None:
+async def test_what_is_spent_is_added_up(shared: Shared[Board]) -> None:
     """Each says all it has spent; saying it twice costs nothing, another day is another sum."""
-    assert await shared.board.spend(DAY, "a", NOTHING) == NOTHING
-    assert await shared.board.spend(DAY, "a", Spent(3, 0.5)) == Spent(3, 0.5)
+    assert await shared.store.spend(DAY, "a", NOTHING) == NOTHING
+    assert await shared.store.spend(DAY, "a", Spent(3, 0.5)) == Spent(3, 0.5)
     for _ in range(2):
         assert await shared.other.spend(DAY, "b", Spent(4, 0.25)) == Spent(7, 0.75)
-    assert await shared.board.spend(DAY, "a", Spent(10, 1.0)) == Spent(14, 1.25)
-    assert await shared.board.spend(DAY + 1, "a", NOTHING) == NOTHING
+    assert await shared.store.spend(DAY, "a", Spent(10, 1.0)) == Spent(14, 1.25)
+    assert await shared.store.spend(DAY + 1, "a", NOTHING) == NOTHING
 
 
 async def test_notes_are_forgotten_in_the_end(tmp_path: Path) -> None:
@@ -182,32 +131,15 @@ async def test_a_file_is_only_written_where_there_is_news(tmp_path: Path) -> Non
 
 
 @pytest.mark.sockets
-@pytest.mark.parametrize(
-    "ask", [lambda board: board.post([]), lambda board: board.spend(DAY, "a", NOTHING)]
-)
-async def test_redis_out_of_reach_is_a_fault(
-    unused_port: int, ask: Callable[[Board], AsyncIterator[None]]
-) -> None:
-    """No exception of the library leaves the adapter, and no address is in the fault."""
-    board = RedisBoard(f"redis://127.0.0.1:{unused_port}/0")
-    with pytest.raises(EffectFailed) as failed:
-        await ask(board)  # type: ignore[misc] # either of two answers
-    assert failed.value.fault.code == "store_unavailable"
-    assert not failed.value.fault.data
-    await board.aclose()
-
-
-@pytest.mark.sockets
 async def test_what_is_none_of_the_boards_is_a_fault(redis_url: str) -> None:
     """Somebody else wrote it; it opens no breaker and spends nothing."""
-    prefix = f"test:{uuid4().hex}:"
-    board = RedisBoard(redis_url, prefix=prefix)
-    async with Redis.from_url(redis_url) as client:
-        await client.hset(f"{prefix}notes", KEY, '["a:1","shut",1,0]')
-        await client.hset(f"{prefix}spent:{DAY}", "b", "much")
+    async with keys_in_redis(redis_url) as keys:
+        await keys.client.hset(f"{keys.prefix}notes", KEY, '["a:1","shut",1,0]')
+        await keys.client.hset(f"{keys.prefix}spent:{DAY}", "b", "much")
+        board = RedisBoard(redis_url, prefix=keys.prefix)
         for asked in (board.post([]), board.spend(DAY, "a", NOTHING)):
             with pytest.raises(EffectFailed) as failed:
                 await asked
             assert failed.value.fault.code == "store_failed"
-        await client.delete(f"{prefix}notes", f"{prefix}spent:{DAY}")
-    await board.aclose()
+        await keys.client.delete(f"{keys.prefix}notes", f"{keys.prefix}spent:{DAY}")
+        await board.aclose()

@@ -4,93 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from redis.asyncio import Redis
 
 from contract.errors import EffectFailed
 from effects.pins import MemoryPins, Pin, PinStore, SqlitePins
 from effects.pins.redis import RedisPins
 from effects.pins.store import pin_key
+from tests.effects.shared import KINDS, Clock, Makers, Shared, keys_in_redis, opened
 
 GRAPH = Pin("graph", "v1", 1_790_000_000_000_001)
 LEGACY = Pin("legacy", "v2", 1_790_000_000_000_002)
+STORES = Makers[PinStore](MemoryPins, SqlitePins.open, RedisPins)
 
 
-@dataclass
-class Clock:
-    """A wall clock one can move."""
-
-    now: float = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        """Tell the time."""
-        return self.now
-
-
-@dataclass
-class Kept:
-    """A store, a second router's view of the same one, and a way to let time pass."""
-
-    store: PinStore
-    other: PinStore
-    lapse: Callable[[float], Awaitable[None]]
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.sockets)])
-async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+@pytest.fixture(params=KINDS)
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shared[PinStore]]:
     """Give an empty store of each kind."""
-    clock = Clock()
-
-    async def lapse(seconds: float) -> None:
-        clock.now += seconds
-
-    async with AsyncExitStack() as stack:
-        match request.param:
-            case "memory":
-                memory = MemoryPins(clock)
-                yield Kept(memory, memory, lapse)
-            case "sqlite":
-                path = tmp_path / "pins.sqlite"
-                one, two = [
-                    await stack.enter_async_context(SqlitePins.open(path, clock)) for _ in range(2)
-                ]
-                yield Kept(one, two, lapse)
-            case _:
-                url = request.getfixturevalue("redis_url")
-                yield await in_redis(url, stack)
+    async with opened(request, tmp_path / "pins.sqlite", STORES) as stores:
+        yield stores
 
 
-async def in_redis(url: str, stack: AsyncExitStack) -> Kept:
-    """Give a store in Redis whose time passes by what its keys have left."""
-    prefix = f"test:{uuid4().hex}:"
-    client = await stack.enter_async_context(Redis.from_url(url))
-
-    async def lapse(seconds: float) -> None:
-        async for key in client.scan_iter(f"{prefix}*"):
-            left = await client.pttl(key)
-            await client.pexpire(key, max(left - round(seconds * 1_000), 0))
-
-    one, two = (RedisPins(url, prefix=prefix) for _ in range(2))
-    for store in (one, two):
-        stack.push_async_callback(store.aclose)
-    stack.push_async_callback(lapse, 1e9)
-    return Kept(one, two, lapse)
+async def lapse(kept: Shared[PinStore], seconds: float) -> None:
+    """Let time pass for the pins."""
+    if kept.clock is not None:
+        kept.clock.now += seconds
+    if kept.keys is not None:
+        await kept.keys.lapse(seconds)
 
 
-async def test_the_first_one_wins(kept: Kept) -> None:
+async def test_the_first_one_wins(kept: Shared[PinStore]) -> None:
     """Whoever comes later is given what the first one pinned, whichever router asks."""
     assert await kept.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
     assert await kept.store.hold("chat", "c1", LEGACY, 60.0) == GRAPH
     assert await kept.other.hold("chat", "c1", LEGACY, 60.0) == GRAPH
 
 
-async def test_of_many_at_once_one_wins(kept: Kept) -> None:
+async def test_of_many_at_once_one_wins(kept: Shared[PinStore]) -> None:
     """Twenty routers pin together; all are given the same pin."""
     pins = [Pin("graph" if n % 2 else "legacy", f"v{n}", n) for n in range(20)]
     stores = (kept.store, kept.other)
@@ -101,21 +53,21 @@ async def test_of_many_at_once_one_wins(kept: Kept) -> None:
     assert given[0] in pins
 
 
-async def test_conversations_and_flows_do_not_touch_each_other(kept: Kept) -> None:
+async def test_conversations_and_flows_do_not_touch_each_other(kept: Shared[PinStore]) -> None:
     """The same id in another flow is another conversation; any text may be an id."""
     for flow, conversation in [("chat", "会话:1"), ("chat", "会话:2"), ("ops", "会话:1")]:
         pin = Pin("graph", f"{flow} {conversation}", 1)
         assert await kept.store.hold(flow, conversation, pin, 60.0) == pin
 
 
-async def test_a_pin_ends_after_its_last_turn(kept: Kept) -> None:
+async def test_a_pin_ends_after_its_last_turn(kept: Shared[PinStore]) -> None:
     """A moment before it is there, and renewed; afterwards the next one pins anew."""
     assert await kept.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
-    await kept.lapse(50.0)
+    await lapse(kept, 50.0)
     assert await kept.other.hold("chat", "c1", LEGACY, 60.0) == GRAPH
-    await kept.lapse(50.0)
+    await lapse(kept, 50.0)
     assert await kept.store.hold("chat", "c1", LEGACY, 60.0) == GRAPH
-    await kept.lapse(61.0)
+    await lapse(kept, 61.0)
     assert await kept.store.hold("chat", "c1", LEGACY, 60.0) == LEGACY
 
 
@@ -156,29 +108,16 @@ async def test_a_writer_in_the_way_is_a_fault_soon(tmp_path: Path) -> None:
 
 
 @pytest.mark.sockets
-async def test_redis_out_of_reach_is_a_fault(unused_port: int) -> None:
-    """No exception of the library leaves the adapter, and no address is in the fault."""
-    store = RedisPins(f"redis://127.0.0.1:{unused_port}/0")
-    with pytest.raises(EffectFailed) as failed:
-        await store.hold("chat", "c1", GRAPH, 60.0)
-    assert failed.value.fault.code == "store_unavailable"
-    assert not failed.value.fault.data
-    await store.aclose()
-
-
-@pytest.mark.sockets
 @pytest.mark.parametrize("value", [b"", b"graph", b'{"stack":"new","version":"","since":1}'])
 async def test_a_value_that_is_no_pin_is_a_fault(redis_url: str, value: bytes) -> None:
     """Somebody else wrote it; it is not taken for a stack."""
-    prefix = f"test:{uuid4().hex}:"
-    async with Redis.from_url(redis_url) as client:
-        await client.set(prefix + pin_key("chat", "c1"), value, px=60_000)
-        store = RedisPins(redis_url, prefix=prefix)
+    async with keys_in_redis(redis_url) as keys:
+        await keys.client.set(keys.prefix + pin_key("chat", "c1"), value, px=60_000)
+        store = RedisPins(redis_url, prefix=keys.prefix)
         with pytest.raises(EffectFailed) as failed:
             await store.hold("chat", "c1", GRAPH, 60.0)
         assert failed.value.fault.code == "store_failed"
         await store.aclose()
-        await client.delete(prefix + pin_key("chat", "c1"))
 
 
 def rows(path: Path) -> list[str]:

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from contract.errors import EffectFailed
+from effects.codes import STORE_CODES
 from effects.conversations.postgres import PostgresConversations
 from effects.migrations import StoreNotOpened, due
-from effects.postgres import Codes, PostgresPool, Steps
+from effects.postgres import PostgresPool, Steps
 from tests.e2e.relay import relayed
 from tests.effects.postgres import own_schema
 
-CODES = Codes(unavailable="store_unavailable", failed="store_failed")
 STEPS: Steps = (
     ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('one')"),
     ("ALTER TABLE things ADD COLUMN size integer",),
@@ -25,10 +25,11 @@ STEPS: Steps = (
 )
 PROCESS = """
 import asyncio, sys
-from tests.effects.test_postgres import CODES, STEPS, PostgresPool
+from effects.codes import STORE_CODES
+from tests.effects.test_postgres import STEPS, PostgresPool
 
 async def main():
-    async with PostgresPool.open(sys.argv[1], CODES, connections=1) as pool:
+    async with PostgresPool.open(sys.argv[1], STORE_CODES, connections=1) as pool:
         await pool.migrate("things", STEPS)
 
 asyncio.run(main())
@@ -54,7 +55,7 @@ async def names(dsn: str) -> list[tuple[str, int | None]]:
 @pytest.mark.parametrize("version", range(4))
 async def test_tables_of_every_older_version_are_brought_up_to_date(dsn: str, version: int) -> None:
     """Step by step, each once; again changes nothing."""
-    async with PostgresPool.open(dsn, CODES, connections=1) as pool:
+    async with PostgresPool.open(dsn, STORE_CODES, connections=1) as pool:
         await pool.migrate("things", STEPS[:version])
         await pool.migrate("things", STEPS)
         await pool.migrate("things", STEPS)
@@ -63,7 +64,7 @@ async def test_tables_of_every_older_version_are_brought_up_to_date(dsn: str, ve
 
 async def test_newer_tables_are_refused(dsn: str) -> None:
     """The error names store and versions, and no address; the tables stay as they are."""
-    async with PostgresPool.open(dsn, CODES, connections=1) as pool:
+    async with PostgresPool.open(dsn, STORE_CODES, connections=1) as pool:
         await pool.migrate("things", STEPS)
         with pytest.raises(StoreNotOpened, match="version 3, this code knows 1") as refused:
             await pool.migrate("things", STEPS[:1])
@@ -86,7 +87,7 @@ async def test_newer_conversations_are_refused(dsn: str) -> None:
 async def test_a_step_that_fails_leaves_nothing_half_done(dsn: str) -> None:
     """All steps or none, and the version stays."""
     broken: Steps = (*STEPS, ("INSERT INTO things VALUES ('four', 4)", "SELECT nonsense"))
-    async with PostgresPool.open(dsn, CODES, connections=1) as pool:
+    async with PostgresPool.open(dsn, STORE_CODES, connections=1) as pool:
         await pool.migrate("things", STEPS)
         with pytest.raises(EffectFailed) as failed:
             await pool.migrate("things", broken)
@@ -99,7 +100,7 @@ async def test_many_may_open_at_once(dsn: str) -> None:
     """One of them makes the tables, the others wait."""
     async with AsyncExitStack() as stack:
         pools = [
-            await stack.enter_async_context(PostgresPool.open(dsn, CODES, connections=1))
+            await stack.enter_async_context(PostgresPool.open(dsn, STORE_CODES, connections=1))
             for _ in range(5)
         ]
         await asyncio.gather(*(pool.migrate("things", STEPS) for pool in pools))
@@ -119,7 +120,7 @@ async def test_two_processes_may_open_at_once(dsn: str) -> None:
 async def test_what_changes_tables_may_take_its_time(dsn: str) -> None:
     """The limit of a call is none of theirs; afterwards it is in force again."""
     told = "CREATE TABLE told AS SELECT current_setting('statement_timeout') AS told"
-    async with PostgresPool.open(dsn, CODES, connections=1, limit=4.0) as pool:
+    async with PostgresPool.open(dsn, STORE_CODES, connections=1, limit=4.0) as pool:
         await pool.migrate("seen", ((told,),))
         async with pool.connection() as connection:
             now = "SELECT told, current_setting('statement_timeout') FROM told"
@@ -139,11 +140,11 @@ async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
     there = psycopg.conninfo.conninfo_to_dict(dsn)
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
-        async with PostgresPool.open(through, CODES, connections=1) as pool:
+        async with PostgresPool.open(through, STORE_CODES, connections=1) as pool:
             relay.flows.clear()
             with pytest.raises(EffectFailed) as failed:
                 await ask(pool, patience=0.01)
-            assert failed.value.fault.code == CODES.unavailable
+            assert failed.value.fault.code == STORE_CODES.unavailable
             relay.flows.set()
             await ask(pool)
 
