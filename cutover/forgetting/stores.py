@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
 from effects.conversations import SqliteConversations
@@ -14,11 +15,13 @@ from effects.memory import SqliteMemory
 from router.addresses import address
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from effects.whose import Whose
     from router.sections import Stores
 
+Store = TypeVar("Store")
 _NOTHING = Forgotten(0, frozenset())
 
 
@@ -51,74 +54,61 @@ async def forget_rows(
     """
     left: list[str] = []
     turns, memories, pauses = _NOTHING, 0, 0
-    try:
+    with _telling(left, "conversations"):
         turns = await _turns(address(stores.conversations, environ), whose)
-    except CutoverError as error:
-        left.append(_sentence("conversations", error))
-    try:
+    with _telling(left, "memory"):
         memories = await _memories(address(stores.memory, environ), whose)
-    except CutoverError as error:
-        left.append(_sentence("memory", error))
     chats = turns.chats | ({whose.value} if whose.kind == "chat" else frozenset())
     # A pause of one message is found by its exchange: others of the chat are not concerned.
     sessions = frozenset[str]() if whose.kind == "message" else chats
-    try:
+    with _telling(left, "pauses"):
         users = {whose.value} if whose.kind == "user" else set()
         pauses = await _pauses(address(stores.pauses, environ), exchanges, sessions, users)
-    except CutoverError as error:
-        left.append(_sentence("pauses", error))
     return ForgottenRows(turns.turns, memories, pauses, tuple(left), chats)
 
 
 async def _turns(where: str, whose: Whose) -> Forgotten:
-    scheme, _, rest = where.partition("://")
-    match scheme:
-        case "postgresql":
-            adapter: Any = import_module("effects.conversations.postgres").PostgresConversations
-            async with adapter.open(where) as kept:
-                forgotten: Forgotten = await kept.forget(whose)
-                return forgotten
-        case "sqlite" if path := sqlite_there(rest):
-            async with SqliteConversations.open(path) as conversations:
-                return await conversations.forget(whose)
-        case "http" | "https":
-            raise KeptElsewhere
-        case _:
-            return _NOTHING
+    database = "effects.conversations.postgres:PostgresConversations.open"
+    async with _opened(where, SqliteConversations.open, database) as conversations:
+        return await conversations.forget(whose) if conversations is not None else _NOTHING
 
 
 async def _memories(where: str, whose: Whose) -> int:
     """Remove memories; their vectors go with them, whoever made them."""
-    scheme, _, rest = where.partition("://")
-    match scheme:
-        case "postgresql":
-            adapter: Any = import_module("effects.memory.postgres").PostgresMemory
-            async with adapter.open(where) as kept:
-                forgotten: int = await kept.forget(whose)
-                return forgotten
-        case "sqlite" if path := sqlite_there(rest):
-            async with SqliteMemory.open(path) as memory:
-                return await memory.forget(whose)
-        case _:
-            return 0
+    database = "effects.memory.postgres:PostgresMemory.open"
+    async with _opened(where, SqliteMemory.open, database) as memory:
+        return await memory.forget(whose) if memory is not None else 0
 
 
 async def _pauses(
     where: str, exchanges: Collection[str], sessions: Collection[str], users: Collection[str]
 ) -> int:
     """Remove pauses; what is sealed goes without its key."""
+    database = "effects.human.postgres:PostgresPauses.open_pool"
+    async with _opened(where, SqlitePauses.open_file, database) as pauses:
+        return await pauses.forget(exchanges, sessions, users) if pauses is not None else 0
+
+
+@asynccontextmanager
+async def _opened(
+    where: str, file: Callable[[Path], AbstractAsyncContextManager[Store]], database: str
+) -> AsyncIterator[Store | None]:
+    """Open a store where it is kept; None where nothing is. `database` names what opens one.
+
+    Raises `KeptElsewhere`.
+    """
     scheme, _, rest = where.partition("://")
     match scheme:
-        case "postgresql":
-            adapter: Any = import_module("effects.human.postgres").PostgresPauses
-            async with adapter.open_pool(where) as kept:
-                removed: int = await kept.forget(exchanges, sessions, users)
-                return removed
+        case "postgresql":  # by its name: its library is an extra
+            async with resolve_name(database)(where) as store:
+                yield store
         case "sqlite" if path := sqlite_there(rest):
-            async with SqlitePauses.open_file(path) as pauses:
-                return await pauses.forget(exchanges, sessions, users)
+            async with file(path) as store:
+                yield store
+        case "http" | "https":
+            raise KeptElsewhere
         case _:
-            return 0
+            yield None
 
 
 def sqlite_there(rest: str) -> Path | None:
@@ -127,6 +117,11 @@ def sqlite_there(rest: str) -> Path | None:
     return path if path.exists() else None
 
 
-def _sentence(part: str, error: CutoverError) -> str:
-    why = error.fault.code if isinstance(error, EffectFailed) else str(error)
-    return f"{part}: {why}"
+@contextmanager
+def _telling(left: list[str], part: str) -> Iterator[None]:
+    """Turn what keeps a store from forgetting into a sentence."""
+    try:
+        yield
+    except CutoverError as error:
+        why = error.fault.code if isinstance(error, EffectFailed) else str(error)
+        left.append(f"{part}: {why}")
