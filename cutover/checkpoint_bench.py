@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -159,11 +161,7 @@ async def measure(sessions: int, postgres: str = "") -> list[Row]:
         threads: Any = await stack.enter_async_context(opened_threads(f"sqlite:///{folder}/t.db"))
 
         async def stored() -> int:
-            count = "SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints"
-            ((states,),) = await threads.saver.conn.execute_fetchall(count)
-            query = "SELECT coalesce(sum(length(value)), 0) FROM writes"
-            ((writes,),) = await threads.saver.conn.execute_fetchall(query)
-            return int(states) + int(writes)
+            return await threads.saver.hop(partial(_of_file, threads.saver.conn))
 
         found += await rows("sqlite", threads, stored, sessions)
     if not postgres:
@@ -171,6 +169,13 @@ async def measure(sessions: int, postgres: str = "") -> list[Row]:
     async with own_schema(postgres) as address, opened_threads(address) as kept:
         found += await rows("postgresql", kept, lambda: _of_tables(address), sessions)
     return found
+
+
+def _of_file(connection: sqlite3.Connection) -> int:
+    query = """SELECT (SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints)
+        + (SELECT coalesce(sum(length(value)), 0) FROM writes)"""
+    ((size,),) = connection.execute(query)
+    return int(size)
 
 
 def _bytes(value: Any) -> int:  # noqa: ANN401 - whatever the saver keeps

@@ -15,10 +15,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from importlib import import_module
 from pathlib import Path
 
-import aiosqlite
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from contract.errors import CutoverError, EffectFailed
 from contract.faults import Fault
@@ -28,7 +26,6 @@ log = logging.getLogger(__name__)
 
 FORGET_SECONDS = 10.0
 """How long a thread may take to be forgotten."""
-_BUSY_MS = 1_000
 
 
 class NoSuchThreads(CutoverError):
@@ -81,10 +78,6 @@ class _SteadyMemory(Steady, InMemorySaver):
     pass
 
 
-class _SteadySqlite(Steady, AsyncSqliteSaver):
-    pass
-
-
 class MemoryThreads(Threads):
     """Threads in this process; gone with it."""
 
@@ -106,28 +99,6 @@ class MemoryThreads(Threads):
                     del self.saver.blobs[key]
 
 
-class SqliteThreads(Threads):
-    """Threads in an SQLite file."""
-
-    _TIDY = """DELETE FROM checkpoints WHERE thread_id = ?1 AND checkpoint_id < (
-        SELECT max(checkpoint_id) FROM checkpoints AS newer
-        WHERE newer.thread_id = ?1 AND newer.checkpoint_ns = checkpoints.checkpoint_ns)"""
-
-    def __init__(self, connection: aiosqlite.Connection) -> None:
-        self.saver: _SteadySqlite = _SteadySqlite(connection, serde=plain_values())
-
-    async def _tidy(self, thread: str) -> None:
-        async with self.saver.lock:
-            await self.saver.conn.execute(self._TIDY, (thread,))
-            await self.saver.conn.commit()
-
-    async def _forget(self, thread: str) -> None:
-        await super()._forget(thread)
-        async with self.saver.lock:
-            # What was deleted is to be in the log no longer, unless somebody reads just now.
-            await self.saver.conn.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
 @asynccontextmanager
 async def opened_threads(address: str) -> AsyncIterator[Threads]:
     """Open the threads at an address; raises `NoSuchThreads` or `ThreadsNotOpened`."""
@@ -137,7 +108,9 @@ async def opened_threads(address: str) -> AsyncIterator[Threads]:
             case "memory":
                 threads: Threads = MemoryThreads()
             case "sqlite":
-                threads = await _entered(scheme, _sqlite(Path(rest.removeprefix("/"))), stack)
+                opened = import_module("graph_impl.sqlite_threads").opened
+                path = Path(rest.removeprefix("/"))
+                threads = await _entered(scheme, opened(path), stack)
             case "postgresql":
                 # Its library is an extra.
                 opened = import_module("graph_impl.postgres_threads").opened
@@ -155,15 +128,3 @@ async def _entered(
     except Exception as error:
         # Its text may hold the address, and that a password.
         raise ThreadsNotOpened(scheme, type(error).__name__) from error
-
-
-@asynccontextmanager
-async def _sqlite(path: Path) -> AsyncIterator[Threads]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    async with aiosqlite.connect(path) as connection:
-        await connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-        # Nothing of what was said stays behind in free pages.
-        await connection.execute("PRAGMA secure_delete = ON")
-        threads = SqliteThreads(connection)
-        await threads.saver.setup()
-        yield threads
