@@ -223,9 +223,13 @@ async def _live(
 def _tools(
     memory: Memory, settings: Settings, servers: Sequence[McpServer], stack: AsyncExitStack
 ) -> ToolRegistry:
-    """Open the tools; each may take so long at most."""
-    longest, sources = settings.limits.tool_seconds, open_tool_servers(servers, stack)
-    tools = ToolRegistry(builtin_tools(CLOCK, memory), longest=longest, sources=sources)
+    """Open the tools; each may take so long, and say so much."""
+    tools = ToolRegistry(
+        builtin_tools(CLOCK, memory),
+        longest=settings.limits.tool_seconds,
+        characters=settings.limits.tool_characters,
+        sources=open_tool_servers(servers, stack),
+    )
     stack.push_async_callback(tools.aclose)
     return tools
 

@@ -77,6 +77,7 @@ class Limits(Section, frozen=True):
     unsent_bytes: Bytes = MIB // 4
     send_seconds: Seconds = 60.0
     tool_seconds: Seconds = 30.0
+    tool_characters: Count = 65_536
     write_seconds: Seconds = 35.0
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOBODY = ToolContext()
+LONGEST_ANSWER = 65_536
+"""Characters a model is given of one answer."""
 
 
 class ToolNameTaken(CutoverError):
@@ -48,7 +50,8 @@ class ToolRegistry:
 
     Behind them come those of `sources`; of two tools of one name the first is meant.
 
-    No call takes more than `longest` seconds, whatever its tool declares. Plain functions run in
+    No call takes more than `longest` seconds, whatever its tool declares; of what it answers the
+    first `characters` are given, and how many more there were. Plain functions run in
     `threads` threads of the registry's own. One that exceeds its time is
     answered for with `tool_timeout`, but goes on occupying its thread until it returns.
     """
@@ -59,11 +62,13 @@ class ToolRegistry:
         *,
         threads: int = 8,
         longest: float = 30.0,
+        characters: int = LONGEST_ANSWER,
         sources: Sequence[ToolSource] = (),
     ) -> None:
         self._tools: dict[str, Tool] = {}
         self._sources = tuple(sources)
         self._longest = longest
+        self._characters = characters
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         for one in tools:
             self.register(one)
@@ -123,7 +128,8 @@ class ToolRegistry:
         scope = asyncio.timeout(min(one.timeout, self._longest))
         try:
             async with scope:
-                return ToolResult(_text(await self._answer(one, arguments, context)))
+                answer = await self._answer(one, arguments, context)
+                return ToolResult(_text(answer, self._characters))
         except BadArguments:
             return ToolResult(error="bad_arguments")
         # Of a command line, too: in a task SystemExit would end the router.
@@ -160,11 +166,13 @@ class UserTools:
         return await self._registry.run_for(self._context, call)
 
 
-def _text(answer: object) -> str:
+def _text(answer: object, most: int) -> str:
     """Make text of an answer: as it is, or compact JSON; what UTF-8 cannot say becomes `?`."""
-    if isinstance(answer, str):
-        return answer.encode("utf-8", "replace").decode()
-    return msgspec.json.encode(answer).decode()
+    text = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
+    over = len(text) - most
+    if over > 0:
+        text = f"{text[:most]}\n[{over} characters left out]"
+    return text.encode("utf-8", "replace").decode()
 
 
 def _say(one: Tool, code: ToolErrorCode, failure: BaseException) -> None:

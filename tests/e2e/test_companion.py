@@ -110,6 +110,16 @@ async def test_a_vision_model_that_fails_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stack", BOTH)
+async def test_a_tool_says_as_much_as_is_configured(tmp_path: Path, stack: StackName) -> None:
+    """On either stack, and to the user too."""
+    limits = "[limits]\ntool_characters = 2\n"
+    async with deployed(tmp_path, setup(tmp_path, stack, limits)) as place:
+        answer = await ask(place, "/chat", {"session_id": "s", "message": "What is 60 * 70?"})
+    (shown,) = (event for event in answer.events if "tool" in event)
+    assert shown["content"] == "42\n[2 characters left out]"
+
+
+@pytest.mark.parametrize("stack", BOTH)
 async def test_of_two_who_go_on_at_once_one_is_told_409(tmp_path: Path, stack: StackName) -> None:
     """And what was approved is written once."""
     async with deployed(tmp_path, setup(tmp_path, stack)) as place:

@@ -17,9 +17,6 @@ from mcp_types import (
     TextResourceContents,
 )
 
-LONGEST_ANSWER = 65_536
-"""Characters a model is given of one answer."""
-
 
 def answer_text(result: CallToolResult) -> str:
     """Put the blocks of an answer below each other; without any, its structure as JSON.
@@ -28,8 +25,8 @@ def answer_text(result: CallToolResult) -> str:
     """
     blocks = "\n".join(_block(one) for one in result.content)
     if blocks or result.structured_content is None:
-        return _cut(blocks)
-    return _cut(msgspec.json.encode(result.structured_content).decode())
+        return blocks
+    return msgspec.json.encode(result.structured_content).decode()
 
 
 def _block(block: ContentBlock) -> str:
@@ -60,8 +57,3 @@ def _resource(block: EmbeddedResource) -> str:
 
 def _bytes(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
-
-
-def _cut(text: str) -> str:
-    over = len(text) - LONGEST_ANSWER
-    return f"{text[:LONGEST_ANSWER]}\n[{over} characters left out]" if over > 0 else text

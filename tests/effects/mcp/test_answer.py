@@ -15,7 +15,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from effects.tools.mcp.answer import LONGEST_ANSWER, answer_text
+from effects.tools.mcp.answer import answer_text
 
 
 def encoded(size: int) -> str:
@@ -62,11 +62,3 @@ def test_a_structure_is_told_where_there_is_no_text() -> None:
     both = CallToolResult(content=[TextContent(text="one")], structured_content=structure)
     assert answer_text(both) == "one"
     assert answer_text(CallToolResult(content=[])) == ""
-
-
-def test_a_long_answer_is_cut_and_says_so() -> None:
-    """At the limit it is whole."""
-    whole = "x" * LONGEST_ANSWER
-    assert answer_text(CallToolResult(content=[TextContent(text=whole)])) == whole
-    cut = answer_text(CallToolResult(content=[TextContent(text=whole + "yz")]))
-    assert cut == f"{whole}\n[2 characters left out]"
