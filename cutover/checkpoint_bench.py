@@ -161,7 +161,7 @@ async def measure(sessions: int, postgres: str = "") -> list[Row]:
         threads: Any = await stack.enter_async_context(opened_threads(f"sqlite:///{folder}/t.db"))
 
         async def stored() -> int:
-            return await threads.saver.hop(partial(_of_file, threads.saver.conn))
+            return int(await threads.saver.hop(partial(_of_file, threads.saver.conn)))
 
         found += await rows("sqlite", threads, stored, sessions)
     if not postgres:
