@@ -32,20 +32,19 @@ from contract.chat import (
 )
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow, Request
-from contract.model import AssistantMessage, ModelCall
+from contract.model import ModelCall
 from contract.ports import Effects
 from contract.tools import ToolCall, ToolResult
 from graph_impl import draft as drafts
 from graph_impl.admission import admit, earlier
 from graph_impl.draft import Draft
-from graph_impl.plain import plain_tool
+from graph_impl.plain import calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER, Render, system_prompt
 from graph_impl.run import Course, Sink, run
 from graph_impl.state import (
     ChatContext,
     ChatState,
     draft_of,
-    question,
 )
 from graph_impl.tool_runs import started
 from rules import chat as rules
@@ -93,7 +92,9 @@ class _Round:
 async def _model(state: ChatState, runtime: Chat) -> ToTools:
     """Ask the model once."""
     context = runtime.context
-    call = question(state, context.model)
+    model = context.model
+    rounds = model.max_tool_iterations
+    call = question(model, state["messages"], state["tools"], rounds=rounds)
     made = _Round(draft_of(state), Answer())
     try:
         with context.effects.trace.node("model"):
@@ -114,7 +115,7 @@ async def _model(state: ChatState, runtime: Chat) -> ToTools:
 async def _tools(state: ChatState, runtime: Chat) -> ToModel:
     """Run the round's calls side by side; show and remember them in index order."""
     context = runtime.context
-    calls = msgspec.convert(state["messages"][-1], AssistantMessage).tool_calls
+    calls = calls_of(state["messages"][-1])
     with context.effects.trace.node("tools"):
         return await _use(state, context, calls)
 

@@ -1,14 +1,15 @@
 """Flow `companion`: admission; then the graph of messages, or that of pictures.
 
-A message is felt, and memories of it recalled, side by side; then model ⇄ tools, with a question to
-the user in between. What comes before the first question and after the last answer is no node of
-its own: a superstep of the engine costs more than all of it.
+A message is felt, and memories of it recalled, side by side; then the graph: model ⇄ tools, with a
+question to the user in between. What comes before the first question and after the last answer is
+no node of its own: a superstep of the engine costs more than all of it.
 
 Nodes raise what goes wrong, and so that the flow pauses: the engine hands both on as they are.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -24,101 +25,74 @@ from langgraph.types import Command
 from contract.companion import Emotion, ImageTurn, failed
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
-from contract.model import AssistantMessage, Message, ModelCall
+from contract.model import ModelCall
 from contract.ports import Effects
-from contract.tools import ToolResult, ToolSpec
+from contract.tools import ToolResult
 from graph_impl import pictures
-from graph_impl.plain import Plain, plain_tool, tool
+from graph_impl.plain import Plain, calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER
 from graph_impl.run import Course, Sink, run
-from graph_impl.tool_runs import started
+from graph_impl.tool_runs import beside, started
 from graph_impl.visit import Prompts, VisitContext, VisitState, admit
 from rules import asking
 from rules import companion as rules
-from rules.answers import Answer, rounds_of
+from rules.answers import Answer
 from rules.emotion import feel
 from rules.history import window
 from rules.images import picture
 from rules.messages import conversation, tool_answer, tool_round
-from rules.models import question
 
 log = logging.getLogger(__name__)
 
 Visit = Runtime[VisitContext]
-Offered = tuple[ToolSpec, ...]
 # Commands, not conditional edges: for an edge the engine puts the whole state together once more,
 # and one that is no coroutine waits for a thread.
 ToTools = Command[Literal["tools", "__end__"]]
 
 
-async def _emotion(
-    state: VisitState,  # noqa: ARG001 - the engine passes it by this name
-    runtime: Visit,
-) -> VisitState:
-    """Read the mood of the message, and send it."""
-    context = runtime.context
-    with context.effects.trace.node("emotion"):
-        mood = feel(context.asked.body.message)
-        await context.sink.send(mood)
-    return {"mood": msgspec.to_builtins(mood)}
-
-
-async def _recall(
-    state: VisitState,  # noqa: ARG001 - as above
-    runtime: Visit,
-) -> VisitState:
+async def _recall(context: VisitContext) -> str:
     """Recall; a memory that fails is a memory of nothing."""
-    context = runtime.context
     wanted = rules.recall(context.asked)
     if wanted is None:
-        return {"memories": rules.told(())}
+        return rules.told(())
     try:
         with context.effects.trace.node("recall"):
-            found = await context.effects.memory.recall("recall", wanted)
+            return rules.told(await context.effects.memory.recall("recall", wanted))
     except EffectFailed as failure:
         log.warning("nothing is recalled: %s", failure.fault.code)
-        return {"memories": rules.told(())}
-    return {"memories": rules.told(found)}
+        return rules.told(())
 
 
-class _Laid(msgspec.Struct):
-    """The messages of a state, typed."""
-
-    messages: tuple[Message, ...]
-
-
-async def _laid(state: VisitState, context: VisitContext) -> tuple[tuple[Message, ...], Offered]:
-    """Give the conversation and the tools, which are laid out in the first round."""
-    if "messages" in state:
-        return msgspec.convert(state, _Laid).messages, tuple(map(tool, state["tools"]))
+async def _lay_out(context: VisitContext, mood: Emotion, memories: str) -> VisitState:
+    """Lay out the conversation as the graph starts from it; raises `EffectFailed`."""
     effects, asked, admitted = context.effects, context.asked, context.admitted
-    mood = msgspec.convert(state["mood"], Emotion)
     now = await effects.clock.now("prompt")
-    given = rules.prompt(now, asked, mood, state["memories"], admitted.earlier)
+    given = rules.prompt(now, asked, mood, memories, admitted.earlier)
     history = window(admitted.earlier, asked.options.history_tokens)
     messages = conversation(context.prompts.system(given), history, admitted.turn)
     offered = await effects.tools.list("offer") if asked.options.enable_tools else ()
-    return messages, asking.offer(offered, asking=asked.options.ask_human)
+    tools = asking.offer(offered, asking=asked.options.ask_human)
+    return {
+        "messages": msgspec.to_builtins(messages),
+        "tools": [plain_tool(one) for one in tools],
+        "text": "",
+    }
 
 
 async def _reasoning(state: VisitState, runtime: Visit) -> ToTools:
     """Ask the model once; an answer that calls no tool is kept."""
     context = runtime.context
     options = context.asked.options
-    messages, tools = await _laid(state, context)
-    last = len(rounds_of(messages)) >= options.max_tool_iterations
-    call = question(options, messages, tools, last=last)
+    rounds = options.max_tool_iterations
+    call = question(options, state["messages"], state["tools"], rounds=rounds)
     with context.effects.trace.node("reasoning"):
         answer = await _read(context, call)
-    calls, so_far = answer.calls(call), state.get("text", "") + answer.text
+    calls, so_far = answer.calls(call), state["text"] + answer.text
     if not calls:
         await context.keep(so_far)
         return Command(goto="__end__")
-    update: VisitState = {
-        "messages": msgspec.to_builtins([*messages, tool_round(answer.text, calls)]),
-        "tools": [plain_tool(one) for one in tools],
-        "text": so_far,
-    }
+    said = msgspec.to_builtins(tool_round(answer.text, calls))
+    update: VisitState = {"messages": [*state["messages"], said], "text": so_far}
     return Command(update=update, goto="tools")
 
 
@@ -173,7 +147,7 @@ async def _answer(context: VisitContext, question: asking.Question) -> ToolResul
 
 
 def _round(state: VisitState, context: VisitContext) -> asking.Round:
-    calls = msgspec.convert(state["messages"][-1], AssistantMessage).tool_calls
+    calls = calls_of(state["messages"][-1])
     return asking.sort_out(calls, asking=context.asked.options.ask_human)
 
 
@@ -187,14 +161,10 @@ def _told(state: VisitState, todo: asking.Round, results: dict[str, ToolResult])
 def build() -> CompiledStateGraph[Any, VisitContext, Any, Any]:
     """Compile the graph of messages."""
     graph = StateGraph(VisitState, context_schema=VisitContext)
-    graph.add_node("emotion", _emotion)
-    graph.add_node("recall", _recall)
     graph.add_node("reasoning", _reasoning)
     graph.add_node("tools", _tools)
     graph.add_node("ask", _ask)
-    graph.add_edge(START, "emotion")
-    graph.add_edge(START, "recall")
-    graph.add_edge(["emotion", "recall"], "reasoning")
+    graph.add_edge(START, "reasoning")
     graph.add_edge("ask", "reasoning")
     return graph.compile(name="companion")
 
@@ -208,11 +178,19 @@ def companion(prompts: Path = FOLDER) -> Flow:
             seen = picture(asked.body.image) if isinstance(asked.body, ImageTurn) else None
             admitted = await admit(asked, effects)
         context = VisitContext(asked, admitted, effects, rendered, Sink())
-        graph = messages if seen is None else shown
-        state: VisitState = {} if seen is None else {"picture": msgspec.to_builtins(seen)}
-        # three a round of tools with a question in it, and some to spare
-        course = Course(3 * asked.options.max_tool_iterations + 10)
         try:
+            if seen is None:
+                graph = messages
+                async with beside(_recall(context)) as (recalling,):
+                    await asyncio.sleep(0)  # what is to be recalled is asked for before
+                    with effects.trace.node("emotion"):
+                        mood = feel(asked.body.message)
+                    yield mood
+                    state = await _lay_out(context, mood, await recalling)
+            else:
+                graph, state = shown, {"picture": msgspec.to_builtins(seen)}
+            # three a round of tools with a question in it, and some to spare
+            course = Course(3 * asked.options.max_tool_iterations + 10)
             async with aclosing(run(graph, state, context, context.sink, course)) as events:
                 async for event in events:
                     yield event

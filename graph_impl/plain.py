@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from contract.tools import ToolSpec
+from contract.model import AssistantMessage, Message, ModelCall
+from contract.tools import ToolCall, ToolSpec
+from rules import models
+from rules.answers import rounds_of
+from rules.models import Asking
 
 Plain = dict[str, Any]
 """A struct as plain values."""
@@ -21,7 +26,26 @@ def plain_tool(offered: ToolSpec) -> Plain:
     }
 
 
-def tool(plain: Plain) -> ToolSpec:
-    """Turn plain values back into an offered tool."""
+def question(
+    asking: Asking, messages: Sequence[Plain], tools: Sequence[Plain], *, rounds: int
+) -> ModelCall:
+    """Build the next question to the model; after so many rounds of tools, it may call none."""
+    so_far = msgspec.convert({"messages": messages}, _Messages).messages
+    last = len(rounds_of(so_far)) >= rounds
+    return models.question(asking, so_far, tuple(map(_tool, tools)), last=last)
+
+
+def calls_of(message: Plain) -> tuple[ToolCall, ...]:
+    """Give the calls of the message that begins a round of tools."""
+    return msgspec.convert(message, AssistantMessage).tool_calls
+
+
+class _Messages(msgspec.Struct):
+    """Messages, typed: what a struct's types mean is worked out once."""
+
+    messages: tuple[Message, ...]
+
+
+def _tool(plain: Plain) -> ToolSpec:
     parameters = msgspec.Raw(plain["parameters"].encode())
     return ToolSpec(plain["name"], plain["description"], parameters)

@@ -28,7 +28,7 @@ from langgraph.types import Command
 from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
-from contract.model import AssistantMessage, Message, ModelCall, Usage
+from contract.model import ModelCall, Usage
 from contract.ports import Effects
 from contract.session import (
     Done,
@@ -41,17 +41,16 @@ from contract.session import (
     lock_key,
 )
 from graph_impl.models import check_model
-from graph_impl.plain import Plain, plain_tool, tool
+from graph_impl.plain import Plain, calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER, Render, system_prompt
 from graph_impl.run import Course, Sink, run
 from graph_impl.threads import Threads
 from graph_impl.tool_runs import started
 from rules import session as rules
-from rules.answers import Answer, rounds_of
+from rules.answers import Answer
 from rules.history import window
 from rules.memories import entries, facts
 from rules.messages import conversation, tool_answer, tool_round
-from rules.models import question
 from rules.session import SessionAsked
 from rules.texts import SESSION_PROMPT
 from rules.turns import reply, session_busy
@@ -139,23 +138,15 @@ async def _memories(context: SessionContext) -> str:
         return ""
 
 
-class _Asked(msgspec.Struct):
-    """The question of a state, typed."""
-
-    asked: tuple[Message, ...]
-    usage: Usage
-    text: str
-
-
 async def _process(state: SessionState, runtime: Session) -> ToTools:
     """Ask the model once; an answer that calls no tool is kept."""
     context, options = runtime.context, runtime.context.asked.options
-    so_far = msgspec.convert(state, _Asked)
-    last = len(rounds_of(so_far.asked)) >= options.max_tool_iterations
-    call = question(options, so_far.asked, tuple(map(tool, state["tools"])), last=last)
+    rounds = options.max_tool_iterations
+    call = question(options, state["asked"], state["tools"], rounds=rounds)
     with context.effects.trace.node("process"):
         answer = await _read(context, call)
-    text, usage = so_far.text + answer.text, so_far.usage + answer.usage
+    text = state["text"] + answer.text
+    usage = msgspec.convert(state["usage"], Usage) + answer.usage
     calls = answer.calls(call)
     if not calls:
         return Command(update=await _keep(state, context, text, usage), goto="__end__")
@@ -180,7 +171,7 @@ async def _read(context: SessionContext, call: ModelCall) -> Answer:
 async def _tools(state: SessionState, runtime: Session) -> Command[Literal["process"]]:
     """Run the round's calls side by side; remember them in index order."""
     context = runtime.context
-    calls = msgspec.convert(state["asked"][-1], AssistantMessage).tool_calls
+    calls = calls_of(state["asked"][-1])
     answers: list[Plain] = []
     with context.effects.trace.node("tools"):
         async with started(context.effects, calls) as running:

@@ -10,15 +10,12 @@ import msgspec
 from contract.chat import ChatOptions, ChatRequest
 from contract.conversations import Turn
 from contract.flow import Request
-from contract.model import Message, ModelCall
 from contract.ports import Effects
 from graph_impl import draft as drafts
 from graph_impl.draft import Draft
-from graph_impl.plain import Plain, tool
+from graph_impl.plain import Plain
 from graph_impl.run import Sink
 from rules import chat as rules
-from rules import models
-from rules.answers import rounds_of
 
 
 class ChatState(TypedDict, total=False):
@@ -27,12 +24,6 @@ class ChatState(TypedDict, total=False):
     messages: list[Plain]
     tools: list[Plain]
     draft: Plain
-
-
-class _Said(msgspec.Struct):
-    """The messages of a state, typed: what a struct's types mean is worked out once."""
-
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +47,3 @@ class ChatContext:
 def draft_of(state: ChatState) -> Draft:
     """Give the reply in the making."""
     return msgspec.convert(state["draft"], Draft)
-
-
-def question(state: ChatState, model: rules.ChatModel) -> ModelCall:
-    """Build the next question to the model; the last one may not call tools."""
-    messages = msgspec.convert(state, _Said).messages
-    tools = tuple(map(tool, state["tools"]))
-    last = len(rounds_of(messages)) >= model.max_tool_iterations
-    return models.question(model, messages, tools, last=last)

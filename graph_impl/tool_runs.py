@@ -1,30 +1,39 @@
-"""Running the tool calls of a round side by side."""
+"""Doing things side by side: the tool calls of a round, and what needs not be waited for yet."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from contract.ports import Effects
     from contract.tools import ToolCall, ToolResult
 
+Got = TypeVar("Got")
+
 
 @asynccontextmanager
-async def started(
-    effects: Effects, calls: tuple[ToolCall, ...]
-) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
-    """Start every call of a round; whoever leaves early leaves none behind."""
-    tasks = [asyncio.create_task(_run(effects, call)) for call in calls]
+async def beside(*work: Coroutine[Any, Any, Got]) -> AsyncIterator[list[asyncio.Task[Got]]]:
+    """Start what is done meanwhile; whoever leaves early leaves none of it behind."""
+    tasks = [asyncio.create_task(one) for one in work]
     try:
         yield tasks
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def started(
+    effects: Effects, calls: tuple[ToolCall, ...]
+) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
+    """Start every call of a round."""
+    async with beside(*[_run(effects, call) for call in calls]) as tasks:
+        yield tasks
 
 
 async def _run(effects: Effects, call: ToolCall) -> ToolResult:

@@ -24,8 +24,6 @@ class VisitState(TypedDict, total=False):
     """What flows between the nodes: plain values only; `results` are those of the round so far."""
 
     picture: Plain
-    mood: Plain
-    memories: str
     messages: list[Plain]
     tools: list[Plain]
     results: dict[str, Plain]

@@ -135,15 +135,15 @@ _RUN: Mapping[tuple[str, str], str] = {
 }
 
 _TOOL_RUNS: Mapping[tuple[str, str], str] = {
-    ("started", "await asyncio.gather(*tasks, return_exceptions=True) → pass"): _ENDS_BY_ITSELF,
+    ("beside", "await asyncio.gather(*tasks, return_exceptions=True) → pass"): _ENDS_BY_ITSELF,
     (
-        "started",
+        "beside",
         (
             "asyncio.gather(*tasks, return_exceptions=True) → "
             "asyncio.gather(*tasks) (without return_exceptions)"
         ),
     ): _RAISED_ALREADY,
-    ("started", "True → False"): _RAISED_ALREADY,
+    ("beside", "True → False"): _RAISED_ALREADY,
 }
 
 _STATE: Mapping[tuple[str, str], str] = {

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.virtual
 
 RECALL_MS = 50
 BESIDE = [
-    ("begin", "emotion", 0),
     ("begin", "recall", 0),
+    ("begin", "emotion", 0),
     ("end", "emotion", 0),
     ("end", "recall", RECALL_MS),
     ("begin", "reasoning", RECALL_MS),
