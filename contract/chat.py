@@ -14,7 +14,8 @@ from contract.grammar import Grammar, many, one
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
-Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^[^\x00]*\Z")]
+# Some providers refuse a message that is blank, others answer it with anything.
+Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^\s*[^\s\x00][^\x00]*\Z")]
 PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | int | float | None
 
 

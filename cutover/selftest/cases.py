@@ -75,10 +75,11 @@ def case(seed: int) -> Case:
     draw = Random(seed)
     message_id = f"m-{seed}"
     chat_id = draw.choice((None, "c-1", "c-1", "c-1"))
+    said = text(draw, 1, 4)
     question = Turn(
         message_id=message_id,
         role="user",
-        content=text(draw, 1, 4) or "?",
+        content=said if said.strip() else f"{said}?",
         chat_id=chat_id,
         user_name=draw.choice(NAMES),
         user_id=draw.choice((None, "u-1")),

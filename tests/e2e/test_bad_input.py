@@ -82,6 +82,7 @@ WRONG = {
     **{f"an empty {field}": body(**{field: ""}) for field in FIELDS},
     **{f"a NUL in {field}": body(**{field: "a\0b"}) for field in FIELDS},
     **{f"a list for {field}": body(**{field: ["a"]}) for field in FIELDS},
+    "a blank text": body(content=" \n\u3000"),
     "a long id": body(message_id="m" * 129),
     "a long name": body(user_name="m" * 65),
     "a long text": body(content="m" * 65_537),
