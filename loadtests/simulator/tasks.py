@@ -90,8 +90,8 @@ def _conversions(text: str) -> Found:
 
 
 def _conversion(wanted: Conversion) -> FunctionCall:
-    arguments = {"value": wanted.value, "from": wanted.source, "to": wanted.target}
-    return _call("convert_units", **arguments)
+    units = {"from_unit": wanted.source, "to_unit": wanted.target}
+    return _call("convert_units", value=wanted.value, **units)
 
 
 def _times(text: str) -> Found:

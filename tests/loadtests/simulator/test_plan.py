@@ -141,7 +141,10 @@ def test_without_include_usage_there_is_no_usage() -> None:
         ("15 加 27 是多少？", [("calculate", '{"expression":"15 + 27"}')]),
         ("现在几点了？", [("current_time", "{}")]),
         ("what time is it in Tokyo?", [("current_time", '{"zone":"Asia/Tokyo"}')]),
-        ("5 公斤等于多少磅？", [("convert_units", '{"value":5,"from":"kg","to":"lb"}')]),
+        (
+            "5 公斤等于多少磅？",
+            [("convert_units", '{"value":5,"from_unit":"kg","to_unit":"lb"}')],
+        ),
         ("你还记得我的猫吗？", [("search_memory", '{"query":"还记得我的猫吗"}')]),
         ("use no such tool", [("no_such_tool", "{}")]),
         ("参数写坏", [("calculate", '{"expression": ')]),
