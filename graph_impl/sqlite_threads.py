@@ -118,6 +118,8 @@ def _saver(path: Path, worker: ThreadPoolExecutor) -> _SteadySqlite:
     try:
         # Nothing of what was said stays behind in free pages.
         connection.execute("PRAGMA secure_delete = ON")
+        # As the other stores: what a power failure takes of a copy comes with the next turn.
+        connection.execute("PRAGMA synchronous = NORMAL")
         saver = _SteadySqlite(connection, worker)
         saver.setup()
     except BaseException:
