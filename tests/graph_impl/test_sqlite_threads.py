@@ -1,0 +1,48 @@
+"""Threads in an SQLite file: what is kept takes the place of what was, or nothing does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_checkpoint
+
+from graph_impl.sqlite_threads import opened
+from tests.flows.session.threads import Place
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "s-1", "checkpoint_ns": ""}}
+METADATA: CheckpointMetadata = {"source": "loop", "step": 1}
+
+
+def state(value: object) -> Checkpoint:
+    """Give a state that holds a value; later ones have later ids."""
+    return {**empty_checkpoint(), "channel_values": {"messages": value}}
+
+
+async def test_only_the_newest_state_of_a_thread_is_kept(tmp_path: Path) -> None:
+    """In one transaction: nobody sees two, or none."""
+    async with opened(tmp_path / "t.db") as threads:
+        for value in ("one", "two"):
+            await threads.saver.aput(CONFIG, state(value), METADATA, {})
+        other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
+        await threads.saver.aput(other, state("three"), METADATA, {})
+        found = await threads.saver.read("s-1")
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"messages": "two"}
+    assert Place(f"sqlite:///{tmp_path / 't.db'}").rows() == {"checkpoints": 2, "writes": 0}
+
+
+async def test_what_cannot_be_kept_leaves_what_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it leave anything undone that the next turn of another thread would complete."""
+    async with opened(tmp_path / "t.db") as threads:
+        await threads.saver.aput(CONFIG, state("one"), METADATA, {})
+        await threads.saver.aput(CONFIG, state(object()), METADATA, {})
+        other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
+        await threads.saver.aput(other, state("two"), METADATA, {})
+        found = await threads.saver.read("s-1")
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"messages": "one"}
+    assert "a thread is not kept: TypeError" in caplog.text
