@@ -1,0 +1,92 @@
+"""Events on their way from a node to whoever reads: those that are said do not wait for him."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from langgraph.graph import START, StateGraph
+from langgraph.runtime import Runtime
+
+from contract.companion import Said
+from contract.flow import Event
+from graph_impl.run import Course, Sink, run
+
+PIECES = [Said(str(number)) for number in range(100)]
+AHEAD = 32
+
+
+class Nothing(TypedDict, total=False):
+    """No state."""
+
+    nothing: str
+
+
+@dataclass
+class Talk:
+    """What the node reaches, and how far it got."""
+
+    sink: Sink = field(default_factory=Sink)
+    said: int = 0
+    over: bool = False
+
+
+async def _say(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    talk = runtime.context
+    for piece in PIECES:
+        await talk.sink.say(piece)
+        talk.said += 1
+    await talk.sink.taken()
+    talk.over = True
+    return {"nothing": ""}
+
+
+def started(talk: Talk) -> AsyncGenerator[Event]:
+    """Run a graph of the one node."""
+    graph: Any = StateGraph(Nothing, context_schema=Talk)
+    graph.add_node("say", _say)
+    graph.add_edge(START, "say")
+    return run(graph.compile(), {"nothing": ""}, talk, talk.sink, Course(3))
+
+
+async def settled() -> None:
+    """Let everybody go on for as long as they can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_pieces_are_taken_in_one_turn_of_the_loop() -> None:
+    """Those that are there when the reader comes are there without waiting."""
+    async with aclosing(started(Talk())) as events:
+        assert await anext(events) == PIECES[0]
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        for piece in PIECES[1 : AHEAD - 1]:
+            assert await anext(events) == piece
+        assert turns == 0
+        counting.cancel()
+
+
+async def test_a_reader_who_is_slow_is_waited_for() -> None:
+    """Only a few pieces wait for him, and nothing is done before he has the last."""
+    talk = Talk()
+    async with aclosing(started(talk)) as events:
+        taken = [await anext(events)]
+        while len(taken) < len(PIECES):
+            await settled()
+            assert talk.said <= len(taken) + AHEAD
+            assert not talk.over
+            taken.append(await anext(events))
+        assert taken == PIECES
+        assert [event async for event in events] == []
+    assert talk.over
