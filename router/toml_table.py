@@ -94,6 +94,11 @@ def converted(table: Table, kind: type[S], where: str, prefix: str) -> S:
         raise _refusal(error, table, kind, where, prefix) from error
 
 
+def section(parent: Table, name: str, kind: type[S], where: str) -> S:
+    """Give the table under `name` as a struct; raises `ConfigRefused`."""
+    return converted(subtable(parent, name, where), kind, where, f"{name}.")
+
+
 def checked(test: Callable[[Any], str | None], value: object, where: str, key: str) -> None:
     """Refuse `value` where `test` gives a reason."""
     why = test(value)
