@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from contract.flow import Request
-from contract.records import VERSION, ErrorRecord, FeedbackRecord
 from effects.tape import Budget
 from router.admission import Admission
 from router.assigning import Assigner
 from router.bodies import Bodies
-from router.continuing import Resumed, settle_pauses, suits
+from router.chronicle import Chronicle
+from router.continuing import Resumed, settle_pauses
 from router.courtesy import Courtesy
-from router.driving import Drive, Ending
 from router.ledger import Ledger
+from router.mirror import STOPPING, Mirror
 from router.observers import Observers
 from router.opening import Arrival, Opener
 from router.problems import Problem
-from router.recording import Header, account, run_record
-from router.rollout import shadowed
 from router.settling import LETS_GO
-from router.shadow import Job, Shadows
-from router.shadow_budget import ShadowBudget
-from router.shadow_terms import ShadowTerms
 from router.telling import first_ending, tell
 from router.ticket import Counts, Ticket
 from router.traces import Traces
@@ -37,17 +31,8 @@ if TYPE_CHECKING:
     from contract.human import Answer
     from router.assigning import Decision
     from router.driving import Incoming
-    from router.flow_settings import FlowSettings
     from router.ledger import Line
     from router.parts import Parts
-    from router.settings import Settings
-
-log = logging.getLogger(__name__)
-
-_STOPPING = Ending("failed", "world", ErrorRecord("stopping"))
-
-_REMEMBERED = 100_000
-"""How many past exchanges feedback can still be joined to in the serving process."""
 
 
 class Router:
@@ -66,16 +51,10 @@ class Router:
         self._assigner = Assigner(parts, self.counts)
         self._budget = Budget(settings.limits.total_bytes)
         self._courtesy = Courtesy(parts.monotonic)
-        self.shadow_budget = ShadowBudget(lambda: parts.settings().shadow, parts.price, parts.wall)
-        self._shadows = Shadows(
-            self.ledger,
-            settings.shadow.queue,
-            self._courtesy,
-            self.shadow_budget,
-            ShadowTerms(parts),
-        )
+        self._chronicle = Chronicle(parts)
+        self._mirror = Mirror(parts, self.ledger, self._courtesy, self._chronicle)
+        self.shadow_budget = self._mirror.budget
         self._opener = Opener(parts, self.admission, self._budget, self._courtesy)
-        self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._open: dict[str, Ticket] = {}
         self._unsettled: dict[str, Ticket] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -93,12 +72,12 @@ class Router:
     @property
     def shadows_waiting(self) -> int:
         """How many exchanges wait for their shadow."""
-        return self._shadows.waiting
+        return self._mirror.waiting
 
     @property
     def shadow_lag(self) -> float:
         """Seconds for which the shadow that runs now has been due; 0 where none is."""
-        return self._shadows.lag
+        return self._mirror.lag
 
     @property
     def open_streams(self) -> Counter[str]:
@@ -168,7 +147,7 @@ class Router:
     def _take(self, arrival: Arrival, decided: Decision) -> Ticket:
         """Open an exchange and its ledger account; raises `Problem` 503."""
         ticket = self._opener.open(arrival, decided)
-        ticket.job = self._job(ticket, decided.flow, decided.settings)
+        ticket.job = self._mirror.job(ticket, decided)
         self._open_account(ticket)
         return ticket
 
@@ -203,9 +182,7 @@ class Router:
 
     def opened(self, ticket: Ticket) -> None:
         """The stream is about to go out: a shadow that tails may begin."""
-        job = ticket.job
-        if job is not None and self.parts.settings().shadow.mode == "tail":
-            self._shadows.tail(job)
+        self._mirror.opened(ticket)
 
     def conclude(self, ticket: Ticket) -> None:
         """Nothing more will be sent: end the exchange, mirror and record it, in the background.
@@ -228,25 +205,14 @@ class Router:
 
     def feedback(self, exchange: str, score: Any, comment: str | None) -> None:  # noqa: ANN401
         """Keep what a user thought, joined to the assigned stack where it is still known."""
-        assigned, served = self._remembered.get(exchange, (None, None))
-        self.parts.captures.feedback(
-            FeedbackRecord(
-                v=VERSION,
-                exchange=exchange,
-                score=score,
-                at=int(self.parts.wall() * 1_000_000),
-                comment=comment,
-                assigned=assigned,
-                served=served,
-            )
-        )
+        self._chronicle.feedback(exchange, score, comment)
 
     def cut(self) -> None:
         """End every stream that is still open, now, in its flow's failure frames."""
         for ticket in self._open.values():
             drives = ticket.serving.drives
             if drives and not drives[-1].complete:
-                drives[-1].dismiss(_STOPPING)
+                drives[-1].dismiss(STOPPING)
 
     async def aclose(self, seconds: float) -> None:
         """Finish what has begun, shadows included, within so many seconds."""
@@ -259,29 +225,7 @@ class Router:
         await asyncio.sleep(0)
         while self._closing and loop.time() < deadline:
             await asyncio.wait(set(self._closing), timeout=deadline - loop.time())
-        await self._shadows.aclose(max(deadline - loop.time(), 0))
-
-    def _job(self, ticket: Ticket, flow: FlowSettings, settings: Settings) -> Job | None:
-        if not shadowed(flow, settings.rollout.salt, ticket.exchange):
-            return None
-        first = ticket.serving.plan.first
-        other = self.parts.stacks.get("legacy" if first.name == "graph" else "graph")
-        if (
-            other is None
-            or not other.serves(ticket.spec)
-            or not other.powers.shadows_beside(first.powers)
-            or not suits(other, ticket.resumed)
-        ):
-            ticket.unshadowed = "cannot"
-            return None
-
-        def done(drive: Drive | None) -> None:
-            self._shadowed(ticket, drive)
-
-        job = Job(ticket.exchange, ticket.serving, other, settings.shadow.seconds, done)
-        asked = ticket.serving.plan.request
-        self._shadows.expect(job, ticket.spec.conversation(asked.body, asked.session))
-        return job
+        await self._mirror.aclose(max(deadline - loop.time(), 0))
 
     async def _conclude(self, ticket: Ticket) -> None:
         try:
@@ -295,68 +239,16 @@ class Router:
         ticket.admitted.over(first_ending(ticket))
         tell(ticket)
         self._count(ticket)
-        recorded = self._record(ticket)
+        failed = None if self._chronicle.write_served(ticket) else ticket.job
+        if failed is not None:
+            self._mirror.fail(failed)
         self.observers.concluded(ticket)
-        if recorded:
-            self._mirror(ticket)
-
-    def _record(self, ticket: Ticket) -> bool:
-        """Write the served runs down; where that fails the exchange is settled as our own fault."""
-        try:
-            for drive in ticket.serving.drives:
-                self._write_down(ticket, drive)
-        except Exception:
-            log.exception("the records of %s failed", ticket.exchange)
-            ticket.runs, ticket.accounts = [], []
-            if ticket.job is not None:
-                self._shadows.fail(ticket.job)
-                return False
-        return True
-
-    def _write_down(self, ticket: Ticket, drive: Drive) -> None:
-        spent = account(drive, self.parts.price)
-        ticket.runs.append(run_record(self._header(ticket), ticket.serving, drive, spent))
-        ticket.accounts.append(spent)
-
-    def _mirror(self, ticket: Ticket) -> None:
-        """Settle the ledger, now or when the shadow has run; the capture follows."""
-        serving, job = ticket.serving, ticket.job
-        if job is None:
-            self.ledger.settle(ticket.exchange, "not_sampled", ticket.unshadowed)
-            self._write(ticket)
-        elif serving.left:
-            self._shadows.cancel(job, "client_left")
-        elif not serving.drives:
-            self._shadows.cancel(job, "not_served")
-        elif serving.drive.ending is _STOPPING:
-            self._shadows.cancel(job, "stopping")
-        elif len(serving.drives) > 1:
-            self._shadows.cancel(job, "takeover" if serving.drive.sent else "fallback")
-        else:
-            self._shadows.offer(job)
-
-    def _shadowed(self, ticket: Ticket, drive: Drive | None) -> None:
-        try:
-            if drive is not None:
-                self._write_down(ticket, drive)
-        finally:
-            self._write(ticket)
-            # They know each other: a whole exchange would wait for the garbage collector.
-            ticket.job = None
+        if failed is None:
+            self._mirror.concluded(ticket)
 
     def _settled(self, exchange: str, line: Line) -> None:
         self.traces.forget(exchange)
         self.observers.settled(self._unsettled.pop(exchange), line)
-
-    def _write(self, ticket: Ticket) -> None:
-        try:
-            if ticket.runs:
-                self.parts.captures.put(ticket.runs)
-        except Exception:
-            # Records serve the migration; they must not cost the books their balance.
-            log.exception("the records of %s are lost", ticket.exchange)
-        finally:
-            ticket.serving.exchange.tape.free()
 
     def _count(self, ticket: Ticket) -> None:
         serving = ticket.serving
@@ -365,18 +257,7 @@ class Router:
         if len(serving.drives) > 1:
             self.counts.takeovers += bool(serving.drive.sent)
             self.counts.fallbacks += not serving.drive.sent
-        self._remembered[ticket.exchange] = (serving.plan.assigned.name, serving.served.name)
-        if len(self._remembered) > _REMEMBERED:
-            self._remembered.popitem(last=False)
-
-    def _header(self, ticket: Ticket) -> Header:
-        return Header(
-            exchange=ticket.exchange,
-            config=ticket.config,
-            began=ticket.began,
-            fingerprints={name: stack.fingerprint for name, stack in self.parts.stacks.items()},
-            resumes=ticket.resumed.claim.pause.exchange if ticket.resumed else "",
-        )
+        self._chronicle.remember(ticket)
 
 
 def _replaced(ticket: Ticket) -> None:

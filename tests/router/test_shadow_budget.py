@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from router.dispatch import Router
 from router.local import LocalStack
 from router.sections import Shadow
 from router.shadow_budget import ShadowBudget
@@ -62,7 +63,7 @@ def elsewhere(**shadow: Any) -> House:  # noqa: ANN401 - any key
     made = limited(House(CASE, Rules(shadow=100), price=lambda *_: 0.5), **shadow)
     graph = Elsewhere(LocalStack("graph", {"chat": FLOWS["graph"]}, "g1"))
     stacks = {**made.router.parts.stacks, "graph": graph}
-    made.router.parts = replace(made.router.parts, stacks=stacks)
+    made.router = Router(replace(made.router.parts, stacks=stacks))
     return made
 
 
