@@ -12,7 +12,7 @@ nothing is read from the thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,9 +220,13 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
         context = SessionContext(asked, admitted, effects, render, Sink())
         keeps = threads is not None and not effects.rehearsal
         graph = kept if keeps else rehearsed
+        # the last question, and two supersteps a round of tools; some to spare
+        steps = 2 * asked.options.max_tool_iterations + 5
+        course = Course(steps, thread if keeps else None)
         end: Done | None = None
         try:
-            async with aclosing(_answer(graph, context, thread if keeps else None)) as events:
+            state = await _lay_out(context)
+            async with aclosing(run(graph, state, context, context.sink, course)) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         end = event  # goes out once the thread is kept
@@ -240,19 +244,6 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
             await _learn(context, end)
 
     return flow
-
-
-async def _answer(
-    graph: CompiledStateGraph[Any, SessionContext, Any, Any],
-    context: SessionContext,
-    thread: str | None,
-) -> AsyncGenerator[Event]:
-    state = await _lay_out(context)
-    # the last question, and two supersteps a round of tools; some to spare
-    course = Course(2 * context.asked.options.max_tool_iterations + 5, thread)
-    async with aclosing(run(graph, state, context, context.sink, course)) as events:
-        async for event in events:
-            yield event
 
 
 async def _learn(context: SessionContext, end: Done) -> None:
