@@ -34,7 +34,8 @@ class SessionOptions(
     """What a deployment configures for the session flow.
 
     `lock_ttl` in seconds, `history_tokens` in estimated tokens. Facts are drawn from a conversation
-    of `extract_from` messages and more; 0 turns that off.
+    of `extract_from` messages and more; 0 turns that off. They are remembered from
+    `least_confidence` on; one without any is certain.
     """
 
     system_prompt: str = "你是一个有用的助手。"
@@ -48,6 +49,7 @@ class SessionOptions(
     recall: Literal["always", "new_session_only"] = "always"
     recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
     extract_from: Annotated[int, Meta(ge=0)] = 4
+    least_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.3
     unknown_session: Literal["refuse", "create"] = "refuse"
     lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
 

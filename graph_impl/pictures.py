@@ -17,7 +17,7 @@ from graph_impl.visit import VisitContext, VisitState
 from rules import companion as rules
 from rules import remembering
 from rules.images import Picture
-from rules.memories import Fact, entries
+from rules.memories import Fact, entries, worth
 
 Visit = Runtime[VisitContext]
 
@@ -59,7 +59,7 @@ async def _extraction(state: VisitState, runtime: Visit) -> Command[Literal["con
     with context.effects.trace.node("extraction"):
         async for chunk in context.effects.model.stream("extraction", call):
             answer += chunk.text
-    found = remembering.worth(answer, context.asked.options.least_confidence)
+    found = worth(answer, context.asked.options.least_confidence)
     if found:
         return Command(update={"found": msgspec.to_builtins(found)}, goto="confirm")
     said = await context.say(rules.text(context.asked, "nothing_found"))

@@ -49,7 +49,7 @@ from graph_impl.tool_runs import started
 from rules import session as rules
 from rules.answers import Answer
 from rules.history import window
-from rules.memories import entries, facts
+from rules.memories import entries, worth
 from rules.messages import conversation, tool_answer, tool_round
 from rules.session import SessionAsked
 from rules.texts import SESSION_PROMPT
@@ -259,7 +259,7 @@ async def _learn(context: SessionContext, end: Done) -> None:
         return
     try:
         said = [chunk.text async for chunk in effects.model.stream("extract", call)]
-        found = facts("".join(said))
+        found = worth("".join(said), asked.options.least_confidence)
         if found and await effects.conversations.find("learn", message.id):
             ids = [await effects.ids.new("memory") for _ in found]
             learnt = entries(found, ids, asked.body.user_id, rules.session_of(asked))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rules import companion as rules
 from rules import remembering
-from rules.memories import entries
+from rules.memories import entries, worth
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -69,7 +69,7 @@ async def _found(visit: Visit, read: str) -> tuple[Fact, ...]:
     answer = ""
     async for chunk in visit.effects.model.stream("extraction", call):
         answer += chunk.text
-    return remembering.worth(answer, visit.options.least_confidence)
+    return worth(answer, visit.options.least_confidence)
 
 
 async def _remember(visit: Visit, kept: tuple[Fact, ...]) -> str:

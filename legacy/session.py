@@ -24,7 +24,7 @@ from legacy.tool_runs import started
 from rules import session as rules
 from rules.answers import Answer
 from rules.history import window
-from rules.memories import entries, facts
+from rules.memories import entries, worth
 from rules.messages import conversation, tool_answer, tool_round
 from rules.models import question
 from rules.texts import SESSION_PROMPT
@@ -174,7 +174,7 @@ async def _learn(talk: Talk, turns: tuple[Turn, ...]) -> None:
     try:
         async for chunk in talk.effects.model.stream("extract", call):
             answer += chunk.text
-        found = facts(answer)
+        found = worth(answer, talk.options.least_confidence)
         last = turns[-1].message_id
         if found and await talk.effects.conversations.find("learn", last):
             ids = [await talk.effects.ids.new("memory") for _ in found]

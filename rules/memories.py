@@ -43,6 +43,11 @@ def facts(answer: str) -> tuple[Fact, ...]:
     return tuple(found.values())[:MOST]
 
 
+def worth(answer: str, least: float) -> tuple[Fact, ...]:
+    """Read from a model's answer what it is sure enough of; what has no confidence is certain."""
+    return tuple(fact for fact in facts(answer) if fact.confidence >= least)
+
+
 def entries(
     found: Iterable[Fact], ids: Sequence[str], user_id: str, session_id: str
 ) -> tuple[MemoryEntry, ...]:

@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from contract.forms import values
 from contract.human import Answer, Field, Form
-from rules.memories import LONGEST, Fact, facts
+from rules.memories import LONGEST, Fact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KIND: Final = "memory_confirm"
 """How the question is told from those a model asks."""
-
-
-def worth(answer: str, least: float) -> tuple[Fact, ...]:
-    """Read from a model's answer what it is sure enough of, from 0 to 1."""
-    return tuple(fact for fact in facts(answer) if fact.confidence >= least)
 
 
 def form(found: Sequence[Fact], title: str, label: str) -> Form:

@@ -14,8 +14,8 @@ from contract.flow import Request
 from contract.human import Answer, FormValue
 from rules import companion as rules
 from rules.emotion import CALM
-from rules.memories import Fact
-from rules.remembering import approved, form, worth
+from rules.memories import Fact, worth
+from rules.remembering import approved, form
 from rules.working_memory import NOTHING, summary
 
 FACTS = (Fact("likes tea", 0.9), Fact("has a cat", 0.3))

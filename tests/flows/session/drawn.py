@@ -26,6 +26,7 @@ LEARNT = (
     '{"facts": ["likes tea", "likes tea", " lives in 北京 "]}',
     '```json\n{"memories": [{"text": "has a cat", "confidence": 0.8}]}\n```',
     'Here you are: ["owns {braces}", {"content": "👩‍👩‍👧"}] – done',
+    '{"facts": ["sure", {"text": "no", "confidence": 0.29}, {"text": "yes", "confidence": 0.3}]}',
     '{"facts": []}',
     '{"facts": [1, null, "", {"text": 5}, "\\u0000", "good"]}',
     '{"facts": {"a": 1}}',
@@ -95,6 +96,7 @@ def _options(draw: Random) -> SessionOptions:
         recall=draw.choice(RECALLS),
         recall_limit=draw.choice((5, 5, 1, 0)),
         extract_from=draw.choice((4, 4, 1, 0)),
+        least_confidence=draw.choice((0.3, 0.3, 0.0, 0.9)),
         unknown_session=draw.choice(("refuse", "create")),
     )
 
