@@ -7,7 +7,6 @@ nothing is cut off silently.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from router.driving import Ending, Frame, Order
 from router.pieces import AT_ONCE, together
 from router.resuming import PrefixDiffers, resumption
 from router.settling import Settling
+from router.stall import StallWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _LEFT = Ending("cancelled", "nobody", ErrorRecord("client_left"))
 _UNREAD = Ending("cancelled", "nobody", ErrorRecord("client_unread"))
-_STALLED = Ending("timeout", "stack", ErrorRecord("stall"))
 _MISMATCH = Ending("failed", "stack", ErrorRecord("prefix_mismatch"))
 
 
@@ -69,7 +68,7 @@ class Serving:
         self._digests: list[bytes] = []
         self._last: tuple[Drive, Frame] | None = None
         self._failed_at: int | None = None
-        self._watch: asyncio.TimerHandle | None = None
+        self._stall = StallWatch(exchange, self.drives, plan.stall_seconds)
         patience = max(plan.stall_seconds, plan.spec.afterwards)
         self._settling = Settling(exchange, self.drives, patience)
 
@@ -223,8 +222,7 @@ class Serving:
     def _rest(self) -> None:
         """Nothing more is produced: nobody need be watched, and nobody steps in."""
         self.replacing = _nobody  # who is told knows this exchange: neither keeps the other
-        if self._watch is not None:
-            self._watch.cancel()
+        self._stall.end()
 
     def _start(self, stack: Stack, role: Role) -> None:
         plan = self.plan
@@ -244,8 +242,7 @@ class Serving:
         drive.skipped = self._sent if self._prefix is None else 0
         self.drives.append(drive)
         drive.start()
-        if self._watch is None:
-            self._look()
+        self._stall.begin()
 
     def _replace(self, ending: Ending) -> bool:
         """Fence the failed run and start its successor; False when there is none."""
@@ -357,20 +354,6 @@ class Serving:
         if ending is not _MISMATCH:
             self.drive.frames[self._sent :] = frames
         return frames
-
-    def _look(self) -> None:
-        """Look whether the stack owes a sign of life for too long; look again when it could."""
-        drive, limit = self.drive, round(self.plan.stall_seconds * 1_000_000)
-        if drive.complete:
-            return
-        owes = drive.run.owes_since()
-        idle = 0 if owes is None else self.exchange.stamp() - owes
-        if idle >= limit:
-            drive.finish(_STALLED)
-        wait = limit if idle >= limit else limit - idle
-        self._watch = asyncio.get_running_loop().call_later(
-            max(wait, 1_000) / 1_000_000, self._look
-        )
 
 
 def _digest(frame: bytes) -> bytes:
