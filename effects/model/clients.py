@@ -4,96 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
-
-import httpx2
-from openai import AsyncOpenAI, DefaultAioHttpClient
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from effects.model.entry import Provider
 
-NO_KEY = "no-key"
-
-Operation = Literal["chat/completions", "embeddings"]
-
-# Compressed streams wait in the compressor until a block is full.
-_OWN_HEADERS: Final = {"Accept-Encoding": "identity"}
-
-MOST_ERROR: Final = 65_536
-"""Bytes of what a provider says to a failure: nobody reads more of it."""
-_OF_THE_WIRE: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-
-KEPT_ALIVE = 3.0
-"""Seconds an idle connection is kept: below the five after which common servers hang up. A
-connection they close at the moment it is used again would fail a call nobody is to blame for."""
-
-
-class ProviderClient:
-    """An SDK client, and the head of its requests made once.
-
-    The SDK brings authentication, its headers and its connections. What its `post` does again for
-    every call, to the same end, costs four times the sending: the request is made here.
-    """
-
-    def __init__(self, provider: Provider) -> None:
-        self._connections = DefaultAioHttpClient(
-            trust_env=provider.trust_env,
-            timeout=httpx2.Timeout(None, connect=provider.limits.connect),
-            limits=httpx2.Limits(
-                max_connections=1_000,
-                max_keepalive_connections=100,
-                keepalive_expiry=KEPT_ALIVE,
-            ),
-        )
-        self._sdk = AsyncOpenAI(
-            # The SDK refuses to do without; servers that need no key ignore it.
-            api_key=provider.key.reveal() or NO_KEY,
-            base_url=provider.base_url,
-            max_retries=0,
-            http_client=self._connections,
-        )
-        # Taken from the environment, where they belong to somebody else's account.
-        self._sdk.organization = self._sdk.project = None
-        base = self._sdk.base_url
-        self._urls = {
-            operation: base.copy_with(raw_path=base.raw_path + operation.encode())
-            for operation in get_args(Operation)
-        }
-        said = {**self._sdk.default_headers, **self._sdk.auth_headers, **_OWN_HEADERS}
-        # What the SDK would leave out is no text.
-        self._headers = [(name, text) for name, text in said.items() if isinstance(text, str)]
-
-    async def ask(self, body: bytes, operation: Operation = "chat/completions") -> httpx2.Response:
-        """Send one request: no retries, no limit but on connecting.
-
-        Returns the response when its headers have come, its body unread; one that is not a success
-        is read (the first 64 KiB) and closed, so that no time limit or cancellation can leave its
-        connection open.
-        """
-        url = self._urls[operation]
-        request = httpx2.Request("POST", url, headers=self._headers, content=body)
-        response = await self._connections.send(request, stream=True)
-        return response if response.is_success else await _read(response)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._sdk.close()
-
-
-async def _read(response: httpx2.Response) -> httpx2.Response:
-    """Give a response with the beginning of its body, decompressed; its connection is closed."""
-    body = bytearray()
-    try:
-        async with aclosing(response.aiter_bytes()) as pieces:
-            async for piece in pieces:
-                body += piece
-                if len(body) > MOST_ERROR:
-                    break
-    finally:
-        await response.aclose()
-    headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
-    return httpx2.Response(response.status_code, headers=headers, content=bytes(body[:MOST_ERROR]))
+if TYPE_CHECKING:
+    from effects.model.provider_client import ProviderClient
 
 
 @dataclass(slots=True)
@@ -114,6 +33,7 @@ class ClientPool:
 
     def warm(self) -> None:
         """Make the clients that are wanted: certificates and imports cost the first user 40 ms."""
+        _imported()  # also where none is wanted yet: one may be, once requests are being served
         for provider in self._wanted:
             self._client_of(provider)
 
@@ -136,7 +56,7 @@ class ClientPool:
     def _client_of(self, provider: Provider) -> _Leased:
         leased = self._leased.get(provider)
         if leased is None:
-            leased = self._leased[provider] = _Leased(ProviderClient(provider))
+            leased = self._leased[provider] = _Leased(_imported()(provider))
         return leased
 
     async def _close_unwanted(self) -> None:
@@ -149,6 +69,11 @@ class ClientPool:
         if clients:
             # Nobody else knows them any more: a cancelled caller must not leave them open.
             await asyncio.shield(_close(clients))
+
+
+def _imported() -> type[ProviderClient]:
+    found: type[ProviderClient] = import_module("effects.model.provider_client").ProviderClient
+    return found
 
 
 async def _close(clients: list[ProviderClient]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 import httpx2
@@ -18,13 +18,15 @@ import httpx2
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from contract.model import Chunk, ModelCall, ModelInfo
-from effects.model.clients import ProviderClient
 from effects.model.entry import ModelEntry
 from effects.model.failures import error_in, status_fault
 from effects.model.limits import Deadline, Deadlines
 from effects.model.registry import ModelRegistry
 from effects.model.request import encode
 from effects.model.stream import StreamAssembler
+
+if TYPE_CHECKING:
+    from effects.model.provider_client import ProviderClient
 
 _LOG: Final = logging.getLogger(__name__)
 # The transport lets aiohttp's errors through where it has no name for them, as for bad HTTP.

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError, EffectFailed
 from contract.faults import Fault
-from effects.model.clients import ClientPool, ProviderClient
+from effects.model.clients import ClientPool
 from effects.model.entry import ModelEntry, Provider
+
+if TYPE_CHECKING:
+    from effects.model.provider_client import ProviderClient
 
 
 class ModelTwice(CutoverError):

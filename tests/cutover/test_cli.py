@@ -48,9 +48,17 @@ def test_a_command_there_is_not_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_serving_loads_nothing_of_comparing() -> None:
-    """Each start would wait a second for libraries that are never used."""
-    code = "import sys, cutover.cli, cutover.serve_command; print('pandas' in sys.modules)"
+@pytest.mark.parametrize(
+    ("commands", "library"),
+    [
+        (("serve",), "pandas"),
+        (("rollback", "history", "forget", "selftest"), "openai"),
+    ],
+)
+def test_commands_load_nothing_they_never_use(commands: tuple[str, ...], library: str) -> None:
+    """Each start would wait for it: a second for pandas, half of one for the provider's SDK."""
+    loaded = ", ".join(f"cutover.{command}_command" for command in commands)
+    code = f"import sys, cutover.cli, {loaded}; print({library!r} in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         check=False,

@@ -15,7 +15,7 @@ from contract.errors import EffectFailed
 from contract.faults import Fault
 from contract.model import Chunk
 from effects.model import ModelEntry, OpenAIModel
-from effects.model.clients import MOST_ERROR
+from effects.model.provider_client import MOST_ERROR
 from tests.effects.model.loopback import (
     CALL,
     KEY,
