@@ -8,6 +8,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
+from effects.rest import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -16,8 +17,6 @@ Answer = TypeVar("Answer")
 
 WAIT_SECONDS = 0.05
 """How long a request waits for an answer that it can do without."""
-REST_SECONDS = 1.0
-"""How long nobody asks after a failure; then one request at a time finds out."""
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +36,14 @@ class Neighbour:
     """
 
     def __init__(self, name: str, meanwhile: str, monotonic: Callable[[], float]) -> None:
-        self.name = name
-        self.fault: str | None = None
         self.meanwhile = meanwhile
-        self._monotonic = monotonic
-        self._again = 0.0
+        self._rest = Rest(name, meanwhile, monotonic)
         self._asked: set[asyncio.Task[Any]] = set()
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong now, and what holds meanwhile."""
+        return self._rest.fault
 
     async def ask(
         self, call: Callable[[], Coroutine[Any, Any, Answer]], keep: Callable[[Answer], None]
@@ -52,16 +53,16 @@ class Neighbour:
         A call that is late is not cancelled: a first connection may take longer than a request
         can wait, and would never be made.
         """
-        if not self._willing():
+        if not self._rest.willing():
             return
-        task = asyncio.create_task(call(), name=f"ask {self.name}", context=Context())
+        task = asyncio.create_task(call(), name=f"ask {self._rest.name}", context=Context())
         self._asked.add(task)
         task.add_done_callback(lambda done: self._done(done, keep))
         await asyncio.wait({task}, timeout=WAIT_SECONDS)
         if not task.done():
-            self._failed(f"no answer within {WAIT_SECONDS:g} s")
+            self._rest.failed(f"no answer within {WAIT_SECONDS:g} s")
         elif not task.cancelled() and task.exception() is None:
-            self._answered()
+            self._rest.answered()
 
     async def aclose(self) -> None:
         """Wait for no answer any more; idempotent."""
@@ -71,15 +72,6 @@ class Neighbour:
         if asked:
             await asyncio.wait(asked)
 
-    def _willing(self) -> bool:
-        if self.fault is None:
-            return True
-        now = self._monotonic()
-        if now < self._again:
-            return False
-        self._again = now + REST_SECONDS
-        return True
-
     def _done(self, task: asyncio.Task[Answer], keep: Callable[[Answer], None]) -> None:
         self._asked.discard(task)
         if task.cancelled():
@@ -88,18 +80,7 @@ class Neighbour:
         if failure is None:
             keep(task.result())
             return
-        self._failed(_word(failure))
-
-    def _failed(self, why: str) -> None:
-        if self.fault is None:
-            log.warning("%s: %s; %s", self.name, why, self.meanwhile)
-        self.fault = f"{why}; {self.meanwhile}"
-        self._again = self._monotonic() + REST_SECONDS
-
-    def _answered(self) -> None:
-        if self.fault is not None:
-            log.info("%s: answers again", self.name)
-        self.fault = None
+        self._rest.failed(_word(failure))
 
 
 def _word(failure: BaseException) -> str:

@@ -2,81 +2,51 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
 from effects.locks.leases import LeasedLocks
 from effects.locks.process import ProcessLocks
+from effects.rest import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from effects.locks.leases import Leases
 
-REST_SECONDS = 1.0
-"""How long nobody asks after a failure; then one request at a time finds out."""
 MEANWHILE = "messages are locked within each process alone"
-
-log = logging.getLogger(__name__)
-
-
-class _Keeper:
-    """Whether the keeper of the leases answers; shared by all owners."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self.fault: str | None = None
-        self._monotonic = monotonic
-        self._again = 0.0
-
-    def willing(self) -> bool:
-        """Whether it is to be asked now."""
-        if self.fault is None:
-            return True
-        now = self._monotonic()
-        if now < self._again:
-            return False
-        self._again = now + REST_SECONDS
-        return True
-
-    @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Note whether it answers what is asked inside the block."""
-        try:
-            yield
-        except EffectFailed as failure:
-            why = failure.fault.code
-            if self.fault is None:
-                log.warning("locks: %s; %s", why, MEANWHILE)
-            self.fault = f"{why}; {MEANWHILE}"
-            self._again = self._monotonic() + REST_SECONDS
-            raise
-        if self.fault is not None:
-            log.info("locks: shared again")
-        self.fault = None
 
 
 class _Told:
     """Leases whose keeper's every answer, renewals included, is told."""
 
-    def __init__(self, leases: Leases, keeper: _Keeper) -> None:
+    def __init__(self, leases: Leases, keeper: Rest) -> None:
         self._leases = leases
         self._keeper = keeper
 
     async def hold(self, key: str, token: str, ms: int) -> bool:
         """Take or keep a key."""
-        with self._keeper.asked():
+        with self._answering():
             return await self._leases.hold(key, token, ms)
 
     async def let_go(self, key: str, token: str) -> None:
         """Give a key back."""
-        with self._keeper.asked():
+        with self._answering():
             await self._leases.let_go(key, token)
 
     async def aclose(self) -> None:
         """Disconnect."""
         await self._leases.aclose()
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except EffectFailed as failure:
+            self._keeper.failed(failure.fault.code)
+            raise
+        self._keeper.answered()
 
 
 class SteadyLocks:
@@ -86,7 +56,7 @@ class SteadyLocks:
     the keeper of the leases is away is shared when it is back: at the next renewal.
     """
 
-    def __init__(self, shared: LeasedLocks, own: ProcessLocks, keeper: _Keeper) -> None:
+    def __init__(self, shared: LeasedLocks, own: ProcessLocks, keeper: Rest) -> None:
         self._shared = shared
         self._own = own
         self._keeper = keeper
@@ -94,7 +64,7 @@ class SteadyLocks:
     @classmethod
     def over(cls, leases: Leases, monotonic: Callable[[], float]) -> SteadyLocks:
         """Make the first owner, which closes the leases in the end."""
-        keeper = _Keeper(monotonic)
+        keeper = Rest("locks", MEANWHILE, monotonic)
         return cls(LeasedLocks(_Told(leases, keeper)), ProcessLocks(), keeper)
 
     @property

@@ -11,7 +11,7 @@ import pytest
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from cutover.flags import ProviderNotLoaded, open_flags
-from router import neighbour
+from effects import rest
 from router.sections import Flags
 from router.settings import Settings
 from router.toml_table import ConfigRefused
@@ -109,7 +109,7 @@ async def test_a_deployment_follows_its_provider(
     fault: str | None,
 ) -> None:
     """The flag beats the file; one that cannot be used is told, and the file holds."""
-    monkeypatch.setattr(neighbour, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(rest, "REST_SECONDS", 0.0)
     options = f'flags = {{ "chat.langgraph_percent" = {percent} }}'
     more = f'[flags]\nprovider = "{HERE}factory"\n[flags.options]\n{options}\n'
     async with deployed(tmp_path, Setup(more=more)) as place:

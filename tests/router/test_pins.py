@@ -12,7 +12,8 @@ from contract.chat import ChatRequest
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from effects.pins import MemoryPins, Pin
-from router.neighbour import REST_SECONDS, WAIT_SECONDS
+from effects.rest import REST_SECONDS
+from router.neighbour import WAIT_SECONDS
 from router.pins import FRESH_SECONDS, Pins
 from router.qa_header import sign
 from router.rollout import Assignment, bucket

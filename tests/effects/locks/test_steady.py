@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from effects.locks import MemoryLeases, SteadyLocks
-from effects.locks.steady import REST_SECONDS
+from effects.rest import REST_SECONDS
 
 pytestmark = pytest.mark.virtual
 

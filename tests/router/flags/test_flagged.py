@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from contract.chat import CHAT, ChatRequest
+from effects.rest import REST_SECONDS
 from router.assigning import attribute, targeting
 from router.driving import Incoming
 from router.flags import FixedFlags, Flagged, FlagSource, Targeting
 from router.flags.flagged import TOLD_SECONDS
 from router.flags.source import Changed
 from router.flow_settings import FlowSettings
-from router.neighbour import REST_SECONDS, WAIT_SECONDS, NoAnswer
+from router.neighbour import WAIT_SECONDS, NoAnswer
 from router.sections import Flags
 from router.settings import Settings
 from tests.router.answering import CASE
