@@ -10,6 +10,7 @@ from rich.table import Table
 from compare.against import Against, Trend, against, read_report
 from compare.report.changes import changes_document, changes_markdown
 from compare.report.legible import percent, visible
+from cutover.terminal import tell_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +35,7 @@ def report_against(older: Path, newer: Path, out: Path | None, console: Console)
         console.print(f"  {escape(visible(reason))}", highlight=False)
     if any(change.turn != "same" for change in found.changes):
         console.print(_table(found))
-    for path in _written(found, out) if out is not None else ():
-        console.print(f"[dim]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
+    tell_written(_written(found, out) if out is not None else (), console)
     return EXIT[found.trend]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import DownloadColumn, TimeRemainingColumn
 from rich.table import Table
 
 from compare.noise import read_noise
@@ -18,7 +18,6 @@ from compare.report import Report
 from compare.report.document import with_noise
 from compare.report.legible import percent, visible
 from compare.report.sources import with_sources
-from contract.errors import CutoverError
 from cutover.against_command import report_against
 from cutover.diffing import (
     Asked,
@@ -34,9 +33,10 @@ from cutover.diffing import (
 )
 from cutover.flows import SPECS, flows_at
 from cutover.plain_diffing import AskedPlain, asked_plain
+from cutover.terminal import bar, refusals, tell_written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from compare.tally import Tally
     from compare.verdict import Label
@@ -45,12 +45,24 @@ EXIT: Mapping[Label, int] = {"equal": 0, "waived": 0, "different": 1, "no data":
 UNREADABLE = 2
 DAMAGED = 4
 CLUSTERS_PRINTED = 8
-_COLOURS: Mapping[Label, str] = {
+COLOURS: Mapping[Label, str] = {
     "equal": "green",
     "waived": "green",
     "different": "red",
     "no data": "yellow",
 }
+
+
+class Read(Protocol):
+    """How many exchanges could be read, and what could not be."""
+
+    @property
+    def exchanges(self) -> int:
+        """How many could be."""
+
+    @property
+    def damaged(self) -> Collection[object]:
+        """What could not be."""
 
 
 class ChunkingChoice(StrEnum):
@@ -141,7 +153,7 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
     when a cause that is not waived is new or has grown, else 0.
     """
     console = Console(stderr=True)
-    try:
+    with refusals(UNREADABLE):
         match places:
             case _ if noise and (dialect is not None or len(places) != 1):
                 raise NoiseMisplaced
@@ -160,9 +172,6 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
                 status = report_against(Path(older), Path(newer), out, Console())
             case _:
                 raise PlacesMisread(len(places))
-    except (CutoverError, OSError) as trouble:
-        console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
-        raise typer.Exit(UNREADABLE) from trouble
     raise typer.Exit(status)
 
 
@@ -191,7 +200,11 @@ def _captures(asked: Asked | AskedPlain, wanted: Wanted, console: Console) -> in
 
 def status_of(report: Report) -> int:
     """Give the exit status: a pass says so only of captures that were read to the last line."""
-    counts, status = report.counts, EXIT[report.verdict.label]
+    return status_read(EXIT[report.verdict.label], report.counts)
+
+
+def status_read(status: int, counts: Read) -> int:
+    """Give the exit status of what was read: a pass of a part is none, nor is nothing at all."""
     if counts.damaged and not counts.exchanges:
         return UNREADABLE
     return DAMAGED if counts.damaged and not status else status
@@ -199,29 +212,19 @@ def status_of(report: Report) -> int:
 
 def _compared(asked: Asked | AskedPlain, console: Console) -> Tally:
     """Compare behind a bar that counts bytes read; only a terminal shows it."""
-    size = asked.size
-    columns = (
-        TextColumn("comparing"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("comparing", total=size)
-        return asked.tally(lambda count: bar.advance(task, count))
+    with bar(console, DownloadColumn(), TimeRemainingColumn()) as shown:
+        task = shown.add_task("comparing", total=asked.size)
+        return asked.tally(lambda count: shown.advance(task, count))
 
 
 def _summary(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
-    console.print(f"[bold {_COLOURS[verdict.label]}]{verdict.said}[/]", highlight=False)
+    console.print(f"[bold {COLOURS[verdict.label]}]{verdict.said}[/]", highlight=False)
     for reason in verdict.reasons:
         console.print(f"  {escape(visible(reason))}", highlight=False)
     if report.clusters:
         console.print(_table(report))
-    for path in written:
-        console.print(f"[dim]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
+    tell_written(written, console)
 
 
 def _table(report: Report) -> Table:

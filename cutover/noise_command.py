@@ -14,10 +14,9 @@ from rich.table import Table
 from compare.noise import Noise, read_noise
 from compare.noise.study import MARGIN
 from compare.noise.wording import chance_said, control_said, flags_said, judged_said, study_said
-from compare.report.legible import visible
 from compare.report.noise import noise_markdown
-from contract.errors import CutoverError
 from cutover.flows import SPECS
+from cutover.terminal import refusals, tell_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,14 +53,10 @@ def noise(
     Runs are joined by what was asked. Exit 0: within noise, 1: exceeds it, or legacy differs from
     itself on one tape, 2: unreadable, 3: cannot tell.
     """
-    console = Console(stderr=True)
-    try:
-        with console.status("measuring noise"):
+    with refusals(UNREADABLE):
+        with Console(stderr=True).status("measuring noise"):
             found = read_noise(captures, again or (), SPECS, margin)
         written = _written(found, out) if out is not None else []
-    except (CutoverError, OSError) as trouble:
-        console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
-        raise typer.Exit(UNREADABLE) from trouble
     _tell(found, written, Console())
     raise typer.Exit(DIFFERENT if found.control.differing else EXIT[found.study.reading])
 
@@ -83,8 +78,7 @@ def _tell(found: Noise, written: list[Path], console: Console) -> None:
         console.print(f"  [dim]{count:,} left out: {escape(reason)}[/]", highlight=False)
     if study.judgements:
         console.print(_table(found))
-    for path in written:
-        console.print(f"[dim]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
+    tell_written(written, console)
 
 
 def _table(found: Noise) -> Table:

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
-from compare.report.legible import visible
-from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.prompts.conversion import (
     MAP,
@@ -30,6 +27,7 @@ from cutover.prompts.conversion import (
 from cutover.prompts.proving import Orders, prove_all
 from cutover.prompts.telling import tell
 from cutover.prompts.writing import Outcome, write_all, write_whole
+from cutover.terminal import bar, refusals
 from router.sections import Prompts
 from router.settings import load
 from router.toml_table import ConfigRefused, converted
@@ -85,7 +83,7 @@ def check(  # noqa: PLR0913 (options of the command line)
     Exit 0: all convert, 1: some stay, or differ when they are rendered, 2: the folder or its
     settings cannot be read.
     """
-    with _refusals():
+    with refusals(REFUSED):
         found = _checked(folder, settings_at(config, settings or ()))
         if prompt_map is not None:
             write_whole(Outcome(prompt_map, map_document(map_of(found, {}))))
@@ -112,7 +110,7 @@ def convert(  # noqa: PLR0913 (options of the command line)
     Exit 0: all are written, or were there as they are now, 1: some stay, or differ when they
     are rendered, 2: refused, and nothing is written.
     """
-    with _refusals():
+    with refusals(REFUSED):
         found = _checked(folder, settings_at(config, settings or ()))
         refuse_templates(found, out)
         proofs = _proofs(found, out) if prove else {}
@@ -192,23 +190,9 @@ def _fit(entry: Entry) -> bool:
 def _bar(what: str) -> Iterator[Callable[[int], None]]:
     """Show how far it is; only a terminal shows it. What it gives is called once for each."""
     console = Console(stderr=True)
-    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda total: bar.update(task, total=total, advance=1)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Say what is refused, and leave."""
-    try:
-        yield
-    except (CutoverError, OSError) as trouble:
-        said = escape(visible(str(trouble)))
-        Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
-        raise typer.Exit(REFUSED) from trouble
+    with bar(console, MofNCompleteColumn(), TimeRemainingColumn()) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda total: shown.update(task, total=total, advance=1)
 
 
 def _say(report: PromptReport, *, as_json: bool) -> None:

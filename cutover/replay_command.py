@@ -11,32 +11,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from compare.report.legible import visible
-from contract.errors import CutoverError
-from cutover.diff_command import DAMAGED, EXIT, UNREADABLE, status_of
+from cutover.diff_command import (
+    CLUSTERS_PRINTED,
+    COLOURS,
+    EXIT,
+    UNREADABLE,
+    status_of,
+    status_read,
+)
 from cutover.diffing import Asked, Format, reported, rules_at, waivers_at, write_report
 from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of
 from cutover.replay import Progress as Reached
+from cutover.terminal import bar, refusals, tell_written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from compare.report import Report
     from compare.verdict import Label
 
 INTERRUPTED = 130
 REPORT = "report"
-CLUSTERS_PRINTED = 8
 CORES = os.cpu_count() or 1
-_COLOURS: Mapping[Label, str] = {
-    "equal": "green",
-    "waived": "green",
-    "different": "red",
-    "no data": "yellow",
-}
 
 
 class PaceChoice(StrEnum):
@@ -94,14 +92,12 @@ def replay_captures(  # noqa: PLR0913 - the options of a command
     _import_from_here()
     console = Console(stderr=True)
     try:
-        sides = sides_of(stack, against.value if against else None)
-        wanted = Wanted(frozenset(only or ()), limit)
-        wishes = Wishes(captures, out, sides, How(pace.value, seconds), wanted, processes)
-        counts = _replayed(wishes, console)
-        report = None if no_report else _compared(wishes, counts, console)
-    except (CutoverError, OSError) as trouble:
-        console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
-        raise typer.Exit(UNREADABLE) from trouble
+        with refusals(UNREADABLE):
+            sides = sides_of(stack, against.value if against else None)
+            wanted = Wanted(frozenset(only or ()), limit)
+            wishes = Wishes(captures, out, sides, How(pace.value, seconds), wanted, processes)
+            counts = _replayed(wishes, console)
+            report = None if no_report else _compared(wishes, counts, console)
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
@@ -117,15 +113,15 @@ def _import_from_here() -> None:
 
 
 def _replayed(wishes: Wishes, console: Console) -> Counts:
-    with _bar(console) as bar:
-        task = bar.add_task("replaying", total=1.0)
+    with _bar(console) as shown:
+        task = shown.add_task("replaying", total=1.0)
 
         def hear(reached: Reached) -> None:
             share = reached.share
             if wishes.wanted.limit:
                 share = max(share, reached.counts.exchanges / wishes.wanted.limit)
             said = f"replaying ({reached.counts.exchanges:,} exchanges)"
-            bar.update(task, completed=min(share, 1.0), description=said)
+            shown.update(task, completed=min(share, 1.0), description=said)
 
         return replay(wishes, hear)
 
@@ -136,33 +132,22 @@ def _compared(wishes: Wishes, counts: Counts, console: Console) -> Report | None
         return None
     processes = max(1, wishes.processes)
     asked = Asked(str(wishes.out), "ignore", rules_at(None), waivers_at(None), processes)
-    with _bar(console) as bar:
-        task = bar.add_task("comparing", total=asked.size)
-        tally = asked.tally(lambda count: bar.advance(task, count))
+    with _bar(console) as shown:
+        task = shown.add_task("comparing", total=asked.size)
+        tally = asked.tally(lambda count: shown.advance(task, count))
     report = reported(asked, tally)
     write_report(report, wishes.out / REPORT, list(Format))
     return report
 
 
 def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return bar(console, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
 
 
 def _status(counts: Counts, report: Report | None) -> int:
     """Give the exit status: a pass says so when captures could not be read to the last line."""
     status = EXIT[_label(counts, report)] if report is None else status_of(report)
-    if counts.damaged and not counts.exchanges:
-        return UNREADABLE
-    return DAMAGED if counts.damaged and not status else status
+    return status_read(status, counts)
 
 
 def _label(counts: Counts, report: Report | None) -> Label:
@@ -176,7 +161,7 @@ def _label(counts: Counts, report: Report | None) -> Label:
 def _tell(wishes: Wishes, counts: Counts, report: Report | None, console: Console) -> None:
     label = _label(counts, report)
     said = report.verdict.said if report is not None else label
-    console.print(f"[bold {_COLOURS[label]}]{escape(visible(said))}[/]", highlight=False)
+    console.print(f"[bold {COLOURS[label]}]{escape(visible(said))}[/]", highlight=False)
     if report is not None:
         for reason in report.verdict.reasons:
             console.print(f"  {escape(visible(reason))}", highlight=False)
@@ -187,7 +172,7 @@ def _tell(wishes: Wishes, counts: Counts, report: Report | None, console: Consol
     for name in counts.named:
         console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)
     where = wishes.out / REPORT / "report.html" if report is not None else wishes.out
-    console.print(f"[dim]{escape(str(where))}[/]", highlight=False, soft_wrap=True)
+    tell_written([where], console)
 
 
 def _counted(counts: Counts) -> Table:

@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
     Progress,
     TextColumn,
@@ -20,10 +19,10 @@ from rich.table import Table
 
 from compare.findings import LAYERS
 from compare.report.legible import visible
-from contract.errors import CutoverError
 from cutover.selftest.mutants import SAMPLED
 from cutover.selftest.outcome import Outcome, encode_outcome
 from cutover.selftest.testing import PAIRS, Wishes, self_test
+from cutover.terminal import bar, refusals, tell_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,47 +51,33 @@ def selftest(
     unexplained; 1: something of this does not hold; 2: it could not be tested.
     """
     drawn = SAMPLED if mutants else 0
-    console = Console(stderr=True)
-    try:
-        with _bar(console) as bar:
-            outcome = self_test(Wishes(pairs, None if every else drawn), _told(bar))
+    with refusals(NOT_TESTED):
+        with _bar(Console(stderr=True)) as shown:
+            outcome = self_test(Wishes(pairs, None if every else drawn), _told(shown))
         written = _written(outcome, out)
-    except (CutoverError, OSError) as trouble:
-        console.print(f"[red]error:[/] {escape(visible(str(trouble)))}", highlight=False)
-        raise typer.Exit(NOT_TESTED) from trouble
     _tell(outcome, Console())
-    if written is not None:
-        Console().print(f"[dim]{escape(str(written))}[/]", highlight=False, soft_wrap=True)
+    tell_written(written, Console())
     raise typer.Exit(0 if outcome.sound else NOT_SOUND)
 
 
-def _written(outcome: Outcome, out: Path | None) -> Path | None:
+def _written(outcome: Outcome, out: Path | None) -> list[Path]:
     if out is None:
-        return None
+        return []
     out.mkdir(parents=True, exist_ok=True)
     path = out / FILE
     path.write_bytes(encode_outcome(outcome))
-    return path
+    return [path]
 
 
 def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    columns = MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+    return bar(console, *columns)
 
 
-def _told(bar: Progress) -> Callable[[str, int], Callable[[int], None]]:
+def _told(shown: Progress) -> Callable[[str, int], Callable[[int], None]]:
     def told(what: str, total: int) -> Callable[[int], None]:
-        task = bar.add_task(what, total=total)
-        return lambda count: bar.advance(task, count)
+        task = shown.add_task(what, total=total)
+        return lambda count: shown.advance(task, count)
 
     return told
 

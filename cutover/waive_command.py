@@ -18,6 +18,7 @@ from compare.waivers import Waiver
 from contract.errors import CutoverError
 from cutover.diffing import WAIVERS, known_flows, this_day
 from cutover.flows import flows_at
+from cutover.terminal import refusals
 
 REFUSED = 2
 
@@ -47,13 +48,9 @@ def waive(  # noqa: PLR0913, PLR0917 (options of the command line)
     Exit 0: written, 2: refused; then nothing was written.
     """
     waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
-    try:
+    with refusals(REFUSED):
         known = known_flows(flows_at(None))
         add_waiver(file, finding, waiver, this_day(), replace=replace)
-    except (CutoverError, OSError) as trouble:
-        said = escape(visible(str(trouble)))
-        Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
-        raise typer.Exit(REFUSED) from trouble
     if flow and flow not in known:
         said = f"it is for {stranger_said(flow, known)} (a dialect of your own may be called so)"
         Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(said))}", highlight=False)

@@ -1,0 +1,49 @@
+"""The terminal: how far a command is, what it refuses, and where it wrote."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from compare.report.legible import visible
+from contract.errors import CutoverError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from rich.progress import ProgressColumn
+
+
+@contextmanager
+def refusals(status: int) -> Iterator[None]:
+    """Say on standard error why the block ended, and leave with a status."""
+    try:
+        yield
+    except (CutoverError, OSError) as trouble:
+        said = escape(visible(str(trouble)))
+        Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
+        raise typer.Exit(status) from trouble
+
+
+def bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """Make a bar that ends with these columns, and is gone afterwards; only a terminal shows it."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def tell_written(paths: Iterable[Path], console: Console) -> None:
+    """Say where something was written."""
+    for path in paths:
+        console.print(f"[dim]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
