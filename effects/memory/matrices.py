@@ -28,6 +28,14 @@ class Row(NamedTuple):
     vector: bytes
 
 
+class _Codes(dict[str | None, int]):
+    """Small numbers for names; a name that is new gets the next one."""
+
+    def __missing__(self, name: str | None) -> int:
+        """Number a name."""
+        return self.setdefault(name, len(self) - 1)
+
+
 class Matrix:
     """One user's vectors by one maker, as far as they have been read."""
 
@@ -37,7 +45,7 @@ class Matrix:
         self._size = 0
         self._vectors = np.empty((0, dimensions), np.float32)
         self._facts = np.empty((3, 0), np.int64)  # seq, code of the session, code of the relation
-        self._codes: dict[str | None, int] = {None: _NONE}
+        self._codes = _Codes({None: _NONE})
 
     def __len__(self) -> int:
         return self._size
@@ -47,17 +55,36 @@ class Matrix:
         """How much memory they take."""
         return self._vectors.nbytes + self._facts.nbytes
 
+    def reserve(self, more: int) -> None:
+        """Make room for so many more, and some to spare."""
+        size = self._size + more
+        if size <= len(self._vectors):
+            return
+        room = max(_FEWEST, size + size // 4)
+        # Left as it is, what is to spare is no memory yet.
+        vectors = np.empty((room, self._vectors.shape[1]), np.float32)
+        vectors[: self._size] = self._vectors[: self._size]
+        facts = np.empty((len(self._facts), room), np.int64)
+        facts[:, : self._size] = self._facts[:, : self._size]
+        self._vectors, self._facts = vectors, facts
+
     def extend(self, rows: Sequence[Row]) -> None:
         """Add newer vectors, in their order."""
         if not rows:
             return
+        self.reserve(len(rows))
         start, self._size = self._size, self._size + len(rows)
-        self._grow(self._size)
-        joined = np.frombuffer(b"".join([row.vector for row in rows]), np.float32)
-        self._vectors[start : self._size] = joined.reshape(len(rows), -1)
-        facts = [(row.seq, self._code(row.session_id), self._code(row.relation)) for row in rows]
-        self._facts[:, start : self._size] = np.array(facts).T
-        self.last = rows[-1].number
+        numbers, seqs, sessions, relations, vectors = zip(*rows, strict=True)
+        facts = self._facts[:, start : self._size]
+        facts[0] = seqs
+        facts[1] = [self._codes[name] for name in sessions]
+        facts[2] = [self._codes[name] for name in relations]
+        # Each goes where it stays: joined first, all would be in memory twice.
+        place = self._vectors.data.cast("B")
+        width = self._vectors.itemsize * self._vectors.shape[1]
+        for begin, vector in enumerate(vectors, start):
+            place[begin * width : (begin + 1) * width] = vector
+        self.last = numbers[-1]
 
     def best(self, vector: Vector, query: Recall, least: float) -> list[int]:
         """Give the entries nearest to a vector, those above `least` alone; equally near: newest.
@@ -83,19 +110,8 @@ class Matrix:
             allowed &= relations == self._known(query.relation)
         return allowed
 
-    def _code(self, name: str | None) -> int:
-        return self._codes.setdefault(name, len(self._codes) - 1)
-
     def _known(self, name: str) -> int:
         return self._codes.get(name, len(self._codes))
-
-    def _grow(self, size: int) -> None:
-        if size <= len(self._vectors):
-            return
-        room = max(_FEWEST, size + size // 4)
-        more = room - len(self._vectors)
-        self._vectors = np.pad(self._vectors, ((0, more), (0, 0)))
-        self._facts = np.pad(self._facts, ((0, 0), (0, more)))
 
 
 class Matrices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from effects.embeddings import maker
-from effects.memory.matrices import Matrices, Row
+from effects.memory.matrices import Matrices
 from effects.memory.shelf import Stored
 from effects.sqlite import transaction
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from contract.memory import Recall
     from effects.embeddings import Embedder, Vector, Vectors
+    from effects.memory.matrices import Matrix
 
 VECTOR_TABLES = (
     "CREATE TABLE memory_makers (made_by TEXT PRIMARY KEY) WITHOUT ROWID",
@@ -42,10 +43,11 @@ _ALL_WAIT = """
 INSERT INTO memory_waiting SELECT ?1, user_id, seq FROM memories
 WHERE seq NOT IN (SELECT seq FROM memory_vectors WHERE made_by = ?1)
 """
-_NEWER = """
-SELECT number, seq, session_id, relation, vector FROM memory_vectors
-WHERE made_by = ? AND user_id = ? AND number > ? ORDER BY number
-"""
+_NEWER_THAN = "FROM memory_vectors WHERE made_by = ? AND user_id = ? AND number > ?"
+_COUNT = f"SELECT count(*) {_NEWER_THAN}"
+_NEWER = f"SELECT number, seq, session_id, relation, vector {_NEWER_THAN} ORDER BY number"
+_AT_ONCE = 256
+"""Rows that are read together: few, for the memory of these serves the next ones, too."""
 # The entry may have been forgotten since its text was read, and its seq be another's.
 _KEEP = """
 INSERT INTO memory_vectors (seq, user_id, session_id, relation, made_by, vector)
@@ -94,11 +96,21 @@ class SqliteVectors:
             return None  # another model's process has removed them
         (generation,) = connection.execute("SELECT * FROM memory_generations").fetchone()
         matrix = self._matrices.of(query.user_id, generation)
-        newer = connection.execute(_NEWER, (self.maker, query.user_id, matrix.last))
-        matrix.extend([Row(*row) for row in newer])
+        self._read(connection, query.user_id, matrix)
         nearest = matrix.best(vector, query, self._least)
         self._matrices.trim()
         return nearest
+
+    def _read(self, connection: sqlite3.Connection, user_id: str, matrix: Matrix) -> None:
+        """Bring a matrix up to date."""
+        newer_than = (self.maker, user_id, matrix.last)
+        (count,) = connection.execute(_COUNT, newer_than).fetchone()
+        if not count:
+            return
+        matrix.reserve(count)
+        newer = connection.execute(_NEWER, newer_than)
+        while rows := newer.fetchmany(_AT_ONCE):
+            matrix.extend(rows)
 
     def wait_of(self, connection: sqlite3.Connection, user_id: str) -> bool:
         """Whether any of a user's entries wait."""

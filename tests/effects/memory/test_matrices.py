@@ -29,6 +29,7 @@ def test_the_best_are_the_best(
     """Whatever is ruled out, in whatever pieces they were read."""
     stored = [Row(n, 7 * n, s, r, vector(x, y)) for n, (x, y, s, r) in enumerate(rows, 1)]
     matrix = Matrix(2)
+    matrix.reserve(cut)
     matrix.extend(stored[:cut])
     matrix.extend(stored[cut:])
     query = Recall(user_id="u", query="q", limit=limit, except_session=session, relation=relation)

@@ -36,6 +36,20 @@ async def test_equally_near_the_newest_is_first(house: House) -> None:
         assert await told(memory, Recall(user_id="u1", query="0", limit=2)) == ["30 c", "30 b"]
 
 
+async def test_of_many_none_is_left_out(house: House) -> None:
+    """They are read in pieces: the nearest may stand in the first, in the last or between."""
+    many = [entry(f"{80 - n % 20} x{n}") for n in range(600)]
+    for number, place in enumerate((0, 255, 256, 511, 599)):
+        many[place] = entry(f"{10 * number} near")
+    async with house.open(Compass()) as memory:
+        await memory.write("w", tuple(many[:-1]))
+    async with house.open(Compass()) as memory:
+        nearest = [f"{10 * number} near" for number in range(5)]
+        assert (await told(memory, "0"))[:4] == nearest[:4]
+        await memory.write("w", tuple(many[-1:]))
+        assert await told(memory, "0") == nearest
+
+
 async def test_what_is_ruled_out_starves_nobody(house: House) -> None:
     """Forty nearer entries of this session, of another relation and of others take no place."""
     near = [entry(f"1 s{n}", session_id="this", relation="r") for n in range(40)]
