@@ -38,7 +38,7 @@ class Sink:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
     async def send(self, event: Event) -> None:
-        """Hand an event over, and let the reader have it before the node goes on."""
+        """Hand an event over; the node goes on once the reader has come back from it."""
         self._queue.put_nowait(event)
         await self.taken()
 
@@ -53,7 +53,7 @@ class Sink:
             await self.taken()
 
     async def taken(self) -> None:
-        """Wait until the reader has all that was handed over: one that is slow is waited for."""
+        """Wait until the reader has come back from all that was handed over, however slow he is."""
         await self._queue.join()
 
     def close(self, _: asyncio.Task[Any]) -> None:
@@ -63,8 +63,8 @@ class Sink:
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events until the sink is closed."""
         while (event := await self._queue.get()) is not _END:
-            self._queue.task_done()
             yield event
+            self._queue.task_done()  # not before: with an event in hand he may still leave
 
 
 @dataclass(frozen=True, slots=True)

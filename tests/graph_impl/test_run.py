@@ -88,5 +88,7 @@ async def test_a_reader_who_is_slow_is_waited_for() -> None:
             assert not talk.over
             taken.append(await anext(events))
         assert taken == PIECES
+        await settled()
+        assert not talk.over  # he may leave without having passed the last on
         assert [event async for event in events] == []
     assert talk.over
