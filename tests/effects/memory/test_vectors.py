@@ -191,7 +191,9 @@ async def test_forgetting_leaves_nothing_behind(house: House, whose: Whose) -> N
 
 async def test_a_vector_that_comes_too_late_is_not_kept(house: House) -> None:
     """The entry was forgotten meanwhile, and another one may have its place in the table."""
-    async with house.open(Compass()) as memory:
+    moody = Moody(Compass())
+    moody.fault = AWAY  # what waits stays so
+    async with house.open(moody) as memory:
         shelf = memory._shelf  # noqa: SLF001 (what happens between its two calls)
         stored = await shelf.add([entry("10 a")])
         await memory.forget(Whose("user", "u1"))
