@@ -35,8 +35,9 @@ from router.toml_table import ConfigRefused, converted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cutover.prompts.case import Proof
     from cutover.prompts.conversion import Checked
-    from cutover.prompts.report import Entry, Fate, PromptReport, Proof
+    from cutover.prompts.report import Entry, Fate, PromptReport
 
 ALL = 0
 SOME_STAY = 1

@@ -1,4 +1,4 @@
-"""A prompt as it is proved: what it was made of, and what it became."""
+"""A prompt as it is proved: what it was made of, what it became, and how the proof ended."""
 
 from __future__ import annotations
 
@@ -17,3 +17,25 @@ class Case(msgspec.Struct, frozen=True):
     text: str
     chat: bool = False
     placeholders: tuple[str, ...] = ()
+
+
+class Counterexample(msgspec.Struct, frozen=True):
+    """Values for which both ways differ, as Python writes them, and what each gave."""
+
+    template: str
+    values: dict[str, str]
+    legacy: str
+    graph: str
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """How many drawings of values gave the same bytes, or one that did not."""
+
+    values: int
+    counterexample: Counterexample | None = None
+    failed: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether both ways were equal wherever they were tried."""
+        return self.counterexample is None and not self.failed

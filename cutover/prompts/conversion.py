@@ -19,9 +19,10 @@ from cutover.prompts.writing import Outcome, encoded
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cutover.prompts.case import Proof
     from cutover.prompts.folder import Prompt
     from cutover.prompts.judging import Judged
-    from cutover.prompts.report import Entry, Proof
+    from cutover.prompts.report import Entry
     from router.sections import Prompts
 
 MAP = "prompts.map.json"

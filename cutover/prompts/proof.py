@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cutover.prompts.case import DRAWN, Case
+from cutover.prompts.case import DRAWN, Case, Counterexample, Proof
 from cutover.prompts.drawing import drawn, edges, shrunk
-from cutover.prompts.report import Counterexample, Proof
 from graph_impl.prompting import chat_of, prompt_of
 
 if TYPE_CHECKING:

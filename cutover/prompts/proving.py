@@ -14,8 +14,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
-from cutover.prompts.case import DRAWN
-from cutover.prompts.report import Proof
+from cutover.prompts.case import DRAWN, Proof
 from effects.extras import MissingExtra
 
 if TYPE_CHECKING:

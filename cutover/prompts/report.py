@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from cutover.prompts.case import Proof
 from cutover.prompts.judging import Judged, Label
 from cutover.prompts.reasons import Care, Reach, Reason
 
@@ -20,28 +21,6 @@ SILENT = (
     "a variable that is not given is nothing to Jinja2 and a KeyError to PromptTemplate: "
     "pass every name"
 )
-
-
-class Counterexample(msgspec.Struct, frozen=True):
-    """Values for which both ways differ, as Python writes them, and what each gave."""
-
-    template: str
-    values: dict[str, str]
-    legacy: str
-    graph: str
-
-
-class Proof(msgspec.Struct, frozen=True):
-    """How many drawings of values gave the same bytes, or one that did not."""
-
-    values: int
-    counterexample: Counterexample | None = None
-    failed: str = ""
-
-    @property
-    def holds(self) -> bool:
-        """Whether both ways were equal wherever they were tried."""
-        return self.counterexample is None and not self.failed
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from cutover.prompts.case import Counterexample
     from cutover.prompts.judging import Label
-    from cutover.prompts.report import Counterexample, Entry, PromptReport
+    from cutover.prompts.report import Entry, PromptReport
 
 _COLOURS: Mapping[Label, str] = {
     "converts": "green",

@@ -10,8 +10,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.prompts.case import Counterexample, Proof
 from cutover.prompts.conversion import checked
-from cutover.prompts.report import Counterexample, Proof
 from cutover.prompts.telling import tell
 from cutover.prompts_command import convert_checked
 from router.sections import Prompts
