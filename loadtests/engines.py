@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
 QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
+LOCUSTFILE = ROOT / "loadtests" / "users.py"
 WARM_UP = Constant(4.0)
 WARM_UP_SECONDS = 1.0
 LAST_LINES = 5
@@ -66,7 +67,7 @@ async def warm_up(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
 def _locust(plan: LoadPlan, run: PlannedRun, folder: Path) -> Child:
     target = plan.target(run.stack)
     settings = {
-        "--locustfile": ROOT / "loadtests" / "users.py",
+        "--locustfile": LOCUSTFILE,
         "--users": plan.users,
         "--spawn-rate": plan.users,
         "--run-time": f"{ceil(plan.seconds)}s",

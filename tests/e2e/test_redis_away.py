@@ -3,28 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from tests.e2e.deployment import Answer, Deployment, Setup, deployed, until
+from loadtests.simulator.presence import Presence
+from tests.e2e.deployment import Answer, Deployment, Setup, deployed
 from tests.e2e.redis_server import own_redis
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
-OPEN = 20
-PATIENCE_S = 10.0
-# Longer than the outage, shorter than the test's patience.
+OPEN = 14
+PATIENCE_S = 60.0
 MORE = """
 [models.steady]
 provider = "simulated"
-model = "sim-chat?rate=50&tokens=100&limit=100"
+model = "sim-chat?rate=50&tokens=50&limit=50"
 """
 FAULTS = {
     "board": "store_unavailable; breakers and the shadow's budget are this router's own",
     "locks": "lock_unavailable; messages are locked within each process alone",
     "pins": "store_unavailable; conversations are assigned by the hash alone",
 }
+
+
+class Held(Presence):
+    """A client of the provider whose answer waits behind its first words until it is let go on."""
+
+    let_go: ClassVar[asyncio.Event]
+
+    def __init__(self, receive: Receive) -> None:
+        super().__init__(receive)
+        self._go_on = Held.let_go
+
+    async def until(self, moment: float | None) -> bool:
+        """Wait, whatever the clock says."""
+        if moment is None or moment > asyncio.get_running_loop().time():
+            await self._go_on.wait()
+        return await super().until(moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Streams that are under way."""
+
+    let_go: asyncio.Event
+    answers: list[asyncio.Task[Answer]]
+
+    async def end(self) -> None:
+        """Let them go on: every one ends well."""
+        self.let_go.set()
+        async with asyncio.timeout(PATIENCE_S):
+            answers = await asyncio.gather(*self.answers)
+        assert {tuple(answer.steps) for answer in answers} == {
+            ("ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END")
+        }
 
 
 def body(message: str, model: str = "steady") -> dict[str, object]:
@@ -53,42 +91,46 @@ async def ready(place: Deployment, faults: dict[str, str]) -> None:
 
 
 async def test_streams_go_on_without_redis_and_locks_are_shared_again_with_it(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, during and after the outage every stream ends well; `/readyz` tells the outage."""
+    monkeypatch.setattr("loadtests.simulator.playing.Presence", Held)
     async with own_redis(tmp_path) as redis:
         setup = Setup(
             more=MORE, route_key="session_id", locks=redis.url, pins=redis.url, lock_ttl=1.5
         )
         async with deployed(tmp_path, setup) as place:
-            before = streams(place, "before")
-            await until(lambda: place.provider.ledger.counts()["in_flight"] == OPEN)
+            before = await streams(place, "before")
+            across = await streams(place, "across")
             await redis.kill()
-            during = streams(place, "during")
-            await until(lambda: place.provider.ledger.counts()["total"] == 2 * OPEN)
+            during = await streams(place, "during")
+            assert place.provider.ledger.counts()["in_flight"] == 3 * OPEN
             again = await place.ask(body("during 0"))
             assert (again.status, again.problem["code"]) == (409, "message_locked")
             await ready(place, FAULTS)
+            await before.end()
             await redis.start()
             await ready(place, {})
-            answers: list[Answer] = await asyncio.gather(*before, *during)
-            assert {tuple(answer.steps) for answer in answers} == {
-                ("ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END")
-            }
+            await across.end()
+            await during.end()
             await elsewhere(place, redis.url, tmp_path_factory.mktemp("other"))
             assert {run.outcome for run in await place.lines()} == {"completed", "refused"}
 
 
 async def elsewhere(place: Deployment, redis: str, folder: Path) -> None:
     """Take a lock here that a second router then finds taken: they are shared as before."""
-    held = asyncio.create_task(place.ask(body("held")))
-    await until(lambda: place.provider.ledger.counts()["in_flight"] == 1)
+    held = await streams(place, "held", 1)
     async with deployed(folder, Setup(locks=redis)) as other:
-        refused = await other.ask(body("held", "gpt-4.1"))
+        refused = await other.ask(body("held 0", "gpt-4.1"))
         assert (refused.status, refused.problem["code"]) == (409, "message_locked")
-    assert (await held).steps[-1] == "END"
+    await held.end()
 
 
-def streams(place: Deployment, word: str) -> list[asyncio.Task[Answer]]:
-    """Open streams that last for a while."""
-    return [asyncio.create_task(place.ask(body(f"{word} {n}"))) for n in range(OPEN)]
+async def streams(place: Deployment, word: str, many: int = OPEN) -> Streams:
+    """Open streams that last until they are let go on, and see the provider answer them."""
+    Held.let_go = let_go = asyncio.Event()
+    asked = int(str(place.provider.ledger.counts()["total"])) + many
+    answers = [asyncio.create_task(place.ask(body(f"{word} {n}"))) for n in range(many)]
+    async with asyncio.timeout(PATIENCE_S):
+        await place.provider.ledger.until("total", asked)
+    return Streams(let_go, answers)
