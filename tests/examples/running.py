@@ -1,0 +1,91 @@
+"""An example of two services behind a router, running as its page says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from typer.testing import CliRunner
+
+from cutover.application import application
+from cutover.cli import app
+from cutover.composition import House
+from cutover.flows import SPECS
+from cutover.serve import server
+from router.rollout import assign
+from router.watching import Watched
+from tests.e2e.deployment import listening, tasks, until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PORTS = ("9001", "9002")
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example, running."""
+
+    url: str
+    house: House
+    session: aiohttp.ClientSession
+    services: Mapping[str, asyncio.subprocess.Process]
+
+    async def settled(self) -> None:
+        """Wait until all are compared and written."""
+        await until(lambda: not self.house.router.ledger.open and not tasks("conclude"))
+
+    def assigned(self, flow: str, stack: str) -> str:
+        """Find a route key that goes to a stack."""
+        settings = self.house.router.parts.settings()
+        keys = (f"k{number}" for number in range(100))
+        rules, salt = settings.flows[flow], settings.rollout.salt
+        return next(key for key in keys if assign(rules, salt, key, None).stack == stack)
+
+    async def stop(self, name: str) -> None:
+        """Stop a service."""
+        self.services[name].terminate()
+        await self.services[name].wait()
+
+
+@asynccontextmanager
+async def running(
+    example: Path, commands: Mapping[str, Sequence[str]], folder: Path
+) -> AsyncIterator[Example]:
+    """Start the services by name and, in front of them, a router on the example's configuration.
+
+    Each tells the port it was given, which takes the place of the one in the configuration.
+    """
+    text = (example / "cutover.toml").read_text("utf-8")
+    services: dict[str, asyncio.subprocess.Process] = {}
+    try:
+        for (name, command), port in zip(commands.items(), PORTS, strict=True):
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=example, stdout=asyncio.subprocess.PIPE
+            )
+            services[name] = process
+            assert process.stdout is not None
+            told = (await process.stdout.readline()).decode()
+            text = text.replace(port, told.partition("127.0.0.1:")[2].partition("/")[0])
+        path = folder / "cutover.toml"
+        path.write_text(text, "utf-8")
+        async with (
+            application(Watched(path, SPECS), {}) as built,
+            listening(server(built.app, built.house.router, 1)) as url,
+            aiohttp.ClientSession() as session,
+        ):
+            yield Example(url, built.house, session, services)
+    finally:
+        for process in services.values():
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio leaves its pipe open
+
+
+async def invoked(*command: str) -> Any:  # noqa: ANN401 - typer's result
+    """Run a command of the router's."""
+    return await asyncio.to_thread(CliRunner().invoke, app, list(command))
