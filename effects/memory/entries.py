@@ -1,13 +1,19 @@
-"""What every memory agrees on: which entries can be kept."""
+"""What every memory agrees on: which entries can be kept, and in which columns tables have them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from contract.memory import MemoryEntry
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
-    from contract.memory import MemoryEntry, Recall
+    from collections.abc import Sequence
+
+    from contract.memory import Recall
+
+COLUMNS: Final = "memory_id, user_id, text, session_id, relation, confidence"
+"""The fields of an entry, as a table names them."""
 
 
 def check_entry(entry: MemoryEntry) -> None:
@@ -26,4 +32,17 @@ def check_query(query: Recall) -> None:
     """Raise `EffectFailed(memory_failed)` where a text of the query could not have been kept."""
     require_storable(
         "memory_failed", query.user_id, query.query, query.except_session, query.relation
+    )
+
+
+def entry_of(row: Sequence[Any]) -> MemoryEntry:
+    """Read an entry from its `COLUMNS`."""
+    memory_id, user_id, text, session_id, relation, confidence = row
+    return MemoryEntry(
+        memory_id=memory_id,
+        user_id=user_id,
+        text=text,
+        session_id=session_id,
+        relation=relation,
+        confidence=confidence,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from contract.memory import MemoryEntry
 from effects.codes import MEMORY_CODES
 from effects.embeddings import maker
 from effects.memory import terms
+from effects.memory.entries import COLUMNS, entry_of
 from effects.memory.longterm import LongTermMemory
 from effects.memory.postgres_vectors import PostgresVectors, make_vector_tables
 from effects.memory.shelf import Found, Stored, merged
@@ -50,16 +51,15 @@ _STEPS: Steps = (
         "CREATE INDEX waiting_in_order ON memory_waiting (seq, made_by)",
     ),
 )
-_COLUMNS = "memory_id, user_id, text, session_id, relation, confidence"
 _WRITE = f"""
-INSERT INTO memories ({_COLUMNS}, terms)
+INSERT INTO memories ({COLUMNS}, terms)
 VALUES (%s, %s, %s, %s, %s, %s, array_to_tsvector(%s::text[]))
 ON CONFLICT DO NOTHING RETURNING seq
 """  # noqa: S608 (the columns are ours)
 _WAIT = "INSERT INTO memory_waiting SELECT made_by, %s, %s FROM memory_makers"
 # Equal ranks: the newest first.
 _RECALL = f"""
-SELECT {_COLUMNS} FROM memories
+SELECT {COLUMNS} FROM memories
 WHERE user_id = %(user)s AND terms @@ %(terms)s::tsquery
   AND (%(session)s::text IS NULL OR session_id IS DISTINCT FROM %(session)s)
   AND (%(relation)s::text IS NULL OR relation = %(relation)s)
@@ -129,7 +129,7 @@ class PostgresShelf:
         async with self._pool.connection() as connection:
             nearest = await self._vectors.nearest(connection, query, vector)
         if nearest.known and not nearest.waits:
-            return Found(tuple(_entry(row) for row in nearest.rows), "vectors", waiting=False)
+            return Found(tuple(entry_of(row) for row in nearest.rows), "vectors", waiting=False)
         return await self._by_both(query, wanted, vector)
 
     async def _by_both(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
@@ -140,7 +140,7 @@ class PostgresShelf:
             others = await _by_text(connection, query, wanted, waiting_for)
         if not nearest.known:
             return Found(others, "text", waiting=False)
-        chosen = tuple(_entry(row) for row in nearest.rows)
+        chosen = tuple(entry_of(row) for row in nearest.rows)
         return Found(merged(chosen, others, query.limit), "vectors_and_text", waiting=True)
 
     async def add(self, entries: Sequence[MemoryEntry]) -> list[Stored]:
@@ -194,20 +194,8 @@ async def _by_text(
         "limit": query.limit,
     }
     rows = await (await connection.execute(_RECALL, values)).fetchall()
-    return tuple(_entry(row) for row in rows)
+    return tuple(entry_of(row) for row in rows)
 
 
 def _terms(found: Sequence[str]) -> list[str]:
     return [term[:_LONGEST_TERM] for term in found[:_MOST_TERMS]]
-
-
-def _entry(row: Sequence[Any]) -> MemoryEntry:
-    memory_id, user_id, text, session_id, relation, confidence = row
-    return MemoryEntry(
-        memory_id=memory_id,
-        user_id=user_id,
-        text=text,
-        session_id=session_id,
-        relation=relation,
-        confidence=confidence,
-    )

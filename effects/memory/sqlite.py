@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from contract.memory import MemoryEntry
 from effects.codes import MEMORY_CODES
 from effects.memory import terms
+from effects.memory.entries import COLUMNS, entry_of
 from effects.memory.longterm import LongTermMemory
 from effects.memory.shelf import Found, Stored, merged
 from effects.memory.sqlite_vectors import VECTOR_TABLES, SqliteVectors, unkeep, wait
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from effects.migrations import Migrations
     from effects.whose import Whose
 
-_COLUMNS = "memory_id, user_id, text, session_id, relation, confidence"
 
 _MIGRATIONS: Migrations = (
     (
@@ -47,13 +47,13 @@ _MIGRATIONS: Migrations = (
     ),
     VECTOR_TABLES,
 )
-_WRITE = f"INSERT INTO memories ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
+_WRITE = f"INSERT INTO memories ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
 _INDEX = "INSERT INTO memory_terms (rowid, owner, terms) VALUES (?, ?, ?)"
 _UNINDEX = "INSERT INTO memory_terms (memory_terms, rowid, owner, terms) VALUES ('delete', ?, ?, ?)"
 _COLUMN_OF = {"user": "user_id", "chat": "session_id"}
 # The owner's column weighs nothing in the rank; equal ranks: the newest first.
 _RECALL = f"""
-SELECT {_COLUMNS} FROM memory_terms JOIN memories ON memories.seq = memory_terms.rowid
+SELECT {COLUMNS} FROM memory_terms JOIN memories ON memories.seq = memory_terms.rowid
 WHERE memory_terms MATCH ?1 AND user_id = ?2
   AND (?3 IS NULL OR session_id IS NOT ?3) AND (?4 IS NULL OR relation = ?4)
   AND (?6 IS NULL OR seq IN (
@@ -62,7 +62,7 @@ WHERE memory_terms MATCH ?1 AND user_id = ?2
 ORDER BY bm25(memory_terms, 0.0, 1.0), seq DESC LIMIT ?5
 """  # noqa: S608 (as above)
 _CHOSEN = f"""
-SELECT seq, {_COLUMNS} FROM memories
+SELECT seq, {COLUMNS} FROM memories
 WHERE seq IN (SELECT value FROM json_each(?)) AND user_id = ?
 """  # noqa: S608 (as above)
 
@@ -135,7 +135,7 @@ def _by_text(
     match = f"owner : {_owner(query.user_id)} AND terms : ({any_term})"
     limits = (query.except_session, query.relation, query.limit, maker)
     rows = connection.execute(_RECALL, (match, query.user_id, *limits)).fetchall()
-    return tuple(_entry(row) for row in rows)
+    return tuple(entry_of(row) for row in rows)
 
 
 def _by_vector(
@@ -160,7 +160,7 @@ def _chosen(
     connection: sqlite3.Connection, user_id: str, seqs: Sequence[int]
 ) -> tuple[MemoryEntry, ...]:
     rows = connection.execute(_CHOSEN, (msgspec.json.encode(seqs).decode(), user_id))
-    entries = {seq: _entry(row) for seq, *row in rows}
+    entries = {seq: entry_of(row) for seq, *row in rows}
     return tuple(entries[seq] for seq in seqs if seq in entries)
 
 
@@ -200,15 +200,3 @@ def _forget(connection: sqlite3.Connection, whose: Whose) -> int:
 def _owner(user_id: str) -> str:
     """Make one term of a user's id, whatever characters it has."""
     return "u" + blake2b(user_id.encode(), digest_size=12).hexdigest()
-
-
-def _entry(row: Sequence[Any]) -> MemoryEntry:
-    memory_id, user_id, text, session_id, relation, confidence = row
-    return MemoryEntry(
-        memory_id=memory_id,
-        user_id=user_id,
-        text=text,
-        session_id=session_id,
-        relation=relation,
-        confidence=confidence,
-    )
