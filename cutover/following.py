@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
+from cutover.chores import chore
 from cutover.sweeping import EVERY
 
 if TYPE_CHECKING:
@@ -28,24 +29,8 @@ async def following(
     replies: OwnReplies, conversations: Conversations, every: float = EVERY
 ) -> AsyncIterator[None]:
     """Look every so many seconds which messages are still known, as long as this is open."""
-    over = asyncio.Event()
-    task = asyncio.create_task(_follow(replies, conversations, every, over), name="follow replies")
-    try:
+    async with chore("follow replies", partial(drop_unknown, replies, conversations), every):
         yield
-    finally:
-        over.set()
-        await asyncio.wait({task})
-
-
-async def _follow(
-    replies: OwnReplies, conversations: Conversations, every: float, over: asyncio.Event
-) -> None:
-    while not over.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(every):
-                await over.wait()
-        if not over.is_set():
-            await drop_unknown(replies, conversations)
 
 
 async def drop_unknown(replies: OwnReplies, conversations: Conversations) -> None:

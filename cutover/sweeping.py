@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
+from cutover.chores import chore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,28 +23,16 @@ EVERY = 600.0
 
 @asynccontextmanager
 async def sweeping(pauses: PauseStore, every: float = EVERY) -> AsyncIterator[None]:
-    """Sweep at once and every so many seconds; a store that fails is swept the next time.
-
-    A sweep under way is waited for: a cancellation could get lost in the database's driver.
-    """
-    over = asyncio.Event()
-    task = asyncio.create_task(_sweep(pauses, every, over), name="sweep pauses")
-    try:
+    """Sweep at once and every so many seconds; a store that fails is swept the next time."""
+    async with chore("sweep pauses", partial(_sweep, pauses), every, at_once=True):
         yield
-    finally:
-        over.set()
-        await asyncio.wait({task})
 
 
-async def _sweep(pauses: PauseStore, every: float, over: asyncio.Event) -> None:
-    while not over.is_set():
-        try:
-            swept = await pauses.sweep()
-        except EffectFailed as failure:
-            log.warning("pauses could not be swept: %s", failure.fault.code)
-        else:
-            if any(swept):
-                log.info("pauses: %s expired, %s removed", *swept)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(every):
-                await over.wait()
+async def _sweep(pauses: PauseStore) -> None:
+    try:
+        swept = await pauses.sweep()
+    except EffectFailed as failure:
+        log.warning("pauses could not be swept: %s", failure.fault.code)
+    else:
+        if any(swept):
+            log.info("pauses: %s expired, %s removed", *swept)
