@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
+from router.driving import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import msgspec
 
-    from contract.flow import Event, FlowSpec
+    from contract.flow import Event, FlowSpec, Request
     from router.driving import Ending
 
 
@@ -33,10 +34,17 @@ def unserved(ending: Ending) -> Unserved:
     return Unserved(500, "internal")
 
 
-def closing_events(
+def closing_frames(
+    spec: FlowSpec, request: Request[Any, Any], ending: Ending, last: Event | None, stamp: int
+) -> list[Frame]:
+    """Give what ends a stream whose stack has not ended it, behind its `last` event."""
+    events = _closing_events(spec, request.options, ending, last)
+    return [Frame(stamp, spec.encode(event), event) for event in events]
+
+
+def _closing_events(
     spec: FlowSpec, options: msgspec.Struct, ending: Ending, last: Event | None
 ) -> Sequence[Event]:
-    """Give what ends a stream whose stack has not ended it."""
     if ending.outcome == "paused":
         return spec.suspended(options, last)
     code = ending.error.code if ending.error and ending.blame == "world" else "internal"

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from router.driving import Order
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from contract.flow import FlowSpec, Request
+    from contract.records import Role
     from effects.tape import Entry
     from router.driving import Incoming
     from router.rollout import Assignment
@@ -38,6 +43,19 @@ class Plan(msgspec.Struct, frozen=True):
     def first(self) -> Stack:
         """The stack that is tried first."""
         return self.instead or self.assigned
+
+    def order(
+        self,
+        stack: Stack,
+        role: Role,
+        *,
+        unsent: int | None = None,
+        most: Callable[[], int] | None = None,
+    ) -> Order:
+        """Say what a stack is to be driven for."""
+        return Order(
+            self.spec, stack, self.request, role, self.incoming, self.exchange, unsent, most
+        )
 
     @property
     def repeating(self) -> Repeating | None:

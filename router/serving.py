@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from contract.records import ErrorRecord
 from contract.sse import comment
 from effects.run import Policy, Run
-from router.closing import closing_events, unserved
-from router.driving import Ending, Frame, Order
+from router.closing import closing_frames, unserved
+from router.driving import Ending, Frame
 from router.pieces import AT_ONCE, together
 from router.resuming import PrefixDiffers, resumption
 from router.settling import Settling
@@ -226,15 +226,7 @@ class Serving:
 
     def _start(self, stack: Stack, role: Role) -> None:
         plan = self.plan
-        order = Order(
-            plan.spec,
-            stack,
-            plan.request,
-            role,
-            plan.incoming,
-            plan.exchange,
-            unsent=plan.unsent_bytes,
-        )
+        order = plan.order(stack, role, unsent=plan.unsent_bytes)
         policy: Policy = "resume" if plan.answer else "live"
         run = Run(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
         drive = stack.drive(order, run, self.exchange.stamp)
@@ -344,13 +336,12 @@ class Serving:
 
     def _closing(self, ending: Ending) -> list[Frame]:
         """Build the frames that end the stream without a successor, and keep them on record."""
-        spec, stamp = self.plan.spec, self.exchange.stamp()
         last = None
         if self._last is not None:
             drive, frame = self._last
             last = drive.last_event(frame)
-        events = closing_events(spec, self.plan.request.options, ending, last)
-        frames = [Frame(stamp, spec.encode(event), event) for event in events]
+        plan = self.plan
+        frames = closing_frames(plan.spec, plan.request, ending, last, self.exchange.stamp())
         if ending is not _MISMATCH:
             self.drive.frames[self._sent :] = frames
         return frames

@@ -16,8 +16,8 @@ from contract.records import ErrorRecord
 from contract.sse import is_comment
 from effects.model.resolving import showing
 from router.asking import shadow_run
-from router.closing import closing_events
-from router.driving import Ending, Frame, Order
+from router.closing import closing_frames
+from router.driving import Ending
 from router.in_turn import InTurn
 
 if TYPE_CHECKING:
@@ -200,15 +200,7 @@ class Shadows:
         model = self._terms.model
         asked = model and showing(model, plan.request.body)
         run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, asked, job.side)
-        order = Order(
-            plan.spec,
-            job.stack,
-            plan.request,
-            "shadow",
-            plan.incoming,
-            plan.exchange,
-            most=partial(_allowed, job.serving),
-        )
+        order = plan.order(job.stack, "shadow", most=partial(_allowed, job.serving))
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
         job.drive = drive = job.stack.drive(order, run, run.stamp, strict=False)
         drive.start()
@@ -239,8 +231,7 @@ def _suspend(drive: Drive) -> None:
         return
     spec, last = drive.spec, drive.last_event(drive.frames[-1]) if drive.frames else None
     stamp = drive.frames[-1].at if drive.frames else drive.began
-    for event in closing_events(spec, drive.order.request.options, drive.ending, last):
-        drive.frames.append(Frame(stamp, spec.encode(event), event))
+    drive.frames += closing_frames(spec, drive.order.request, drive.ending, last, stamp)
 
 
 def _allowed(serving: Serving) -> int:

@@ -13,8 +13,8 @@ from cutover.replay.pace import ClockedRun, Feeder, Pace, TapeClock
 from effects.exchange import Exchange
 from effects.ports import NodeTimes
 from effects.run import Run
-from router.closing import closing_events
-from router.driving import Drive, Ending, Frame, Order
+from router.closing import closing_frames
+from router.driving import Drive, Ending, Order
 
 if TYPE_CHECKING:
     from cutover.replay.recording import Recording
@@ -144,10 +144,10 @@ def _close(recording: Recording, drive: Drive) -> None:
     """End a stream as the router did for the client, where the stack has not."""
     if not drive.frames or drive.complete or drive.ending is None:
         return
-    stamp, spec = drive.frames[-1].at, recording.spec
-    last = drive.frames[-1].event
-    for event in closing_events(spec, recording.request.options, drive.ending, last):
-        drive.frames.append(Frame(stamp, spec.encode(event), event))
+    last = drive.frames[-1]
+    drive.frames += closing_frames(
+        recording.spec, recording.request, drive.ending, last.event, last.at
+    )
 
 
 def _record(recording: Recording, stack: LocalStack, drive: Drive) -> RunRecord:
