@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -65,6 +65,12 @@ class OneHopSaver(SqliteSaver):
         """Count: the library's text with a random number in it is for states of several runs."""
         return (current or 0) + 1
 
+    @contextmanager
+    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:  # noqa: ARG002, FBT001, FBT002 - as the library calls it
+        """Give a cursor; what breaks off is undone, where the library would commit it half done."""
+        with self.conn, closing(self.conn.cursor()) as cursor:
+            yield cursor
+
     def _replace(
         self,
         config: RunnableConfig,
@@ -73,12 +79,9 @@ class OneHopSaver(SqliteSaver):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         thread = config["configurable"]["thread_id"]
-        try:
+        with self.conn:
             self.conn.execute(_OUTDATED, (thread, checkpoint["id"]))
             return self.put(config, checkpoint, metadata, new_versions)  # commits both
-        except BaseException:
-            self.conn.rollback()
-            raise
 
 
 class _SteadySqlite(Steady, OneHopSaver):

@@ -46,3 +46,18 @@ async def test_what_cannot_be_kept_leaves_what_was(
     assert found is not None
     assert found.checkpoint["channel_values"] == {"messages": "one"}
     assert "a thread is not kept: TypeError" in caplog.text
+
+
+async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
+    """Also where what was is out of the way already."""
+    place = Place(f"sqlite:///{tmp_path / 't.db'}")
+    async with opened(tmp_path / "t.db") as threads:
+        await threads.saver.aput(CONFIG, state("one"), METADATA, {})
+        place.execute(
+            "CREATE TRIGGER refuses BEFORE INSERT ON checkpoints "
+            "BEGIN SELECT RAISE(ABORT, 'not this'); END"
+        )
+        await threads.saver.aput(CONFIG, state("two"), METADATA, {})
+        found = await threads.saver.read("s-1")
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"messages": "one"}
