@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from contract.ports import Effects
 from contract.tools import ToolCall, ToolResult
 from graph_impl import draft as drafts
 from graph_impl.admission import admit, earlier
+from graph_impl.ahead import asked_ahead
 from graph_impl.draft import Draft
 from graph_impl.plain import calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER, Render, system_prompt
@@ -207,9 +208,16 @@ def chat(prompts: Path = FOLDER) -> Flow:
             yield failed(request.options, failure.fault.code)
             yield End()
             return
+        rounds = model.max_tool_iterations
+        call = question(model, state["messages"], state["tools"], rounds=rounds)
         # the last question, and two supersteps a round of tools; some to spare
-        steps = 2 * model.max_tool_iterations + 5
-        async with aclosing(run(graph, state, context, context.sink, Course(steps))) as events:
+        course = Course(2 * rounds + 5)
+        async with (
+            asked_ahead(effects, "reply", call) as ahead,
+            aclosing(
+                run(graph, state, replace(context, effects=ahead), context.sink, course)
+            ) as events,
+        ):
             async for event in events:
                 yield event
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from contract.model import ModelCall
 from contract.ports import Effects
 from contract.tools import ToolResult
 from graph_impl import pictures
+from graph_impl.ahead import asked_ahead
 from graph_impl.plain import Plain, calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER
 from graph_impl.run import Course, Sink, run
@@ -179,19 +181,28 @@ def companion(prompts: Path = FOLDER) -> Flow:
             admitted = await admit(asked, effects)
         context = VisitContext(asked, admitted, effects, rendered, Sink())
         try:
+            rounds = asked.options.max_tool_iterations
             if seen is None:
-                graph = messages
                 async with beside(_recall(context)) as (recalling,):
                     await asyncio.sleep(0)  # what is to be recalled is asked for before
                     with effects.trace.node("emotion"):
                         mood = feel(asked.body.message)
                     yield mood
                     state = await _lay_out(context, mood, await recalling)
+                call = question(asked.options, state["messages"], state["tools"], rounds=rounds)
+                graph, site = messages, "reasoning"
             else:
-                graph, state = shown, {"picture": msgspec.to_builtins(seen)}
+                state = {"picture": msgspec.to_builtins(seen)}
+                call = pictures.question(context, seen)
+                graph, site = shown, "vision"
             # three a round of tools with a question in it, and some to spare
-            course = Course(3 * asked.options.max_tool_iterations + 10)
-            async with aclosing(run(graph, state, context, context.sink, course)) as events:
+            course = Course(3 * rounds + 10)
+            async with (
+                asked_ahead(effects, site, call) as ahead,
+                aclosing(
+                    run(graph, state, replace(context, effects=ahead), context.sink, course)
+                ) as events,
+            ):
                 async for event in events:
                     yield event
         except EffectFailed as failure:

@@ -13,6 +13,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from contract.model import ModelCall
 from graph_impl.visit import VisitContext, VisitState
 from rules import companion as rules
 from rules import remembering
@@ -20,6 +21,12 @@ from rules.images import Picture
 from rules.memories import Fact, entries, worth
 
 Visit = Runtime[VisitContext]
+
+
+def question(context: VisitContext, picture: Picture) -> ModelCall:
+    """Build the question for the text in a picture."""
+    system = context.prompts.vision({"no_text": rules.NO_TEXT})
+    return rules.vision(context.asked, system, picture)
 
 
 async def _vision(state: VisitState, runtime: Visit) -> Command[Literal["extraction", "__end__"]]:
@@ -37,10 +44,8 @@ async def _vision(state: VisitState, runtime: Visit) -> Command[Literal["extract
 
 async def _read(context: VisitContext, picture: Picture) -> str:
     """Send the text as it is read; that there is none is not said before it is certain."""
-    system = context.prompts.vision({"no_text": rules.NO_TEXT})
-    call = rules.vision(context.asked, system, picture)
     said = held = ""
-    async for chunk in context.effects.model.stream("vision", call):
+    async for chunk in context.effects.model.stream("vision", question(context, picture)):
         held += chunk.text
         if held and not rules.may_be_no_text(held):
             said += await context.say(held)

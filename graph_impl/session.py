@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -40,6 +40,7 @@ from contract.session import (
     failed,
     lock_key,
 )
+from graph_impl.ahead import asked_ahead
 from graph_impl.models import check_model
 from graph_impl.plain import Plain, calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER, Render, system_prompt
@@ -220,13 +221,19 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
         context = SessionContext(asked, admitted, effects, render, Sink())
         keeps = threads is not None and not effects.rehearsal
         graph = kept if keeps else rehearsed
+        rounds = asked.options.max_tool_iterations
         # the last question, and two supersteps a round of tools; some to spare
-        steps = 2 * asked.options.max_tool_iterations + 5
-        course = Course(steps, thread if keeps else None)
+        course = Course(2 * rounds + 5, thread if keeps else None)
         end: Done | None = None
         try:
             state = await _lay_out(context)
-            async with aclosing(run(graph, state, context, context.sink, course)) as events:
+            call = question(asked.options, state["asked"], state["tools"], rounds=rounds)
+            async with (
+                asked_ahead(effects, "reply", call) as ahead,
+                aclosing(
+                    run(graph, state, replace(context, effects=ahead), context.sink, course)
+                ) as events,
+            ):
                 async for event in events:
                     if isinstance(event, Done):
                         end = event  # goes out once the thread is kept
