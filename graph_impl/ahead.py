@@ -19,7 +19,7 @@ _TURNS: Final = 3
 """Turns of the loop in which a question gets out: it is noted, taken to the provider, written."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _Ahead:
     """The model, and the answer to a question it has been asked already."""
 
@@ -54,8 +54,7 @@ async def _answer(
     first: asyncio.Task[Chunk | None], rest: AsyncIterator[Chunk]
 ) -> AsyncIterator[Chunk]:
     chunk = await first
-    if chunk is None:
-        return
-    yield chunk
+    if chunk is not None:
+        yield chunk
     async for one in rest:
         yield one

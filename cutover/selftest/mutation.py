@@ -279,6 +279,7 @@ def _not(node: ast.expr) -> ast.expr:
 
 OF_CHAT = (
     "admission",
+    "ahead",
     "chat",
     "draft",
     "models",

@@ -23,6 +23,8 @@ _OVER = "the run ends here: nothing follows a node that names no other"
 _SAME_CODEC = "the same encoding under another spelling, or the platform's, which is UTF-8"
 _SPARE = "a bound with room to spare: more supersteps than all rounds take, and never reached"
 _OTHER_FLOWS = "a chat has its frames taken one by one: only other flows say their texts"
+_SOONER = "the engine starts sooner or later while the model thinks: no answer depends on it"
+_NOT_LOOKED_UP = "no node looks a model up: that was done when the request was let in"
 _NOT_READ = "the states between the steps are put together, and nobody reads them: only slower"
 _NO_THREAD = "a chat keeps no thread, and its graph nothing to keep one in"
 _TYPES = "tells the engine a type it does not check"
@@ -84,6 +86,16 @@ _PROMPTING: Mapping[tuple[str, str], str] = {
         "log.warning('prompt %r is missing in %s: the built-in defaul… → pass",
     ): _LOGGED,
     ("system_prompt", f"'{_MISSING}' → '{_MISSING}!'"): _LOGGED,
+}
+_AHEAD: Mapping[tuple[str, str], str] = {
+    ("<module>", "3 → 4"): _SOONER,
+    ("<module>", "3 → 2"): _SOONER,
+    ("asked_ahead", "await asyncio.sleep(0) → pass"): _SOONER,
+    ("asked_ahead", "0 → -1"): _SOONER,
+    (
+        "_Ahead.lookup",
+        "return await self.model.lookup(site, model_id) → pass",
+    ): _NOT_LOOKED_UP,
 }
 _RUN: Mapping[tuple[str, str], str] = {
     ("<module>", "32 → 33"): _OTHER_FLOWS,
@@ -169,6 +181,7 @@ EXPLAINED: Mapping[Key, str] = {
         ("run.py", _RUN),
         ("state.py", _STATE),
         ("tool_runs.py", _TOOL_RUNS),
+        ("ahead.py", _AHEAD),
     )
     for (function, change), reason in reasons.items()
 }
