@@ -83,8 +83,10 @@ class FlowDrive(Drive):
             self._check.event(name, spec.text_of(event))
         if name in spec.dialect.failures:
             self.reported = True
+        data = spec.encode(event)
+        self._accept(event, data)
         if not self.run.answered:
             self.old += 1
-        self._accept(event, spec.encode(event))
+            self.pace.spare(len(data))  # the client has had it: it takes none before the answer
         if self.run.unprompted > MOST_UNPROMPTED:
             raise RanAway(self.run.unprompted, "in a row were prompted by nothing")

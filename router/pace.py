@@ -37,6 +37,7 @@ class Pace:
         "_most",
         "_run",
         "_since",
+        "_spared",
         "_taken",
         "_unsent",
         "ahead",
@@ -53,7 +54,7 @@ class Pace:
         self._most = most
         self._allowed = sys.maxsize if most is None else 0
         self._run = run
-        self._since = 0
+        self._since = self._spared = 0
         self._taken = Signal()
 
     def make(self, size: int) -> None:
@@ -66,9 +67,16 @@ class Pace:
             if self.made > self._allowed:
                 raise RanAway(self.made, "are far more than were served")
 
-    def took(self, size: int) -> None:
-        """Count a frame that was taken."""
+    def spare(self, size: int) -> None:
+        """Count a frame just produced as taken: it waits for nobody, and is passed over later."""
         self.ahead -= size
+        self._spared += size
+
+    def took(self, size: int) -> None:
+        """Count a frame that was taken, or passed over."""
+        spared = min(size, self._spared)
+        self._spared -= spared
+        self.ahead -= size - spared
         self._taken.wake()
 
     @property

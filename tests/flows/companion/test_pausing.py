@@ -12,6 +12,7 @@ import pytest
 from contract.errors import Paused
 from contract.flow import Event, Flow, Request
 from contract.memory import MemoryEntry, Recall
+from contract.model import Chunk
 from contract.ports import Effects
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
@@ -46,6 +47,21 @@ async def test_a_question_goes_on_wherever_it_was_asked(first: Stack, then: Stac
     assert here.world.count("model.stream") == 2
     assert rest.ticket is not None
     assert rest.ticket.serving.served.name == then
+
+
+@pytest.mark.parametrize(("first", "then"), BOTH)
+async def test_a_question_after_a_long_text_goes_on(first: Stack, then: Stack) -> None:
+    """What was said before it is more than may wait for a client, and no client takes it again."""
+    long = (Chunk(text="x" * 8_192),) * 40
+    here = place(Visit(turn(), answers=((*long, *ASKING), (*long, *STOP))))
+    here.assigned = first
+    paused = await here.visit(turn())
+    await here.answer(paused.hitl_id, "approve")
+    here.assigned = then
+    async with asyncio.timeout(10.0):
+        rest = await here.go_on(paused.hitl_id)
+    text = [one["content"] for one in rest.events if one["type"] == "text"]
+    assert "".join(text) == "x" * 8_192 * 40 + "好的。"
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
