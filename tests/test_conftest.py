@@ -1,5 +1,8 @@
 """What tests/conftest.py promises, proven on small suites of their own."""
 
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,18 @@ def test_a_missing_server_skips_here_and_fails_in_ci(
     result = suite.runpytest_inprocess("-rs", "-p", "no:cacheprovider")
     result.assert_outcomes(**{outcome: 2})
     result.stdout.fnmatch_lines(["*no Redis on 127.0.0.1:6379*"])
+
+
+@pytest.fixture
+def followed_again() -> Iterator[None]:
+    """See that whoever followed the lines before the test does so after it."""
+    before = sys.gettrace(), threading.gettrace()
+    yield
+    assert (sys.gettrace(), threading.gettrace()) == before
+
+
+@pytest.mark.untraced
+@pytest.mark.usefixtures("followed_again")
+def test_nobody_follows_a_test_marked_untraced() -> None:
+    """Neither here nor in the threads it starts."""
+    assert (sys.gettrace(), threading.gettrace()) == (None, None)

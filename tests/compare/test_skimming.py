@@ -88,6 +88,7 @@ def test_what_is_sound_at_a_glance_has_no_violation(streams: list[list[ChatEvent
         assert skimmed(comparer, exchanged) == (violation is None)
 
 
+@pytest.mark.untraced
 @given(PIECES, st.text(max_size=20))
 def test_frames_like_the_one_before_are_read_as_if_alone(pieces: list[str], odd: str) -> None:
     """A reader that has learnt reads what a new one reads, spoilt frames too."""

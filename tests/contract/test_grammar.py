@@ -61,6 +61,7 @@ def begun(grammar: Grammar) -> re.Pattern[str]:
 grammars = st.lists(steps(), min_size=1, max_size=5).map(lambda made: Grammar(tuple(made)))
 
 
+@pytest.mark.untraced
 @given(grammars, st.text(NAMES, max_size=12))
 def test_the_checker_agrees_with_a_regular_expression(grammar: Grammar, stream: str) -> None:
     """Event by event: what is accepted, what is expected next, and where a stream may end."""
@@ -78,6 +79,7 @@ def test_the_checker_agrees_with_a_regular_expression(grammar: Grammar, stream: 
         check.event(name)
 
 
+@pytest.mark.untraced
 @given(grammars, st.data())
 def test_every_stream_a_grammar_describes_is_accepted(
     grammar: Grammar, data: st.DataObject

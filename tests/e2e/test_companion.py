@@ -72,6 +72,7 @@ async def test_pictures_that_cannot_be_read_are_refused(tmp_path: Path, stack: S
         assert place.provider.ledger.counts()["total"] == 0
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Sending a large body")  # how the SDK's transport sends it
 @pytest.mark.parametrize("stack", BOTH)

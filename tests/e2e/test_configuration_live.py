@@ -34,6 +34,7 @@ def some(word: str, count: int = 12) -> list[str]:
     return [f"{word}{number}" for number in range(count)]
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 async def test_percentages_and_the_switch_are_in_force_at_once(tmp_path: Path) -> None:
     """100, 50, 0 per cent; and `enable_langgraph = false` beats every percentage."""

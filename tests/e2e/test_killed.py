@@ -60,6 +60,7 @@ def body(message: str, model: str = "gpt-4.1") -> dict[str, Any]:
     }
 
 
+@pytest.mark.untraced
 async def test_kill_minus_nine_under_200_open_streams(tmp_path: Path) -> None:
     """Captures compare, locks end after their ttl, pins hold, and the next start is clean."""
     connector = aiohttp.TCPConnector(limit=0, force_close=True)

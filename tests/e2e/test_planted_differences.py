@@ -51,6 +51,7 @@ def test_a_planted_difference_is_found_once_on_its_layer(
     assert [(cluster.layer, cluster.exchanges) for cluster in report.clusters] == [(layer, 1)]
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_nothing_is_found_in_equal_pairs(tmp_path: Path) -> None:
     """Exchanges of every kind, shadowed by the unchanged stack: exit status 0.

@@ -235,6 +235,7 @@ def test_texts_are_cut_into_terms(text: str, found: list[str], asked: list[str])
     assert terms.of_query(text) == asked
 
 
+@pytest.mark.untraced
 @given(st.text(max_size=80))
 def test_terms_are_letters_and_digits(text: str) -> None:
     """So that none can be a quote or an operator; what is asked can be found."""

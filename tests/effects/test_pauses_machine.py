@@ -284,12 +284,14 @@ async def _awaited(awaitable: Awaitable[Result]) -> Result:
 STEPS = settings(stateful_step_count=30)
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_sqlite_does_as_the_fake_does() -> None:
     """Whatever is called, in whichever order, at whatever time."""
     run_state_machine_as_test(Pauses, settings=STEPS)
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.sockets
 def test_postgres_does_as_the_fake_does(postgres_dsn: str) -> None:

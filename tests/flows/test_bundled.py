@@ -52,6 +52,7 @@ async def exchanged(world_: World, body: ChatRequest, first: str, second: str) -
     return served
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), DIRECTIONS)
 async def test_all_bundled_messages_are_answered_alike(first: str, second: str) -> None:

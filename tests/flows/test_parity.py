@@ -11,6 +11,7 @@ PER_TEST = 20
 pytestmark = pytest.mark.virtual
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, CASES, PER_TEST))
 async def test_drawn_requests_are_answered_alike(first_seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -100,7 +101,7 @@ class Model(RuleBasedStateMachine):
         self.probes.clear()
 
 
-TestModel = Model.TestCase
+TestModel = pytest.mark.untraced(Model.TestCase)
 
 
 def failing(breaker: Breaker, now: float, times: int = 4) -> None:

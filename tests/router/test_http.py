@@ -156,6 +156,7 @@ async def test_an_error_nobody_foresaw_is_a_problem_too(tmp_path: Path) -> None:
     assert SECRET.encode() not in sent[1]["body"]
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 async def test_many_at_once_are_all_served(tmp_path: Path) -> None:
     """Forty streams side by side, both stacks, every one whole and shadowed."""

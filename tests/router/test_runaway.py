@@ -97,7 +97,7 @@ async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: Stack) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flow", [asking, keying])
+@pytest.mark.parametrize("flow", [pytest.param(asking, marks=pytest.mark.untraced), keying])
 async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
     """Its calls are bounded, by number and by size, and others have their turn meanwhile."""
     turns = 0

@@ -89,6 +89,7 @@ async def test_a_hang_shorter_than_the_limit_is_no_takeover(assigned: Stack) -> 
             nothing_twice(made)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])

@@ -42,6 +42,7 @@ def grammatical(one: Served) -> bool:
     return check.complete
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
 async def test_a_break_anywhere_is_made_good(first: int) -> None:
     """The same world beside one whose stack crashes or hangs at a drawn place."""

@@ -72,6 +72,7 @@ def findings(
     return Comparer(wire, chunking).compare(Pair("x", "f", control, candidate, ()))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", DIALECTS)
 @given(stories=retold())
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -93,6 +94,7 @@ def test_where_a_text_is_cut_counts_when_asked(name: str) -> None:
     assert findings(name, legacy, legacy, "exact") == ()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", DIALECTS)
 @given(stories=retold(), data=st.data())
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -105,6 +105,7 @@ def test_equal_messages_give_equal_studies() -> None:
     assert study_of(drawn) == study_of(drawn[::-1])
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_the_whole_study_errs_in_five_percent() -> None:
     """All three measures at once, under chance alone."""

@@ -27,6 +27,7 @@ def recording(batch: list[RunRecord]) -> Recording:
     return ready
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.virtual
 @pytest.mark.parametrize("stack", list(STACKS))

@@ -58,6 +58,7 @@ def test_a_planted_difference_is_found_once_on_its_layer(
     assert "1 pair: legacy as recorded → graph as it is now" in report.verdict.reasons
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize("redact", [Redact(paths=(), patterns={}), Redact()], ids=["open", "red"])
 def test_unchanged_code_is_no_finding(

@@ -147,5 +147,5 @@ class TapeMachine(RuleBasedStateMachine):
         assert len(self.model.streams) == len(self.calls)
 
 
-TestTape = pytest.mark.slow(TapeMachine.TestCase)
+TestTape = pytest.mark.untraced(pytest.mark.slow(TapeMachine.TestCase))
 TestTape.settings = settings(stateful_step_count=25)

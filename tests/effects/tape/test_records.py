@@ -78,6 +78,7 @@ def tape_of(made: Sequence[Made]) -> Tape:
     return tape
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @given(values(EntryRecord), values(RunRecord))
 def test_every_run_record_survives_its_line(entry: EntryRecord, run: RunRecord) -> None:
@@ -89,6 +90,7 @@ def test_every_run_record_survives_its_line(entry: EntryRecord, run: RunRecord) 
     assert decode_run(line) == run
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @given(st.lists(calls(), max_size=6))
 def test_a_tape_survives_being_written_down_and_loaded(made: list[Made]) -> None:
@@ -102,6 +104,7 @@ def test_a_tape_survives_being_written_down_and_loaded(made: list[Made]) -> None
     assert [entry.items for entry in loaded.entries] == [items for *_, items, _, _ in made]
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @given(st.lists(calls(), max_size=6), st.randoms(use_true_random=False))
 def test_a_loaded_tape_plays_what_was_recorded(made: list[Made], order: Any) -> None:  # noqa: ANN401 - hypothesis's own Random

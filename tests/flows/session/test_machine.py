@@ -235,6 +235,7 @@ async def spoken(drive: Drive) -> None:
         await drive.changed.wait()
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_any_history_is_kept_in_a_file() -> None:
     """Turns, breaks, takeovers, restarts and deletions in any order, threads in SQLite."""

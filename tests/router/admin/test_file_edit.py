@@ -77,6 +77,7 @@ def test_the_same_again_touches_nothing(path: Path) -> None:
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
+@pytest.mark.untraced
 @given(st.lists(st.sampled_from(PIECES), unique=True), st.sampled_from([0, 7.25, 100]))
 def test_any_order_of_tables_can_be_edited(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[str], percent: float

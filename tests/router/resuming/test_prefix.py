@@ -52,6 +52,7 @@ def gone_on(wire: str, had: list[bytes], frames: list[bytes]) -> list[bytes]:
     return [sent for frame in frames if (sent := prefix.feed(frame)) is not None]
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @given(drawn=two_of_one(), share=st.floats(0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -174,4 +175,4 @@ class BreakerMachine(RuleBasedStateMachine):
             admission.end(self.now, ok=None)
 
 
-TestBreakerMachine = BreakerMachine.TestCase
+TestBreakerMachine = pytest.mark.untraced(BreakerMachine.TestCase)
