@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutover.demo.faulty_stack import MARK
 from cutover.demo.messages import Message
 from router.rollout import bucket
 
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 SALT = "cutover-demo"
 PERCENT = 30
 QA_KEY = "CUTOVER_DEMO_QA_KEY"
+MARK = "demo-crash"
+"""Requests whose message id begins so are the ones the planted fault strikes."""
 _GRAPH_BELOW = PERCENT * 1_000
 
 _TEMPLATE = """\

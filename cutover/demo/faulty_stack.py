@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import graph_impl
 from contract.errors import CutoverError
+from cutover.demo.configuration import MARK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
     from contract.flow import Event, Flow, Request
     from contract.ports import Effects
-
-MARK = "demo-crash"
-"""Requests whose message id begins so are the ones it crashes on."""
 
 EVENTS_BEFORE = 4
 
