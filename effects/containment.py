@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     Told = Callable[[BaseException], None]
     Made = Coroutine[Any, Any, Any]
 
-ANYTHING: Final = (Exception, SystemExit, KeyboardInterrupt)
-"""What foreign code may raise, but for its own cancellation."""
+CANCELLED: Final = (asyncio.CancelledError, GeneratorExit)
+"""How code is told to end; whoever catches `ANYTHING` lets it pass first."""
+ANYTHING: Final = BaseException
+"""What foreign code may raise: a library in Rust that panics raises no `Exception`."""
 
 _told: ContextVar[Told | None] = ContextVar("told", default=None)
 

@@ -17,7 +17,7 @@ from contract.errors import EffectFailed, Paused
 from contract.faults import Fault
 from effects.belonging import belonging
 from effects.bindings import PERFORM, stream_model
-from effects.containment import ANYTHING, contain
+from effects.containment import ANYTHING, CANCELLED, contain
 from effects.held import held
 from effects.tape import Tape
 
@@ -129,7 +129,7 @@ class Exchange:
         """Read an answer; raises `Paused`, and records nothing, while there is none."""
         try:
             answer = await PERFORM[ops.HUMAN_ANSWER.label](self._live, site, arguments)
-        except Paused:
+        except (Paused, *CANCELLED):
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
             entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
@@ -247,7 +247,7 @@ class Exchange:
     async def _record(self, entry: Entry, call: Awaitable[Any]) -> None:
         try:
             self._complete(entry, await call)
-        except asyncio.CancelledError:
+        except CANCELLED:
             entry.close("cut", self.stamp())
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
@@ -267,7 +267,7 @@ class Exchange:
                 entry.append(replace(chunk, at=self.stamp()))
                 if self.tape.overflowed:
                     await entry.room()
-        except asyncio.CancelledError:
+        except CANCELLED:
             entry.close("cut", self.stamp())
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape

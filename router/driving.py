@@ -19,7 +19,7 @@ from contract.errors import (
     TapeMiss,
 )
 from contract.records import ErrorRecord
-from effects.containment import ANYTHING
+from effects.containment import ANYTHING, CANCELLED
 from effects.run import AskedTooMuch
 from effects.tape import Signal
 from router.pace import Pace, RanAway
@@ -199,7 +199,7 @@ class Drive(ABC):
         # `Ending` for whatever happens: a drive reports, it never raises.
         try:
             await self._produce()
-        except asyncio.CancelledError:
+        except CANCELLED:
             self.finish(self._cancelled())
             raise
         except ANYTHING as error:

@@ -13,7 +13,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.tools import ToolCall, ToolErrorCode, ToolResult, ToolSpec
-from effects.containment import ANYTHING
+from effects.containment import ANYTHING, CANCELLED
 from effects.tools.tool import BadArguments, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class ToolRegistry:
                 return ToolResult(_text(answer, self._characters))
         except BadArguments:
             return ToolResult(error="bad_arguments")
+        except CANCELLED:
+            raise
         # Of a command line, too: in a task SystemExit would end the router.
         except ANYTHING as failure:
             code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from itertools import product
 
 import pytest
 
@@ -31,6 +32,16 @@ async def interrupts() -> None:
     """Do what Ctrl-C does."""
     await asyncio.sleep(0.01)
     raise KeyboardInterrupt
+
+
+class Panicked(BaseException):
+    """What a library written in Rust raises when it panics: no `Exception`."""
+
+
+async def panics() -> None:
+    """Do what such a library does."""
+    await asyncio.sleep(0.01)
+    raise Panicked
 
 
 Ends = Callable[[], Awaitable[None]]
@@ -66,9 +77,11 @@ def itself(ends: Ends) -> Act:
     return act
 
 
+WAYS = [*product(ENDS, [awaited, forgotten, itself]), (panics, awaited), (panics, itself)]
+
+
 @pytest.mark.parametrize("assigned", ASSIGNED)
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("where", [awaited, forgotten, itself])
+@pytest.mark.parametrize(("ends", "where"), WAYS)
 async def test_the_end_a_stack_asks_for_is_its_own(
     assigned: Stack, ends: Ends, where: Callable[[Ends], Act]
 ) -> None:
@@ -86,8 +99,7 @@ async def test_the_end_a_stack_asks_for_is_its_own(
         assert served.frames[-1][0] - served.frames[0][0] < 5.0
 
 
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("where", [awaited, forgotten, itself])
+@pytest.mark.parametrize(("ends", "where"), WAYS)
 async def test_the_end_a_candidate_asks_for_is_compared(
     ends: Ends, where: Callable[[Ends], Act]
 ) -> None:
@@ -100,7 +112,7 @@ async def test_the_end_a_candidate_asks_for_is_compared(
         assert made.runs[1].error.code == "crash"
 
 
-@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("ends", [*ENDS, panics])
 @pytest.mark.parametrize("child", [True, False])
 async def test_an_adapter_that_asks_for_the_end_has_failed(ends: Ends, child: bool) -> None:  # noqa: FBT001
     """What stands below the ports is contained as well, and ends on the tape."""
