@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -50,8 +51,14 @@ class OneHopSaver(SqliteSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Keep a state of a thread, and nothing older."""
-        return await self.hop(partial(self._replace, config, checkpoint, metadata, new_versions))
+        """Keep a state of a thread, and nothing older; who gives up waiting for it keeps none."""
+        given_up = Event()
+        put = partial(self.put, config, checkpoint, metadata, new_versions)
+        try:
+            return await self.hop(partial(self._replace, config, checkpoint["id"], put, given_up))
+        except asyncio.CancelledError:
+            given_up.set()  # by now the session may be deleted, by another process
+            raise
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read the newest state of a thread."""
@@ -74,14 +81,16 @@ class OneHopSaver(SqliteSaver):
     def _replace(
         self,
         config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        newest: str,
+        put: Callable[[], RunnableConfig],
+        given_up: Event,
     ) -> RunnableConfig:
-        thread = config["configurable"]["thread_id"]
         with self.conn:
-            self.conn.execute(_OUTDATED, (thread, checkpoint["id"]))
-            return self.put(config, checkpoint, metadata, new_versions)  # commits both
+            self.conn.execute("BEGIN IMMEDIATE")  # the wait, if there is one
+            if given_up.is_set():
+                return config
+            self.conn.execute(_OUTDATED, (config["configurable"]["thread_id"], newest))
+            return put()  # commits both
 
 
 class _SteadySqlite(Steady, OneHopSaver):

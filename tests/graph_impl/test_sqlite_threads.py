@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_checkpoint
 
-from graph_impl.sqlite_threads import opened
+from graph_impl.sqlite_threads import OneHopSaver, opened
 from tests.flows.session.threads import Place
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "s-1", "checkpoint_ns": ""}}
@@ -61,3 +65,21 @@ async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
         found = await threads.saver.read("s-1")
     assert found is not None
     assert found.checkpoint["channel_values"] == {"messages": "one"}
+
+
+async def test_who_waits_for_the_file_and_gives_up_keeps_nothing(tmp_path: Path) -> None:
+    """By then the session may be deleted, by another process."""
+    path, began = tmp_path / "t.db", threading.Event()
+    async with opened(path) as threads:
+        saver = threads.saver
+        assert isinstance(saver, OneHopSaver)
+        await saver.hop(lambda: saver.conn.set_trace_callback(lambda _: began.set()))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            keeping = asyncio.create_task(saver.aput(CONFIG, state("late"), METADATA, {}))
+            await asyncio.to_thread(began.wait)
+            keeping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await keeping
+            other.execute("ROLLBACK")
+    assert Place(f"sqlite:///{path}").rows() == {"checkpoints": 0, "writes": 0}
