@@ -1,6 +1,6 @@
 """Asking the first question before the engine starts: it starts while the model thinks.
 
-Until then a user of the legacy stack has been waiting for the model alone.
+By then, whoever is served by the legacy stack waits for the model alone.
 """
 
 from __future__ import annotations
