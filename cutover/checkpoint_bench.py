@@ -31,7 +31,8 @@ from effects.run import Run
 from effects.tape import Tape
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import build, session
-from graph_impl.threads import MemoryThreads, Threads, opened_threads
+from graph_impl.thread_stores import opened_threads
+from graph_impl.threads import MemoryThreads, Threads
 from legacy import FLOWS as LEGACY
 from loadtests.bench.row import Row, at_most, told
 from router.driving import Order

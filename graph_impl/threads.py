@@ -1,4 +1,4 @@
-"""Where the engine keeps its threads: in this process, in an SQLite file, or in PostgreSQL.
+"""Where the engine keeps its threads, and the one place for them that is in this process.
 
 A thread is a copy: the conversation store is the record, and where the two differ the store wins.
 So no run reads its thread, each writes it whole; and a store of threads that fails, or takes too
@@ -10,15 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from importlib import import_module
-from pathlib import Path
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from contract.errors import CutoverError, EffectFailed
+from contract.errors import EffectFailed
 from contract.faults import Fault
 from graph_impl.steady import Steady
 
@@ -26,22 +22,6 @@ log = logging.getLogger(__name__)
 
 FORGET_SECONDS = 10.0
 """How long a thread may take to be forgotten."""
-
-
-class NoSuchThreads(CutoverError):
-    """An address names a place where no threads can be kept."""
-
-    def __init__(self, scheme: str) -> None:
-        super().__init__(
-            f"threads cannot be kept in {scheme!r}; known are memory, sqlite and postgresql"
-        )
-
-
-class ThreadsNotOpened(CutoverError):
-    """The place of the threads is out of reach, or is something else."""
-
-    def __init__(self, scheme: str, kind: str) -> None:
-        super().__init__(f"the {scheme} store of threads cannot be opened: {kind}")
 
 
 def plain_values() -> JsonPlusSerializer:
@@ -97,34 +77,3 @@ class MemoryThreads(Threads):
             for key in [key for key in self.saver.blobs if key[:2] == (thread, space)]:
                 if key[2:] not in versions:
                     del self.saver.blobs[key]
-
-
-@asynccontextmanager
-async def opened_threads(address: str) -> AsyncIterator[Threads]:
-    """Open the threads at an address; raises `NoSuchThreads` or `ThreadsNotOpened`."""
-    scheme, _, rest = address.partition("://")
-    async with AsyncExitStack() as stack:
-        match scheme:
-            case "memory":
-                threads: Threads = MemoryThreads()
-            case "sqlite":
-                opened = import_module("graph_impl.sqlite_threads").opened
-                path = Path(rest.removeprefix("/"))
-                threads = await _entered(scheme, opened(path), stack)
-            case "postgresql":
-                # Its library is an extra.
-                opened = import_module("graph_impl.postgres_threads").opened
-                threads = await _entered(scheme, opened(address), stack)
-            case _:
-                raise NoSuchThreads(scheme)
-        yield threads
-
-
-async def _entered(
-    scheme: str, opening: AbstractAsyncContextManager[Threads], stack: AsyncExitStack
-) -> Threads:
-    try:
-        return await stack.enter_async_context(opening)
-    except Exception as error:
-        # Its text may hold the address, and that a password.
-        raise ThreadsNotOpened(scheme, type(error).__name__) from error

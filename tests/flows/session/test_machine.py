@@ -28,7 +28,8 @@ from effects.model import Fail, Hang, Step
 from effects.tape import Tape
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
-from graph_impl.threads import Threads, opened_threads
+from graph_impl.thread_stores import opened_threads
+from graph_impl.threads import Threads
 from legacy import FLOWS as LEGACY
 from router.driving import Drive, Ending
 from router.local import LocalStack

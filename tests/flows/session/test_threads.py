@@ -13,10 +13,8 @@ from contract.model import Chunk
 from contract.session import SessionOptions, SessionRequest
 from effects.memory import InMemoryMemory
 from effects.whose import Whose
-from graph_impl.threads import (
-    Threads,
-    opened_threads,
-)
+from graph_impl.thread_stores import opened_threads
+from graph_impl.threads import Threads
 from tests.effects.postgres import own_schema
 from tests.flows.playing import FOREVER, STACKS, begin, record
 from tests.flows.session.conversing import House, Saying
