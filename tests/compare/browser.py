@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import ClientSession, ClientWebSocketResponse
 
-PATIENCE = 60.0
+from tests.patience import PATIENCE_S
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -41,7 +42,7 @@ class Tab:
         call = {"id": self._calls, "method": method, "params": parameters}
         await self._socket.send_json(call)
         while True:
-            told = await self._socket.receive_json(timeout=PATIENCE)
+            told = await self._socket.receive_json(timeout=PATIENCE_S)
             if told.get("id") == self._calls:
                 assert "error" not in told, told
                 result: dict[str, Any] = told["result"]
@@ -57,7 +58,7 @@ class Tab:
         self.events.clear()
         await self.call("Page.navigate", url=page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self.events.append(await self._socket.receive_json(timeout=PATIENCE))
+            self.events.append(await self._socket.receive_json(timeout=PATIENCE_S))
 
     async def value(self, script: str) -> Any:  # noqa: ANN401 (JSON)
         """Evaluate an expression in the page."""
@@ -93,7 +94,7 @@ async def browsing(program: str, profile: Path) -> AsyncIterator[Tab]:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(PATIENCE), ClientSession() as session:
+        async with asyncio.timeout(PATIENCE_S), ClientSession() as session:
             address = await _address(process.stderr)
             async with session.get(f"http://{address}/json") as answer:
                 tabs = await answer.json(content_type=None)

@@ -18,6 +18,7 @@ from cutover.history import owner
 from cutover.stores import sqlite_file
 from router.history import History
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from router.history import Entry
@@ -89,7 +90,7 @@ async def test_flags_are_noted_when_their_provider_tells(tmp_path: Path) -> None
     async with deployed(tmp_path, kept_in(tmp_path, more)) as place:
         for value in (10, 25, 25):
             SHARES.append(value)
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await told(place, value):
                     MADE[-1].emit_provider_configuration_changed(ProviderEventDetails())
         noted = await written(place)

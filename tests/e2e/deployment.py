@@ -20,13 +20,13 @@ from cutover.flows import SPECS
 from cutover.serve import Server, address, listen, server
 from loadtests.simulator import Profile, Served, running
 from router.watching import Watched
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from cutover.composition import House
     from router.rollout import Stack as StackName
     from router.stacks import Stack
 
-PATIENCE_S = 10.0
 KEY = "CUTOVER_TEST_KEY"
 PLANTED_KEY = "sk-planted-0123456789abcdefghijklmn"
 QA_KEY = "CUTOVER_TEST_QA"

@@ -15,8 +15,7 @@ import msgspec
 
 from loadtests.children import child_environment
 from tests.e2e.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration
-
-PATIENCE_S = 5.0
+from tests.patience import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)

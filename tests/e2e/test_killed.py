@@ -18,6 +18,7 @@ from cutover.cli import app
 from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, Setup, captured, until
 from tests.e2e.processes import RouterProcess, router_process
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from loadtests.simulator import Served
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 BRIEF, OPEN = 24, 200
-PATIENCE_S = 20.0
 BATCH = 8
 MORE = """
 [models.endless]
@@ -102,7 +102,7 @@ async def broken(router: RouterProcess, session: aiohttp.ClientSession, provider
     streams = [
         asyncio.create_task(router.ask(session, body(f"s{n}", "endless"))) for n in range(OPEN)
     ]
-    await until(lambda: provider.ledger.counts()["in_flight"] == OPEN, PATIENCE_S)
+    await until(lambda: provider.ledger.counts()["in_flight"] == OPEN)
     router.child.kill()
     await router.child.wait()
     ends = await asyncio.gather(*streams, return_exceptions=True)

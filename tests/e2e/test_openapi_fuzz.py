@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from schemathesis.core.result import Ok
@@ -32,7 +33,6 @@ TOKEN = "fuzz:a-token-that-is-long-enough"
 KEY = "CUTOVER_TEST_GATEWAY_KEY"
 """Of the gateway: the same token opens both, so that all requests are alike."""
 HEADERS = {"authorization": f"Bearer {TOKEN.partition(':')[2]}"}
-PATIENCE_S = 10.0
 MORE = f"""
 [metrics]
 enabled = true
@@ -55,6 +55,8 @@ CLOSED = {"required": ["role", "content"], "additionalProperties": False}
 STREAM = "text/event-stream; charset=utf-8"
 
 
+# The router draws pauses while a case is drawn in the fuzz's thread, and takes Hypothesis's turn.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 @pytest.mark.parametrize(
     "mode",
     # Both go the same ways: to follow one is enough.

@@ -12,6 +12,7 @@ import pytest
 from loadtests.simulator.presence import Presence
 from tests.e2e.deployment import Answer, Deployment, Setup, deployed
 from tests.e2e.redis_server import own_redis
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from starlette.types import Receive
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 OPEN = 14
-PATIENCE_S = 60.0
 MORE = """
 [models.steady]
 provider = "simulated"

@@ -20,9 +20,10 @@ from graph_impl.threads import MemoryThreads
 from legacy import FLOWS as LEGACY
 from router.local import LocalStack
 from router.rollout import Stack
-from tests.e2e.deployment import PATIENCE_S, Deployment, deployed
+from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.session import announced, body, call, rows, say, setup, turns, types
 from tests.flows.session.reading import said
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

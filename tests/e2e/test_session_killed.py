@@ -16,10 +16,9 @@ from tests.e2e.deployment import PLANTED_KEY, deployed
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.session import CHAT, body, say, setup, turns, types
 from tests.flows.session.reading import said
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
-
-PATIENCE_S = 20.0
 
 
 async def test_a_session_outlives_kill_minus_nine(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 from loadtests.simulator import running
 from router.local import LocalStack
 from tests.e2e.deployment import PLANTED_KEY, Deployment, Setup, deployed, until
-from tests.e2e.processes import PATIENCE_S, RouterProcess, router_process
+from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.redis_server import own_redis
+from tests.patience import PATIENCE_S
 from tests.router.answering import FLOWS
 from tests.router.faulty import after, crash
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.deployment import Setup, deployed
-from tests.router.test_watchdog import PATIENCE_S, Heard
+from tests.patience import PATIENCE_S
+from tests.router.test_watchdog import Heard
 
 pytestmark = pytest.mark.sockets
 

@@ -14,10 +14,10 @@ from cutover.leaving import PATIENCE
 from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, Setup, captured
 from tests.e2e.processes import router_process
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
-DRAIN = 0.2
 STUBBORN = """
 [stacks]
 graph = "tests.e2e.stubborn_stack:FLOWS"
@@ -26,7 +26,7 @@ graph = "tests.e2e.stubborn_stack:FLOWS"
 
 async def test_a_stack_neither_ends_the_process_nor_keeps_it(tmp_path: Path) -> None:
     """`sys.exit` is a crash, in a callback nothing; deaf to its end, it is left behind."""
-    setup = Setup(stack="graph", more=STUBBORN, drain_seconds=DRAIN)
+    setup = Setup(stack="graph", more=STUBBORN, drain_seconds=0.2)
     async with (
         running(api_key=PLANTED_KEY) as provider,
         router_process(tmp_path, provider.base_url, setup) as router,
@@ -41,10 +41,11 @@ async def test_a_stack_neither_ends_the_process_nor_keeps_it(tmp_path: Path) -> 
             began = asyncio.get_running_loop().time()
             router.child.send_signal(signal.SIGTERM)
             assert b"FAILED" in await response.read()
-        assert await router.child.wait() == 0
+        async with asyncio.timeout(PATIENCE_S):
+            assert await router.child.wait() == 0
         took = asyncio.get_running_loop().time() - began
     assert [answer.steps[-2] for answer in (exited, called, served)] == ["SUCCESS"] * 3
-    assert PATIENCE <= took < DRAIN + PATIENCE + 10.0
+    assert took >= PATIENCE
     runs = [decode_run(line) for line in captured(tmp_path).splitlines()]
     assert [(run.role, run.outcome) for run in runs] == [
         ("serving", "failed"),

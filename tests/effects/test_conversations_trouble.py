@@ -23,6 +23,7 @@ from effects.conversations.postgres import PostgresConversations
 from effects.conversations.service import LARGEST_BODY, conversation_service
 from effects.migrations import StoreNotOpened
 from tests.effects.asgi import served
+from tests.patience import PATIENCE_S
 
 TURN = Turn(message_id="m1", role="user", content="你好", chat_id="c1")
 
@@ -185,7 +186,7 @@ async def test_a_silent_service_meets_the_limit() -> None:
     left = asyncio.Event()
 
     async def silent(request: Request) -> Response:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await request.receive())["type"] == "http.request"
             assert (await request.receive())["type"] == "http.disconnect"
         left.set()

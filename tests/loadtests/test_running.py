@@ -26,6 +26,7 @@ from loadtests.rows import read_rows
 from loadtests.running import Progress, run_load
 from loadtests.targets import Target
 from loadtests.truth import fetch_stamps, write_scripts
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -53,7 +54,7 @@ def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
         think=0.1,
         pairs=1,
         engine=engine,
-        patience=10.0,
+        patience=PATIENCE_S,
     )
 
 

@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from router.watchdog import Pulse, Watchdog
+from tests.patience import PATIENCE_S
 
 USER = "what the user said"
-PATIENCE_S = 60.0
-"""Seconds a thread may take to get its turn; it takes a few thousandths."""
 
 
 class Heard(logging.Filter):

@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 
 from cutover.workers import Line, Supervisor, places
+from tests.patience import PATIENCE_S
 
-STOP_SECONDS = 0.5
+STOP_SECONDS = {"deaf": 0.5}
+"""How long the supervisor waits; for workers that do stop, for as long as that takes."""
 COUNT = 2
 
 
@@ -50,7 +52,7 @@ def main() -> int:
     supervisor = Supervisor(
         stands,
         work,
-        stop_seconds=STOP_SECONDS,
+        stop_seconds=STOP_SECONDS.get(sys.argv[1], PATIENCE_S),
         announce=lambda: print(f"all {port}", flush=True),  # noqa: T201 (the test reads it)
         tick=lambda: None,
     )

@@ -17,11 +17,11 @@ import pytest
 from cutover.serve import PortTaken, listen
 from cutover.workers import places
 from loadtests.children import child_environment
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 PROGRAM = Path(__file__).parent / "program.py"
-PATIENCE_S = 10.0
 ENOUGH = 64
 """Connections after which each of two workers has had one, but for one time in 2^63."""
 

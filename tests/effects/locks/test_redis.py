@@ -10,6 +10,7 @@ import pytest
 from effects.locks import LeasedLocks
 from effects.locks.redis import RedisLeases
 from tests.effects.shared import Keys, keys_in_redis
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -62,7 +63,7 @@ async def test_a_lock_in_redis_is_renewed_while_held(shared: LeasedLocks, keys: 
     """Its time to live goes up again without anybody asking, after a third of the ttl."""
     assert await shared.acquire("lock", "k", 0.12)
     left = await keys.client.pttl(keys.prefix + "k")
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE_S):
         while (now := await keys.client.pttl(keys.prefix + "k")) <= left:
             assert now > 0
             left = now

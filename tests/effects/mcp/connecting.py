@@ -11,6 +11,7 @@ from contract.tools import ToolCall, ToolResult
 from effects.tools import ToolRegistry
 from effects.tools.mcp import Listed, McpConnection, McpServer, opened, trouble
 from effects.tools.mcp.sdk import connected
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -34,7 +35,7 @@ def names(connection: McpConnection) -> list[str]:
 
 async def until(connection: McpConnection, ready: Callable[[], bool]) -> None:
     """Wait until changes of a connection have brought something about."""
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(PATIENCE_S):
         while not ready():
             await connection.changed()
 

@@ -16,6 +16,7 @@ from effects.tools.mcp import McpServer
 from tests.effects.asgi import served
 from tests.effects.mcp.connecting import names, run, tools_of, until, why_not
 from tests.effects.mcp.tools_server import tools_server
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -103,7 +104,7 @@ async def test_a_server_is_told_when_a_call_has_taken_too_long() -> None:
     """It stops; the call has its code."""
     async with there() as url, tools_of(at(url, timeout=0.02)) as (registry, _):
         assert await run(registry, "web__slow") == ToolResult(error="tool_timeout")
-        async with asyncio.timeout(20.0), tools_of(at(url)) as (patient, _):
+        async with asyncio.timeout(PATIENCE_S), tools_of(at(url)) as (patient, _):
             while await run(patient, "web__told") != ToolResult("slow "):
                 pass
 

@@ -14,6 +14,7 @@ import pytest
 from contract.tools import ToolResult
 from effects.tools.mcp import McpServer
 from tests.effects.mcp.connecting import names, run, tools_of, until, why_not
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ CHILD = McpServer(
     "child__",
     command=(sys.executable, str(SCRIPT)),
     variables={"GIVEN": "in words"},
-    timeout=20.0,
+    timeout=PATIENCE_S,
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from effects.model import OpenAIModel
 from tests.effects.model.loopback import CALL, Wire, ask, delta, registry_of, serving
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -27,7 +28,7 @@ async def test_leaving_before_the_headers_is_noticed() -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await left.wait()
 
 
@@ -45,7 +46,7 @@ def test_a_loop_that_ends_closes_a_forgotten_stream(recwarn: pytest.WarningsReco
             stream = OpenAIModel(registry).stream("reply", CALL)
             await anext(stream)
             del stream
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while not left:  # noqa: ASYNC110 (the collector calls, not a task)
                     await asyncio.sleep(0)
 

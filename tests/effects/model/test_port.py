@@ -27,6 +27,7 @@ from effects.model import (
     Step,
 )
 from tests.effects.model.loopback import CALL, Wire, finish, registry_of, serving, usage, whole
+from tests.patience import PATIENCE_S
 
 TRUNCATED = Fault("model_truncated", retryable=True, data={"malformed": 0})
 INFO = ModelInfo(model_id="m", model="loop-1")
@@ -164,7 +165,7 @@ async def test_cancelling_who_waits_is_noticed(play: Play) -> None:
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await played.left.wait()
 
 
@@ -174,5 +175,5 @@ async def test_closing_the_stream_is_noticed(play: Play) -> None:
         stream = cast("AsyncGenerator[Chunk, None]", played.model.stream("reply", CALL))
         async with aclosing(stream):
             assert await anext(stream) == Chunk(text="Hel")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await played.left.wait()

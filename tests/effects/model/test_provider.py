@@ -31,6 +31,7 @@ from tests.effects.model.loopback import (
     usage,
     whole,
 )
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -260,7 +261,7 @@ async def test_no_more_is_read_of_an_error_than_anybody_looks_at() -> None:
 
     async with serving(answer) as loopback:
         assert (await fault_of(loopback.entry())).code == "model_unavailable"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await left.wait()
 
 
@@ -275,7 +276,7 @@ async def test_half_an_error_response_is_left_in_time() -> None:
 
     async with serving(answer) as loopback:
         assert (await fault_of(loopback.entry(first_byte=0.2))).code == "model_timeout_first_byte"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await left.wait()
 
 

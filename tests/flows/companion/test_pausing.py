@@ -20,6 +20,7 @@ from router.problems import Problem
 from router.rollout import Stack
 from tests.flows.companion.house import Place, place
 from tests.flows.companion.visits import ASKING, FORM, STOP, Visit, calling, image, turn
+from tests.patience import PATIENCE_S
 from tests.router.test_pausing import BOTH
 
 pytestmark = pytest.mark.virtual
@@ -58,7 +59,7 @@ async def test_a_question_after_a_long_text_goes_on(first: Stack, then: Stack) -
     paused = await here.visit(turn())
     await here.answer(paused.hitl_id, "approve")
     here.assigned = then
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(PATIENCE_S):
         rest = await here.go_on(paused.hitl_id)
     text = [one["content"] for one in rest.events if one["type"] == "text"]
     assert "".join(text) == "x" * 8_192 * 40 + "好的。"

@@ -8,6 +8,7 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionToolUnionParam
 
 from loadtests.simulator import Profile, Served, running
 from tests.loadtests.simulator.asking import ALL
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -27,7 +28,7 @@ async def served() -> AsyncIterator[Served]:
 async def client(served: Served) -> AsyncIterator[openai.AsyncOpenAI]:
     """Connect without retries, so that every fault is seen."""
     async with openai.AsyncOpenAI(
-        base_url=served.base_url, api_key="k", max_retries=0, timeout=5
+        base_url=served.base_url, api_key="k", max_retries=0, timeout=PATIENCE_S
     ) as connected:
         yield connected
 

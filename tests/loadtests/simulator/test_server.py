@@ -11,6 +11,7 @@ import pytest
 
 from loadtests.simulator import Ledger, Served, running
 from loadtests.simulator.app import MAX_BODY
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -44,7 +45,7 @@ async def drain(response: aiohttp.ClientResponse, received: list[bytes]) -> None
 
 async def counted(ledger: Ledger, key: str) -> None:
     """Wait until the one request is counted there."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await ledger.until(key, 1)
 
 

@@ -21,6 +21,7 @@ from router.metrics import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.effects.model.loopback import Answer, Wire, in_turn, refusing
 from tests.effects.model.rescue.calling import event, reset, said, saying, silence
+from tests.patience import PATIENCE_S
 from tests.router.gateway.behind import House, opened
 from tests.router.metrics.reading import samples
 
@@ -292,6 +293,6 @@ async def test_a_client_that_leaves_takes_the_provider_along(house: House) -> No
     asking = asyncio.create_task(house.ask("first", saying("Hel", then=hold), SPARE))
     await asked.wait()
     asking.cancel()
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(PATIENCE_S):
         await left.wait()
     assert (await house.last()).outcome == "cancelled"

@@ -26,6 +26,7 @@ from tests.effects.model.loopback import (
     sse,
 )
 from tests.effects.model.rescue.calling import DONE, counted, pair, reset, said, saying
+from tests.patience import PATIENCE_S
 from tests.router.gateway.gateways import MOST_BYTES, client_of, opened
 
 pytestmark = pytest.mark.sockets
@@ -306,7 +307,7 @@ async def test_whoever_leaves_takes_the_provider_along() -> None:
             asking = asyncio.create_task(place.post(STREAMED))
             await asked.wait()
             asking.cancel()
-            async with asyncio.timeout(0.5):
+            async with asyncio.timeout(PATIENCE_S):
                 await left.wait()
 
 
@@ -343,5 +344,5 @@ async def test_a_caller_that_does_not_read_is_given_up() -> None:
             head = f"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
             with socket.create_connection((host, int(port))) as client:
                 client.sendall(head.encode() + body)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE_S):
                     await left.wait()

@@ -11,6 +11,7 @@ import pytest
 
 from contract.sse import SseDecoder
 from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.patience import PATIENCE_S
 from tests.router.remote.service import (
     FRAMES,
     HELLO,
@@ -264,7 +265,7 @@ async def test_the_connection_is_dropped_when_the_client_leaves(tmp_path: Path) 
                 await response.content.readuntil(b"\n\n")
                 response.close()
             posting.cancel()
-            async with asyncio.timeout(0.1):
+            async with asyncio.timeout(PATIENCE_S):
                 await service.gone.wait()
             assert (await place.lines())[-1].outcome == "cancelled"
 
