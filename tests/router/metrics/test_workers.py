@@ -72,3 +72,11 @@ def test_a_killed_worker_leaves_its_counts_and_no_streams(tmp_path: Path) -> Non
         page = one.told("page")
         assert samples(page, i.LEDGER) == {("chat", "not_sampled", ""): 2}
         assert samples(page, i.OPEN_STREAMS) == {("chat",): 1}
+
+
+def test_a_worker_that_begins_just_now_is_no_error(tmp_path: Path) -> None:
+    """Its file is there, and nothing in it yet."""
+    (tmp_path / "counter_1.db").touch()
+    with working(tmp_path) as one:
+        one.told("settle")
+        assert samples(one.told("page"), i.LEDGER) == {("chat", "not_sampled", ""): 1}
