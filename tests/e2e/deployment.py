@@ -236,11 +236,12 @@ async def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> N
     """Let the loop turn until a condition holds: for what has no event to wait for."""
     async with asyncio.timeout(seconds):
         while not condition():
-            await _turn()
+            await moment()
 
 
-async def _turn() -> None:
-    await asyncio.sleep(0)
+async def moment() -> None:
+    """Wait a little: a loop that only turns takes the processor from what it waits for."""
+    await asyncio.sleep(0.005)
 
 
 def tasks(word: str) -> list[str]:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from contract.records import decode_run
 from cutover.cli import app
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup, captured, until
+from tests.e2e.deployment import PLANTED_KEY, Setup, captured, moment, until
 from tests.e2e.processes import RouterProcess, router_process
 from tests.patience import PATIENCE_S
 
@@ -93,7 +93,7 @@ async def written(router: RouterProcess, session: aiohttp.ClientSession) -> int:
     """Wait until all but the last batch is on disk; gives how many exchanges that are."""
     async with asyncio.timeout(PATIENCE_S):
         while (count := (await router.ready(session))["captures"]["written"]) < BRIEF - BATCH:
-            pass
+            await moment()
     return int(count)
 
 

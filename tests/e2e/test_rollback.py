@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup
+from tests.e2e.deployment import PLANTED_KEY, Setup, moment
 from tests.e2e.processes import RouterProcess, router_process
 from tests.patience import PATIENCE_S
 
@@ -34,6 +34,7 @@ async def until_on_legacy(router: RouterProcess, session: aiohttp.ClientSession)
         assert answer.status == 200
         if answer.headers["x-cutover-assigned"] == "legacy":
             return
+        await moment()
 
 
 @pytest.mark.slow

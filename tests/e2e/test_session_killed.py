@@ -12,7 +12,7 @@ import pytest
 from contract.sse import SseDecoder
 from graph_impl.thread_stores import opened_threads
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, deployed
+from tests.e2e.deployment import PLANTED_KEY, deployed, moment
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.session import CHAT, body, say, setup, turns, types
 from tests.flows.session.reading import said
@@ -36,7 +36,7 @@ async def test_a_session_outlives_kill_minus_nine(tmp_path: Path) -> None:
         async with deployed(tmp_path, setup(tmp_path, percent)) as place:
             async with asyncio.timeout(PATIENCE_S):
                 while (answer := await say(place.session, place.url, text, named)).status == 409:
-                    pass
+                    await moment()
             assert types(answer)[-1] == "done"
             await place.settled()
     spoken = turns(tmp_path)

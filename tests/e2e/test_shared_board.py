@@ -13,7 +13,7 @@ import pytest
 
 from loadtests.simulator import running
 from router.local import LocalStack
-from tests.e2e.deployment import PLANTED_KEY, Deployment, Setup, deployed, until
+from tests.e2e.deployment import PLANTED_KEY, Deployment, Setup, deployed, moment, until
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.redis_server import own_redis
 from tests.patience import PATIENCE_S
@@ -105,5 +105,5 @@ async def test_workers_have_one_budget_a_day(tmp_path: Path) -> None:
         assert {answer.steps[-1] for answer in answers} == {"END"}
         async with asyncio.timeout(PATIENCE_S):
             while not await dropped(router, session):
-                pass
+                await moment()
         assert provider.ledger.counts()["total"] == ENOUGH, "no shadow has asked"

@@ -14,7 +14,15 @@ from typer.testing import CliRunner
 from contract.records import decode_run
 from cutover.cli import app
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup, captured, configuration, segments, until
+from tests.e2e.deployment import (
+    PLANTED_KEY,
+    Setup,
+    captured,
+    configuration,
+    moment,
+    segments,
+    until,
+)
 from tests.e2e.processes import RouterProcess, router_process
 from tests.patience import PATIENCE_S
 
@@ -64,7 +72,7 @@ async def test_two_workers_share_locks_drain_together_and_keep_every_capture(
         assert {(one.status, one.problem["code"]) for one in again} == {(409, "message_locked")}
         async with asyncio.timeout(PATIENCE_S):  # whoever is asked tells of all, in the end
             while not REFUSED.search(await metrics(router, session)):
-                pass
+                await moment()
         streams += [
             asyncio.create_task(router.ask(session, body(f"brief {n}", "brief"))) for n in range(4)
         ]
