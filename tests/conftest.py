@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import httpcore2
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
 from cutover.selftest.virtual_time import VirtualLoop
@@ -26,13 +26,14 @@ TURNS_TO_END = 5
 # examples or in thousands: every run has forty, always the same ones; `--hypothesis-profile=long`
 # has two thousand, other ones each time, for code that is new. A test that needs more than others
 # asks for a multiple of the profile's number. Only "long" explains what it found: that follows
-# every line, which coverage does already.
+# every line, which coverage does already. How fast examples are drawn is the machine's affair.
 settings.register_profile(
     "ci",
     deadline=None,
     derandomize=True,
     max_examples=40,
     phases=[phase for phase in Phase if phase is not Phase.explain],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.load_profile("ci")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.comparison import Comparer
@@ -75,7 +75,6 @@ def findings(
 @pytest.mark.untraced
 @pytest.mark.parametrize("name", DIALECTS)
 @given(stories=retold())
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_text_cut_anywhere_is_equal(name: str, stories: tuple[Story, Story]) -> None:
     """Deltas, cumulative texts, pieces of arguments; one character may be spread over frames."""
     legacy, graph = (TOLD[name](story) for story in stories)
@@ -97,7 +96,6 @@ def test_where_a_text_is_cut_counts_when_asked(name: str) -> None:
 @pytest.mark.untraced
 @pytest.mark.parametrize("name", DIALECTS)
 @given(stories=retold(), data=st.data())
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_changed_character_is_always_found(
     name: str, stories: tuple[Story, Story], data: st.DataObject
 ) -> None:
