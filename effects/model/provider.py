@@ -162,8 +162,9 @@ def _pieces(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 def _unreachable(error: BaseException) -> Fault:
     """Name the first cause by its class: its text may hold addresses."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    # Behind a limit that ran out is the cancellation it was brought about with, which is no cause.
+    while isinstance(cause := error.__cause__, Exception):
+        error = cause
     return Fault("model_unavailable", retryable=True, data={"cause": type(error).__name__})
 
 

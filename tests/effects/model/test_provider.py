@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import socket
 import traceback
 from collections.abc import Awaitable, Callable
 
@@ -161,6 +162,18 @@ async def test_nobody_listens(unused_port: int) -> None:
     fault = await fault_of(entry)
     assert (fault.code, fault.retryable) == ("model_unavailable", True)
     assert fault.data == {"cause": "ConnectionRefusedError"}
+
+
+async def test_nobody_accepts() -> None:
+    """The limit on connecting is told as what it is, not as the cancellation it works with."""
+    with socket.socket() as listening, socket.socket() as first:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        first.connect(listening.getsockname())  # the one that fits in
+        there = Loopback(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1")
+        fault = await fault_of(there.entry(connect=SOON))
+    assert (fault.code, fault.retryable) == ("model_unavailable", True)
+    assert fault.data == {"cause": "TimeoutError"}
 
 
 async def test_a_reset_before_the_headers() -> None:
