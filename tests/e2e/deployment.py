@@ -185,6 +185,8 @@ locks = "{setup.locks}"
 [providers.simulated]
 base_url = "{provider}"
 key_env = "{KEY}"
+connect_seconds = {PATIENCE_S}
+idle_seconds = {PATIENCE_S}
 
 [models."gpt-4.1"]
 provider = "simulated"
