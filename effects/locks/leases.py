@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import Context
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from contract.errors import EffectFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +54,16 @@ class LeasedLocks:
     its answer came is not renewed and ends after its ttl.
     """
 
-    def __init__(self, leases: Leases, renewals: set[asyncio.Task[None]] | None = None) -> None:
+    def __init__(self, leases: Leases, renewed: set[_Hold] | None = None) -> None:
         self._leases = leases
-        self._opens = renewals is None
-        self._renewals: set[asyncio.Task[None]] = set() if renewals is None else renewals
+        self._opens = renewed is None
+        self._renewed: set[_Hold] = set() if renewed is None else renewed
         self._token = uuid4().hex
         self._holds: dict[str, _Hold] = {}
 
     def for_exchange(self) -> LeasedLocks:
         """Make another owner of the same locks, on the same connection."""
-        return LeasedLocks(self._leases, self._renewals)
+        return LeasedLocks(self._leases, self._renewed)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
         """Take a lock nobody holds, without waiting; False when anybody does, this owner too."""
@@ -98,7 +101,7 @@ class LeasedLocks:
 
     async def abandon(self) -> None:
         """Stop renewing without letting go, as a crash would: the locks end after their ttl."""
-        await _cancel({hold.renewal for hold in self._holds.values() if hold.renewal})
+        await _end(self._holds.values())
         self._holds.clear()
 
     async def aclose(self) -> None:
@@ -109,7 +112,7 @@ class LeasedLocks:
             except EffectFailed:
                 log.warning("lock %r could not be released and expires by itself", key)
         if self._opens:
-            await _cancel(self._renewals)
+            await _end(self._renewed)
             await self._leases.aclose()
 
     def _keep(self, key: str, hold: _Hold) -> None:
@@ -118,8 +121,8 @@ class LeasedLocks:
             self._renewing(key, hold), name=f"renewal of {key}", context=Context()
         )
         hold.renewal = task
-        self._renewals.add(task)
-        task.add_done_callback(self._renewals.discard)
+        self._renewed.add(hold)
+        task.add_done_callback(lambda _: self._renewed.discard(hold))
 
     async def _renewing(self, key: str, hold: _Hold) -> None:
         while not await _set_within(hold.over, hold.ms / 3000):
@@ -142,9 +145,13 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
-    ending = tuple(tasks)
-    for task in ending:
-        task.cancel()
+async def _end(holds: Iterable[_Hold]) -> None:
+    ending = []
+    for hold in holds:
+        # A client may swallow a cancellation that meets its answer: then this ends it.
+        hold.over.set()
+        if hold.renewal is not None:
+            hold.renewal.cancel()
+            ending.append(hold.renewal)
     if ending:
         await asyncio.wait(ending)

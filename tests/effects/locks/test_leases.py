@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,29 @@ async def test_closing_the_first_owner_ends_every_renewal() -> None:
     await root.aclose()
     assert no_renewals()
     assert leases.held["k"][1] == loop_time() + 60.0
+
+
+class Deaf(MemoryLeases):
+    """Leases whose renewals take a second and do not hear that they are to end."""
+
+    async def hold(self, key: str, token: str, ms: int) -> bool:
+        """Answer in the end, whatever comes between."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1.0 if key in self.held else 0.0)
+        return await super().hold(key, token, ms)
+
+
+@pytest.mark.virtual
+async def test_a_renewal_that_swallows_its_cancellation_ends_all_the_same() -> None:
+    """A client may that has its answer in hand: closing must not wait for rounds without end."""
+    leases = Deaf(loop_time)
+    root = LeasedLocks(leases)
+    assert await root.for_exchange().acquire("lock", "k", 60.0)
+    await asyncio.sleep(20.5)
+    closed_at = loop_time()
+    await root.aclose()
+    assert no_renewals()
+    assert loop_time() == closed_at
 
 
 @pytest.mark.virtual
