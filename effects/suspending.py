@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from effects.human.pause import PauseStore
-    from effects.tape import Budget, Entry
+    from effects.tape import Entry
 
 _LEASE = 60.0
 """Seconds for which an answer that came at once is claimed; it is finished right after."""
@@ -147,9 +147,7 @@ def request_of(pause: Pause) -> RequestRecord:
     return read(pause.tape).request
 
 
-def resume(
-    pause: Pause, answer: Answer, *, limit: int = 4 << 20, budget: Budget | None = None
-) -> tuple[Tape, Entry]:
+def resume(pause: Pause, answer: Answer, *, limit: int = 4 << 20) -> tuple[Tape, Entry]:
     """Give a pause's tape with the answer on it, and the answer's entry.
 
     The exchange goes on after the tape's last stamp; its run gets the policy `resume` and the
@@ -160,7 +158,7 @@ def resume(
     if entries and _waits(entries[-1]):
         entries, site = entries[:-1], entries[-1].site
     try:
-        tape = Tape.load(entries, limit=limit, budget=budget)
+        tape = Tape.load(entries, limit=limit)
     except msgspec.DecodeError as failure:
         raise outdated(reason="entries") from failure
     tape.recording = True

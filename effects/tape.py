@@ -168,12 +168,17 @@ class Bounds:
 
     __slots__ = ("_budget", "_changed", "_spent", "beside", "limit", "overflowed", "size")
 
-    def __init__(self, limit: int, budget: Budget | None, changed: Signal) -> None:
+    def __init__(self, limit: int, changed: Signal) -> None:
         self.size = self.beside = self._spent = 0
         self.overflowed = False
         self.limit = limit
-        self._budget = budget
+        self._budget: Budget | None = None
         self._changed = changed
+
+    def share(self, budget: Budget) -> None:
+        """Count against a common budget, too: what is there by now, and what comes."""
+        self._budget, spent, self._spent = budget, self._spent, 0
+        self._spend(spent)
 
     def weigh(self, item: Any) -> None:  # noqa: ANN401 - any operation's item
         """Count an item."""
@@ -230,11 +235,11 @@ class Tape:
     read the tape.
     """
 
-    def __init__(self, *, limit: int = 4 << 20, budget: Budget | None = None) -> None:
+    def __init__(self, *, limit: int = 4 << 20) -> None:
         self.entries: list[Entry] = []
         self.recording = True
         self.changed = Signal()
-        self._bounds = Bounds(limit, budget, self.changed)
+        self._bounds = Bounds(limit, self.changed)
         self._by_key: dict[Key, list[Entry]] = {}
         self._by_site: dict[tuple[str, str], list[Entry]] = {}
 
@@ -293,6 +298,10 @@ class Tape:
         """Count the bytes of a frame that is kept together with the tape."""
         self._bounds.grow_beside(size)
 
+    def share(self, budget: Budget) -> None:
+        """Count its bytes against the common budget, until it is freed."""
+        self._bounds.share(budget)
+
     def free(self) -> None:
         """Give the bytes back to the common budget; idempotent."""
         self._bounds.free()
@@ -302,18 +311,12 @@ class Tape:
         return tuple(entry.record() for entry in self.entries)
 
     @classmethod
-    def load(
-        cls,
-        records: Iterable[EntryRecord],
-        *,
-        limit: int = sys.maxsize,
-        budget: Budget | None = None,
-    ) -> Tape:
+    def load(cls, records: Iterable[EntryRecord], *, limit: int = sys.maxsize) -> Tape:
         """Read a tape that was written down; nothing records on it until a run does.
 
         Raises `msgspec.ValidationError` on operations and items that are not ours.
         """
-        tape = cls(limit=limit, budget=budget)
+        tape = cls(limit=limit)
         tape.recording = False
         for record in records:
             operation = known(record)

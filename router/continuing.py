@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contract.human import Answer
     from effects.exchange import Exchange
     from effects.human import Pause
-    from effects.tape import Budget, Entry, Tape
+    from effects.tape import Entry, Tape
     from router.pausing import Claim
     from router.serving import Serving
     from router.stacks import Stack
@@ -39,12 +39,12 @@ class Resumed:
     answer: Entry
 
     @classmethod
-    def load(cls, spec: FlowSpec, claim: Claim, limit: int, budget: Budget) -> Resumed:
+    def load(cls, spec: FlowSpec, claim: Claim, limit: int) -> Resumed:
         """Read what a pause holds; raises `Problem` 409 where it is none of today's."""
         pause = claim.pause
         try:
             request = spec.asked(request_of(pause))
-            tape, answer = resume(pause, _answer(pause), limit=limit, budget=budget)
+            tape, answer = resume(pause, _answer(pause), limit=limit)
         except EffectFailed as failure:
             raise unavailable(failure) from failure
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

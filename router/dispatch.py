@@ -126,7 +126,7 @@ class Router:
         claim = await pausing.claim(spec, hitl_id, exchange)
         try:
             limit = self.parts.settings().limits.exchange_bytes
-            resumed = Resumed.load(spec, claim, limit, self._budget)
+            resumed = Resumed.load(spec, claim, limit)
             asked = resumed.request
             self.admission.knock(spec, asked.body, asked.session)
             decided = await self._assigner.decide(

@@ -111,7 +111,8 @@ class Opener:
         self, arrival: Arrival, decided: Decision
     ) -> tuple[SuspendingHuman | None, Exchange]:
         limits, resumed = decided.settings.limits, arrival.resumed
-        tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes, budget=self._budget)
+        tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
+        tape.share(self._budget)  # not before: whoever is turned away frees nothing
         live = shown(self._parts.live(arrival.request.body), arrival.request.body)
         human = self._human(arrival, decided, tape)
         exchange = Exchange(

@@ -330,8 +330,10 @@ async def test_a_stack_behind_an_address_does_not_go_on_from_a_pause() -> None:
     await desk.answer(paused.hitl_id, colour="blue")
     desk.assigned = "graph"
     moved(desk)
+    free = desk.router.bytes_left
     with pytest.raises(Problem, match="not_served"):
         await desk.go_on(paused.hitl_id)
+    assert desk.router.bytes_left == free
     desk.assigned, desk.shadow = "legacy", Decimal(100)
     assert (await desk.go_on(paused.hitl_id)).said == AFTER
     assert desk.world.count("model.stream") == 1

@@ -77,14 +77,21 @@ async def test_the_arguments_of_tool_calls_count() -> None:
     await exchange.close()
 
 
+def sharing(budget: Budget, limit: int = 4 << 20) -> Tape:
+    """Make a tape that shares a budget."""
+    tape = Tape(limit=limit)
+    tape.share(budget)
+    return tape
+
+
 async def test_all_tapes_share_one_budget() -> None:
     """Many small exchanges together may not take more than the process has."""
     budget = Budget(2_500)
     world = World(says(*LONG[:10]))
-    first = world.exchange(Tape(budget=budget))
+    first = world.exchange(sharing(budget))
     assert await said(world.run(first).effects()) == "".join(LONG[:10])
     assert not first.tape.overflowed
-    second = world.exchange(Tape(budget=budget), live=world.live())
+    second = world.exchange(sharing(budget), live=world.live())
     assert await said(world.run(second).effects()) == "".join(LONG[:10])
     assert second.tape.overflowed
     assert not first.tape.overflowed
@@ -96,7 +103,7 @@ async def test_free_gives_the_bytes_back_once() -> None:
     """What a finished exchange held is there for the next; twice is once."""
     budget = Budget(100_000)
     world = World(says(*LONG))
-    exchange = world.exchange(Tape(budget=budget))
+    exchange = world.exchange(sharing(budget))
     await said(world.run(exchange).effects())
     await exchange.close()
     assert budget.left == 100_000 - exchange.tape.size
@@ -108,7 +115,7 @@ async def test_free_gives_the_bytes_back_once() -> None:
 async def test_frames_weigh_on_the_common_budget_and_not_on_the_tape() -> None:
     """They are given back with the tape; beyond the limit they are called too heavy."""
     budget = Budget(1_000)
-    tape = Tape(limit=600, budget=budget)
+    tape = sharing(budget, limit=600)
     tape.keep_beside(900)
     assert (tape.size, tape.overflowed, tape.too_heavy, budget.left) == (0, False, False, 100)
     tape.keep_beside(101)
@@ -123,7 +130,7 @@ async def test_an_overflowed_tape_charges_no_further() -> None:
     """One endless stream must not push every other exchange over the common bound."""
     budget = Budget(100_000)
     world = World(says(*(LONG * 50)))
-    exchange = world.exchange(Tape(limit=1_000, budget=budget))
+    exchange = world.exchange(sharing(budget, limit=1_000))
     await said(world.run(exchange).effects())
     assert 100_000 - budget.left <= 1_000 + 148
     exchange.tape.free()
