@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 # The engine imports these when the first graph of a process runs: a user would wait for it.
 import langchain_core.tracers.context
 import langchain_core.tracers.stdout  # noqa: F401 - imported to be there, see above
+from langgraph.errors import NodeCancelledError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -109,8 +110,13 @@ async def _drain(
     # No stream mode: nobody reads the states between the steps, so they are not put together.
     # One state is kept of a run, its last: what breaks off is begun anew from the store.
     kept: Durability | None = "exit" if graph.checkpointer else None
-    async for _ in graph.astream(state, config, context=context, stream_mode=[], durability=kept):
-        pass
+    try:
+        async for _ in graph.astream(
+            state, config, context=context, stream_mode=[], durability=kept
+        ):
+            pass
+    except NodeCancelledError as lost:
+        raise asyncio.CancelledError from lost  # what the node raised, as any flow raises it
 
 
 def _config(course: Course) -> RunnableConfig:

@@ -25,6 +25,7 @@ _SPARE = "a bound with room to spare: more supersteps than all rounds take, and 
 _OTHER_FLOWS = "a chat has its frames taken one by one: only other flows say their texts"
 _SOONER = "the engine starts sooner or later while the model thinks: no answer depends on it"
 _NOT_LOOKED_UP = "no node looks a model up: that was done when the request was let in"
+_NOT_LOST = "no node of a chat is cancelled but with its run: a test of the engine's has one"
 _NOT_READ = "the states between the steps are put together, and nobody reads them: only slower"
 _NO_THREAD = "a chat keeps no thread, and its graph nothing to keep one in"
 _TYPES = "tells the engine a type it does not check"
@@ -135,6 +136,7 @@ _RUN: Mapping[tuple[str, str], str] = {
         ),
     ): _NOT_READ,
     ("_drain", f"{_STREAM}{_STREAM.removesuffix(' → ')} (without durability)"): _NO_THREAD,
+    ("_drain", "raise asyncio.CancelledError from lost → pass"): _NOT_LOST,
     ("_config", "{'recursion_limit': course.steps} → {} (without 'recursion_limit')"): _SPARE,
     ("_config", "'recursion_limit' → 'recursion_limit!'"): _SPARE,
     ("_config", "course.thread is not None → course.thread is None"): _NO_THREAD,

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+import pytest
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 
@@ -34,6 +35,10 @@ class Talk:
     over: bool = False
 
 
+async def _lose(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    raise asyncio.CancelledError
+
+
 async def _say(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
     talk = runtime.context
     for piece in PIECES:
@@ -44,10 +49,10 @@ async def _say(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG0
     return {"nothing": ""}
 
 
-def started(talk: Talk) -> AsyncGenerator[Event]:
+def started(talk: Talk, node: object = _say) -> AsyncGenerator[Event]:
     """Run a graph of the one node."""
     graph: Any = StateGraph(Nothing, context_schema=Talk)
-    graph.add_node("say", _say)
+    graph.add_node("say", node)
     graph.add_edge(START, "say")
     return run(graph.compile(), {"nothing": ""}, talk, talk.sink, Course(3))
 
@@ -92,3 +97,9 @@ async def test_a_reader_who_is_slow_is_waited_for() -> None:
         assert not talk.over  # he may leave without having passed the last on
         assert [event async for event in events] == []
     assert talk.over
+
+
+async def test_a_node_that_cancels_itself_has_not_another_name_for_it() -> None:
+    """Both stacks' records of the same crash say the same."""
+    with pytest.raises(asyncio.CancelledError):
+        await anext(started(Talk(), _lose))
