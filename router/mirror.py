@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from router.driving import Drive
     from router.ledger import Ledger
     from router.parts import Parts
+    from router.serving import Serving
     from router.ticket import Ticket
 
 STOPPING = Ending("failed", "world", ErrorRecord("stopping"))
@@ -92,6 +93,8 @@ class Mirror:
             self._shadows.cancel(job, "stopping")
         elif len(serving.drives) > 1:
             self._shadows.cancel(job, "takeover" if serving.drive.sent else "fallback")
+        elif self._leads_nowhere(serving):
+            self._shadows.cancel(job, "world_failed")
         else:
             self._shadows.offer(job)
 
@@ -102,6 +105,11 @@ class Mirror:
     async def aclose(self, seconds: float) -> None:
         """Finish what waits, for so long; the rest is dropped."""
         await self._shadows.aclose(seconds)
+
+    def _leads_nowhere(self, serving: Serving) -> bool:
+        """Whether a shadow would be answered by the model where the tape breaks off."""
+        live, ending = self._parts.settings().shadow.mode == "live", serving.drive.ending
+        return live and ending is not None and ending.blame == "world"
 
     def _done(self, ticket: Ticket, drive: Drive | None) -> None:
         try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
 
+from contract.faults import Fault
 from contract.model import Chunk, ModelCall, Usage
 from contract.records import RunRecord
-from effects.model import Hang, ScriptedModel, Step, in_turn
+from effects.model import Fail, Hang, ScriptedModel, Step, in_turn
 from router.rollout import Stack
 from tests.router.answering import ASSIGNED, CASE, called, pieces, undisturbed
 from tests.router.house import House, Rules
@@ -84,6 +86,19 @@ async def test_a_tool_nobody_ran_is_not_run_for_a_shadow() -> None:
         assert made.world.count("conversations.put") == 2
     assert shadow.error is not None
     assert shadow.error.code == "tape_miss"
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_behind_an_answer_that_failed_nothing_is_asked(assigned: Stack) -> None:
+    """Another answer would lead where the tape has nothing: it would not be the shadow's fault."""
+    asked = model(*OTHERWISE)
+    failing = replace(CASE, answers=((Chunk(text="Hm"), Fail(Fault("model_unavailable"))),))
+    async with House(
+        failing, Rules(assigned=assigned, shadow=100, mode="live", asks=asked)
+    ) as made:
+        await made.ask()
+        assert made.states == {"cancelled(world_failed)": 1}
+    assert asked.calls == []
 
 
 async def test_past_the_budget_shadows_are_dropped() -> None:
