@@ -109,6 +109,8 @@ class SqliteFile:
     def _open(self, path: str | Path, migrations: Migrations) -> None:
         connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
         self._connection = connection
+        # Also what is written over was said by somebody: nothing of it stays in free pages.
+        connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         with transaction(connection):
@@ -173,11 +175,10 @@ def reading(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def erasing(connection: sqlite3.Connection) -> Iterator[None]:
-    """Delete all or nothing, and leave nothing of it in the file's free pages or in its log.
+    """Delete all or nothing, and leave nothing of it in the file's log.
 
     Where somebody reads at that moment, the log keeps it until it is written anew.
     """
-    connection.execute("PRAGMA secure_delete = ON")
     with transaction(connection):
         yield
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

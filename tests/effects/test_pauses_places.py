@@ -38,6 +38,7 @@ async def test_a_pause_survives_a_restart(tmp_path: Path, clock: ManualClock) ->
         assert found is not None
         assert found.tape == paused(clock).tape
         await pauses.finish("h1", "x1")
+    assert found.tape not in path.read_bytes()
     connection = sqlite3.connect(path)
     row = connection.execute("SELECT count(*), max(length(tape)) FROM graph_checkpoints").fetchone()
     connection.close()
