@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias, TypeVar
@@ -48,6 +49,15 @@ class Connection(psycopg.AsyncConnection[Any]):
             return await super().wait(gen, *more, **named)
         finally:
             given_up.cancel()
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the server has hung up, at its restart say: on an idle line it says no more."""
+        if self.closed:
+            return True
+        line = select.poll()
+        line.register(self, select.POLLIN)
+        return bool(line.poll(0))
 
     def _hang_up(self) -> None:
         """Shut the line: whoever waits on it is told that it is closed."""
@@ -121,8 +131,12 @@ class PostgresPool:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection that commits each statement; raises `EffectFailed`."""
         with self._translated():
-            async with self._pool.connection() as connection:
-                yield connection
+            connection = await self._lent()
+            try:
+                async with connection:
+                    yield connection
+            finally:
+                await self._pool.putconn(connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -173,6 +187,12 @@ class PostgresPool:
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
         await self._pool.close()
+
+    async def _lent(self) -> Connection:
+        while (connection := await self._pool.getconn()).hung_up:
+            await connection.close()
+            await self._pool.putconn(connection)
+        return connection
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -34,6 +35,8 @@ async def main():
 
 asyncio.run(main())
 """
+
+HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
 
 pytestmark = pytest.mark.sockets
 
@@ -146,6 +149,22 @@ async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
                 await ask(pool, patience=0.01)
             assert failed.value.fault.code == STORE_CODES.unavailable
             relay.flows.set()
+            await ask(pool)
+
+
+async def test_a_server_that_hung_up_costs_nobody_an_answer(dsn: str) -> None:
+    """A restart ends every connection: none of them is lent again."""
+    name = uuid4().hex
+    named = psycopg.conninfo.make_conninfo(dsn, application_name=name)
+    async with (
+        PostgresPool.open(named, STORE_CODES, connections=2) as pool,
+        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin,
+    ):
+        async with pool.connection(), pool.connection():
+            pass
+        while await (await admin.execute(HANG_UP, (name,))).fetchall():
+            pass
+        for _ in range(2):
             await ask(pool)
 
 
