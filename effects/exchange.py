@@ -8,7 +8,7 @@ import time
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from effects.tape import Entry
 
 log = logging.getLogger(__name__)
-
-
-class LiveTools(Protocol):
-    """What the exchange asks of live tools beyond their port."""
-
-    def read_only(self, name: str) -> bool:
-        """Whether running this tool changes nothing outside."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +278,7 @@ class Exchange:
 
 
 def _read_only(tools: Tools, name: str) -> bool:
+    """Whether a tool changes nothing outside, as live tools may say beyond their port."""
     declared = getattr(tools, "read_only", None)
     return bool(declared(name)) if declared is not None else False
 
