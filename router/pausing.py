@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from contract.errors import EffectFailed
-from effects.human import check_answer
+from contract.forms import check_answer
 from effects.suspending import Asking, SuspendingHuman
 from router.problems import Problem
 

@@ -24,7 +24,6 @@ DEFAULT_SYSTEM_PROMPT: Final = (
 SESSION_PROMPT: Final = "{system_prompt}{memories}"
 """Stands in for the session flow's; in `str.format` syntax."""
 
-
 COMPANION_PROMPT: Final = (
     "你是一个贴心的桌面伙伴。今天是 {current_date} {current_time}。\n"
     "用户的情绪：{emotion}（{intensity}）。{intent}\n{working_memory}\n你记得的事：\n{memories}"

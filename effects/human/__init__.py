@@ -1,6 +1,5 @@
 """Humans who answer questions, and the pauses that wait for them."""
 
-from contract.forms import Problem, check_answer, values
 from effects.human.memory import MemoryPauses
 from effects.human.pause import (
     ClaimReply,
@@ -23,7 +22,6 @@ __all__ = [
     "NobodyThere",
     "Pause",
     "PauseStore",
-    "Problem",
     "RespondReply",
     "ScriptedHuman",
     "Sealing",
@@ -31,7 +29,5 @@ __all__ = [
     "Swept",
     "Unsealed",
     "Waiting",
-    "check_answer",
     "read_keys",
-    "values",
 ]

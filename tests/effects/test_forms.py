@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import EffectFailed, Paused
+from contract.forms import Problem, check_answer, values
 from contract.human import Answer, Field, Form, FormValue, OpenQuestion
 from contract.ports import Human
-from effects.human import NobodyThere, Problem, ScriptedHuman, check_answer, values
+from effects.human import NobodyThere, ScriptedHuman
 
 FORM = Form(
     "记忆",
