@@ -95,10 +95,11 @@ def _back(value: Json, fetch: Fetch) -> Json:
 
 def _is_blob(value: dict[str, Json]) -> bool:
     """Tell what was written for a blob from what somebody said: its size is one of a blob."""
-    digest, size = value.get("blob"), value.get("bytes")
+    if value.keys() != {"blob", "bytes"}:
+        return False
+    digest, size = value["blob"], value["bytes"]
     return (
-        len(value) == 2  # noqa: PLR2004 - digest and size
-        and isinstance(digest, str)
+        isinstance(digest, str)
         and _DIGEST.fullmatch(digest) is not None
         and isinstance(size, int)
         and size > LONGEST

@@ -52,7 +52,7 @@ class Settling:
     async def finish(self, *, left: bool) -> None:
         """Let the stacks end, then the exchange; `left` is whether the client was not served."""
         if not self.at_once():
-            await asyncio.shield(self._finish(left))
+            await asyncio.shield(self._finish(left=left))
 
     async def settle(self, *, left: bool, afterwards: bool) -> None:
         """Finish within `GRACE`, or go on without whoever waits.
@@ -65,19 +65,19 @@ class Settling:
         await asyncio.sleep(0)  # a stack that has just said its last word needs a turn to end
         if self.at_once():
             return
-        finishing = self._finish(left)
+        finishing = self._finish(left=left)
         if afterwards:
             loop = asyncio.get_running_loop()
             self._freeing = loop.create_task(self._exchange.let_go(), name="let go")
         await asyncio.wait({self._freeing or finishing}, timeout=GRACE)
 
-    def _finish(self, left: bool) -> asyncio.Task[None]:  # noqa: FBT001 - handed on
+    def _finish(self, *, left: bool) -> asyncio.Task[None]:
         if self._finishing is None:
             loop = asyncio.get_running_loop()
-            self._finishing = loop.create_task(self._end(left), name="finish")
+            self._finishing = loop.create_task(self._end(left=left), name="finish")
         return self._finishing
 
-    async def _end(self, left: bool) -> None:  # noqa: FBT001 - handed on
+    async def _end(self, *, left: bool) -> None:
         last = self._drives[-1] if self._drives else None
         if last is None or (left and not last.complete):
             await self._exchange.abandon()

@@ -64,7 +64,9 @@ class Lexicon(Generic[L]):
             start = found.start()
             before = _CLAUSE.split(text[max(0, start - _BEFORE) : start])[-1]
             denied = len(_DENIAL.findall(before)) % 2 == 1
-            weight = _weight(bool(_STRONGER.search(before)), bool(_WEAKER.search(before)))
+            weight = _weight(
+                stronger=bool(_STRONGER.search(before)), weaker=bool(_WEAKER.search(before))
+            )
             yield Hit(self._chinese[found[0]], start, weight, denied)
 
     def _in_english(self, text: str) -> Iterator[Hit[L]]:
@@ -83,7 +85,9 @@ def excerpt(text: str) -> str:
 
 
 def _heard(before: Sequence[str]) -> float:
-    return _weight(not _STRONGERS.isdisjoint(before), not _WEAKERS.isdisjoint(before))
+    return _weight(
+        stronger=not _STRONGERS.isdisjoint(before), weaker=not _WEAKERS.isdisjoint(before)
+    )
 
 
 def _denied(before: Sequence[str]) -> bool:
@@ -91,7 +95,7 @@ def _denied(before: Sequence[str]) -> bool:
     return sum(denials) % 2 == 1
 
 
-def _weight(stronger: bool, weaker: bool) -> float:  # noqa: FBT001 - what was heard before a word
+def _weight(*, stronger: bool, weaker: bool) -> float:
     if weaker:
         return WEAK
     return STRONG if stronger else 1.0
