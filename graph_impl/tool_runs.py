@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+    from contextlib import AbstractAsyncContextManager
 
     from contract.ports import Effects
     from contract.tools import ToolCall, ToolResult
@@ -27,14 +28,8 @@ async def beside(*work: Coroutine[Any, Any, Got]) -> AsyncIterator[list[asyncio.
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@asynccontextmanager
-async def started(
+def started(
     effects: Effects, calls: tuple[ToolCall, ...]
-) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
+) -> AbstractAsyncContextManager[list[asyncio.Task[ToolResult]]]:
     """Start every call of a round."""
-    async with beside(*[_run(effects, call) for call in calls]) as tasks:
-        yield tasks
-
-
-async def _run(effects: Effects, call: ToolCall) -> ToolResult:
-    return await effects.tools.run("tool", call)
+    return beside(*[effects.tools.run("tool", call) for call in calls])

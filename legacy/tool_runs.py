@@ -18,14 +18,10 @@ async def started(
     effects: Effects, calls: tuple[ToolCall, ...]
 ) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
     """Start every call of a round; whoever leaves early leaves none behind."""
-    tasks = [asyncio.create_task(_run(effects, call)) for call in calls]
+    tasks = [asyncio.create_task(effects.tools.run("tool", call)) for call in calls]
     try:
         yield tasks
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _run(effects: Effects, call: ToolCall) -> ToolResult:
-    return await effects.tools.run("tool", call)
