@@ -148,9 +148,13 @@ class Claim:
         while not self._over:
             await asyncio.sleep(LEASE / _RENEWALS)
             try:
-                await self._store.renew(self.hitl_id, self._owner, LEASE, self.so_far())
+                kept = await self._store.renew(self.hitl_id, self._owner, LEASE, self.so_far())
             except EffectFailed as failure:
                 log.warning("pause %s is not renewed: %s", self.hitl_id, failure.fault.code)
+                continue
+            if not kept:
+                log.warning("pause %s was lost before it was over", self.hitl_id)
+                return
 
 
 def _check(pause: Pause, answer: Answer) -> None:

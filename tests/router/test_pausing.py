@@ -242,6 +242,21 @@ async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
     await claim.give_back()
 
 
+async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """Its session was deleted, or somebody else goes on: the log says so, once."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+        desk.spec, paused.hitl_id, "me"
+    )
+    await desk.pauses.forget((), ("s",))
+    await asyncio.sleep(300)
+    assert caplog.text.count("lost") == 1
+    assert not any(task.get_name() == "renew claim" for task in asyncio.all_tasks())
+    await claim.give_back()
+
+
 async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
     """Once its lease is over somebody else goes on, and pays no second time."""
     tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
