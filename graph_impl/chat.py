@@ -42,11 +42,7 @@ from graph_impl.draft import Draft
 from graph_impl.plain import calls_of, plain_tool, question
 from graph_impl.prompting import FOLDER, Render, system_prompt
 from graph_impl.run import Course, Sink, run
-from graph_impl.state import (
-    ChatContext,
-    ChatState,
-    draft_of,
-)
+from graph_impl.state import ChatContext, ChatState, draft_of
 from graph_impl.tool_runs import started
 from rules import chat as rules
 from rules.answers import Answer
