@@ -46,6 +46,7 @@ _MIGRATIONS: Migrations = (
         )""",
     ),
     VECTOR_TABLES,
+    ("CREATE INDEX memories_of_a_session ON memories (session_id)",),
 )
 _WRITE = f"INSERT INTO memories ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
 _INDEX = "INSERT INTO memory_terms (rowid, owner, terms) VALUES (?, ?, ?)"

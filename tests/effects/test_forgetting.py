@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import TypeAlias
 
@@ -101,6 +102,16 @@ def remembered(text: str, user: str, session: str) -> MemoryEntry:
 def files(folder: Path) -> list[Path]:
     """Give the files of a folder."""
     return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("column", ["user_id", "session_id"])
+async def test_memory_finds_what_to_forget_by_an_index(tmp_path: Path, column: str) -> None:
+    """Whoever recalls meanwhile waits for no search through everybody's entries."""
+    async with SqliteMemory.open(tmp_path / "memory.db"):
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
+            query = f"EXPLAIN QUERY PLAN SELECT seq FROM memories WHERE {column} = ?"  # noqa: S608 (ours)
+            ((*_, plan),) = file.execute(query, ("x",))
+    assert plan.startswith("SEARCH memories USING")
 
 
 @pytest.mark.parametrize(

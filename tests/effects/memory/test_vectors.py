@@ -166,6 +166,7 @@ async def test_a_file_of_the_first_version_gets_vectors(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as file:
         for table in ("makers", "vectors", "waiting", "generations"):
             file.execute(f"DROP TABLE memory_{table}")
+        file.execute("DROP INDEX memories_of_a_session")
         file.execute("UPDATE schema_versions SET version = 1 WHERE store = 'memory'")
     async with house.open(HashedEmbedder()) as memory:
         await house.settled(HashedEmbedder())
