@@ -225,6 +225,10 @@ class StoredPauses:
 
     async def _end(self, query: str, values: Values, step: Callable[[Pause], Pause | None]) -> int:
         """Move many pauses; returns how many did."""
+        # Every turn of a session asks for this, and mostly nothing waits: that is seen without
+        # waiting for who writes.
+        if not await self._table.read(query, values):
+            return 0
         moved: list[str] = []
 
         def decide(row: Row) -> Values:

@@ -57,6 +57,17 @@ async def test_of_two_connections_one_continues(tmp_path: Path, clock: ManualClo
     assert sorted(replies) == ["claimed", "taken"]
 
 
+async def test_where_nothing_waits_nobody_waits_for_who_writes(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """Every turn of a session ends what waits in it, before its first frame."""
+    path = tmp_path / "pauses.db"
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            assert await pauses.expire_session("companion", "s") == 0
+
+
 @pytest.mark.slow
 @pytest.mark.sockets
 async def test_of_two_processes_one_continues(postgres_dsn: str) -> None:
