@@ -17,7 +17,7 @@ LONGEST: Final = 500
 MOST: Final = 20
 """Facts that are taken from one answer."""
 
-_FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```(?:json)?(.*?)```", re.DOTALL)
 _KEYS = ("memories", "facts", "items")
 _TEXTS = ("text", "content", "fact", "memory")
 

@@ -77,6 +77,11 @@ def test_what_is_unsure_or_no_fact_is_left_out(answer: str) -> None:
     assert [fact.text for fact in worth(answer, 0.3)] == ["a"]
 
 
+def test_a_fence_that_is_never_closed_is_read_once() -> None:
+    """Models run on in white space until they are stopped; a second look a space would be hours."""
+    assert worth("```json" + "\n" * 1_000_000, 0.3) == ()
+
+
 def test_a_conversation_is_summed_up() -> None:
     """How long it is, and what is shown no more, clipped and on one line."""
     turns = [turn(f"topic {n}\n" + "x" * 50, n) for n in range(6)]
