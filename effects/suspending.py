@@ -168,14 +168,19 @@ def resume(pause: Pause, answer: Answer, *, limit: int = 4 << 20) -> tuple[Tape,
 def broken_off(request: RequestRecord, tape: Tape, answer: Entry) -> bytes:
     """Encode the tape of a resumed exchange that did not come to its end, to be given back.
 
-    After the answer only what ended counts as done: the rest is asked anew. Before it everything
-    stays, for the flow has been there. Once the exchange is closed no write is missing. Fault
-    `human_unavailable` where the tape has outgrown its bounds: what was done is not known any
-    more, and the pause has to be finished.
+    After the answer only what ended counts as done: the rest is asked anew, and so is what it
+    failed in last. Before it everything stays, for the flow has been there. Once the exchange is
+    closed no write is missing. Fault `human_unavailable` where the tape has outgrown its bounds:
+    what was done is not known any more, and the pause has to be finished.
     """
     if tape.overflowed:
         raise EffectFailed(Fault("human_unavailable", data={"reason": "size"}))
-    done = [entry for entry in tape.entries if entry.seq <= answer.seq or _is_done(entry)]
+    last = tape.entries[-1]
+    done = [
+        entry
+        for entry in tape.entries
+        if entry.seq <= answer.seq or _is_done(entry, failed=entry is last)
+    ]
     entries = tuple(entry.record() for entry in done)
     return write(request, entries)
 
@@ -202,11 +207,15 @@ def _with(tape: Tape, site: str, hitl_id: str, answer: Answer) -> Entry:
     return entry
 
 
-def _is_done(entry: Entry) -> bool:
-    """Whether a call is never made again; that an answer could not be read is not for ever."""
-    return entry.end == "complete" or (
-        entry.end == "error" and entry.operation is not ops.HUMAN_ANSWER
-    )
+def _is_done(entry: Entry, *, failed: bool) -> bool:
+    """Whether a call is never made again.
+
+    That an answer could not be read is not for ever; nor is what a flow `failed` in, which it would
+    fail in every time. Stores keep once what they are told twice; a tool may not.
+    """
+    if entry.end != "error":
+        return entry.end == "complete"
+    return entry.operation is ops.TOOLS_RUN or not (failed or entry.operation is ops.HUMAN_ANSWER)
 
 
 def _unanswered_on(tape: Tape) -> bool:

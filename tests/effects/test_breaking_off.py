@@ -15,12 +15,13 @@ from contract.errors import EffectFailed, Paused
 from contract.faults import Fault
 from contract.human import Answer, Form, OpenQuestion
 from contract.model import ModelCall, UserMessage
-from contract.operations import TOOLS_RUN
+from contract.operations import MODEL_STREAM, TOOLS_RUN
 from contract.tools import ToolCall
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
 from effects.model.fake import says
+from effects.paused_tape import read
 from effects.run import Run
 from effects.suspending import Asking, SuspendingHuman, broken_off, request_of, resume
 from effects.tape import Tape
@@ -28,6 +29,7 @@ from effects.tools.scripted import ScriptedTools
 from tests.effects.pausing import REQUEST
 
 if TYPE_CHECKING:
+    from contract.operations import Operation
     from contract.ports import Effects
     from effects.exchange import Exchange
     from effects.human import Pause
@@ -247,6 +249,24 @@ async def test_a_question_shown_before_it_broke_off_is_asked_once() -> None:
     assert asked is not None
     tape, _ = resume(asked, YES)
     assert [entry.end for entry in tape.at_site(TOOLS_RUN, "tool")] == ["complete"]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("failed", "asked_anew"),
+    [((MODEL_STREAM, MODEL_STREAM), [False, True]), ((MODEL_STREAM, TOOLS_RUN), [False, False])],
+)
+async def test_what_it_failed_in_last_is_asked_anew(
+    failed: tuple[Operation, ...], asked_anew: list[bool]
+) -> None:
+    """What it went on after is not, for it was told so; nor is a tool, which may have done it."""
+    shell = Shell(["ask"], ["plain"], [])
+    tape, answer = resume(await shell.answered(), YES)
+    for operation in failed:
+        tape.add(operation, "site", b"{}", 1).close("error", 1, Fault("deadline"))
+    kept = read(broken_off(REQUEST, tape, answer)).entries
+    seqs = {entry.seq for entry in kept}
+    assert [entry.seq not in seqs for entry in tape.entries[-2:]] == asked_anew
 
 
 @pytest.mark.virtual

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from contract.errors import Paused
+from contract.faults import Fault
 from contract.flow import Event, Flow, Request
 from contract.memory import MemoryEntry, Recall
 from contract.model import Chunk
 from contract.ports import Effects
+from cutover.selftest.world import World
+from effects.model import Fail
+from effects.model.fake import in_turn
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
@@ -164,6 +169,43 @@ async def test_a_client_that_leaves_gives_the_pause_back(first: Stack, then: Sta
     rest = await here.go_on(paused.hitl_id)
     assert [one["type"] for one in rest.events] == ["tool_result", "text", "text", "done"]
     assert here.kept == [("user", "hello"), ("assistant", "Wait. 好的。")]
+
+
+@pytest.mark.parametrize(("first", "then"), BOTH)
+async def test_a_provider_that_failed_is_asked_anew(first: Stack, then: Stack) -> None:
+    """Whoever goes on once more gets the rest, and not what went wrong the last time."""
+    broken = (Chunk(text="好"), Fail(Fault("model_unavailable", retryable=True)))
+    here = Place(World(in_turn(ASKING, broken, STOP)))
+    here.assigned = first
+    paused = await here.visit(turn())
+    await here.answer(paused.hitl_id)
+    failed = await here.go_on(paused.hitl_id)
+    assert failed.events[-2:] == [
+        {"type": "error", "code": "model_unavailable"},
+        {"type": "done", "status": "failed"},
+    ]
+    here.assigned = then
+    rest = await here.go_on(paused.hitl_id)
+    assert [one["type"] for one in rest.events] == ["tool_result", "text", "text", "done"]
+    assert here.kept == [("user", "hello"), ("assistant", "Wait. 好的。")]
+
+
+@pytest.mark.parametrize(("first", "then"), BOTH)
+async def test_a_store_that_failed_is_told_again(first: Stack, then: Stack) -> None:
+    """What was remembered before stays remembered, once, and is told as it was."""
+    faults = {"reply": Fault("store_unavailable", retryable=True)}
+    here = place(replace(LOOKED, store_fails=faults))
+    here.assigned = first
+    paused = await here.visit(image())
+    await here.answer(paused.hitl_id)
+    failed = await here.go_on(paused.hitl_id)
+    assert failed.events[-1]["status"] == "failed"
+    faults.clear()
+    here.assigned = then
+    rest = await here.go_on(paused.hitl_id)
+    assert rest.events[-1]["status"] == "completed"
+    assert here.world.count("memory.write") == 1
+    assert rest.events[-2]["content"] == "\n\n已记住 2 条。"
 
 
 async def test_a_new_turn_expires_the_question() -> None:
