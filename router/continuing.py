@@ -73,15 +73,25 @@ class Resumed:
 
     async def over(self, serving: Serving) -> None:
         """The exchange has ended: the pause is over, or whoever goes on next gets what was done."""
-        ending = serving.drive.ending if serving.drives else None
-        reached = ending is not None and ending.outcome in {"completed", "paused"}
-        if reached and not serving.left:
+        if _reached(serving) and not serving.left:
             await self.claim.finish()
         elif self.tape.overflowed:
             log.error("pause %s is over: its tape outgrew its bounds", self.claim.hitl_id)
             await self.claim.finish()  # to go on from it once more could do things twice
         else:
             await self.claim.give_back(self.so_far())
+
+
+def _reached(serving: Serving) -> bool:
+    """Whether it has come to its end, or to another question; what goes wrong after that is none.
+
+    An end that tells of a failure is none: it can be tried again.
+    """
+    drive = serving.drive if serving.drives else None
+    if drive is None or drive.ending is None:
+        return False
+    said_all = drive.complete and not drive.reported
+    return said_all or drive.ending.outcome in {"completed", "paused"}
 
 
 def _answer(pause: Pause) -> Answer:

@@ -249,6 +249,27 @@ async def test_a_crash_is_taken_over(stack: Stack, frames: int) -> None:
     assert here.world.count("model.stream") == 2
 
 
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+async def test_a_crash_behind_the_end_leaves_no_question_open(stack: Stack) -> None:
+    """The client has had the whole answer, and it is kept: there is nothing to go on with."""
+    whole = {"legacy": LEGACY, "graph": GRAPH}[stack]["companion"]
+
+    async def broken(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+        async for event in whole(request, effects):
+            yield event
+        raise RuntimeError
+
+    here = Place(ASKED.world(), **{stack: broken})
+    here.assigned = stack
+    paused = await here.visit(turn())
+    await here.answer(paused.hitl_id)
+    rest = await here.go_on(paused.hitl_id)
+    assert rest.events[-1]["status"] == "completed"
+    with pytest.raises(Problem) as told:
+        await here.go_on(paused.hitl_id)
+    assert (told.value.status, told.value.code) == (409, "finished")
+
+
 @pytest.mark.parametrize("visit", [ASKED, LOOKED])
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_the_shadow_is_equal_before_and_after_a_pause(visit: Visit, stack: Stack) -> None:
