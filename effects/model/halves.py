@@ -25,14 +25,15 @@ _BYTES: Final = re.compile("[\udc80-\udcff]+")
 _LONE: Final = re.compile("[\ud800-\udfff]")
 _HIGH: Final = re.compile("[\ud800-\udbff]\\Z")
 _LAST_BYTES: Final = re.compile("[\udc80-\udcff]{1,3}\\Z")
-_REPLACEMENT: Final = "\ufffd"
+REPLACEMENT: Final = "\ufffd"
+"""Stands where a model said what is no text."""
 
 
 def mended(text: str) -> str:
     """Join the halves in a text; what has no other half becomes U+FFFD."""
     text = _PAIR.sub(lambda pair: _joined(pair.group()), text)
     text = _BYTES.sub(lambda run: _bytes(run.group()).decode("utf-8", "replace"), text)
-    return _LONE.sub(_REPLACEMENT, text)
+    return _LONE.sub(REPLACEMENT, text)
 
 
 class Halves:

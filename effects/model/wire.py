@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from contract.model import Chunk, ToolCallDelta, Usage
-from effects.model.halves import mended
+from effects.model.halves import REPLACEMENT, mended
 
 
 class WireDelta(msgspec.Struct):
@@ -108,6 +108,7 @@ def chunk_of(wire: WireChunk, calls: CallIndexes, known_model: str = "") -> Chun
             finish = _text(choice.finish_reason)
         if (delta := choice.delta) is not None:
             text, reasoning = _said(delta)
+            text = text.replace("\0", REPLACEMENT)  # no store keeps it: the answer would be lost
             if delta.tool_calls:
                 deltas = _deltas(delta.tool_calls, calls)
     usage = _usage(wire.usage) if wire.usage else None

@@ -153,6 +153,12 @@ def test_a_whole_emoji_in_two_escapes_stays() -> None:
     assert read(event) == Chunk(text="\U0001f600 \ufffd")
 
 
+def test_a_nul_is_replaced() -> None:
+    """No store keeps one, and no answer may be lost for it."""
+    assert read(delta(content="a\0b")) == Chunk(text="a\ufffdb")
+    assert read(delta(content=[{"type": "text", "text": "\0"}])) == Chunk(text="\ufffd")
+
+
 def test_invalid_utf8_is_replaced_and_the_chunk_kept() -> None:
     """As a decoder of the event stream would."""
     assert read(b'{"choices":[{"delta":{"content":"a\xff"}}]}') == Chunk(text="a\ufffd")
