@@ -91,6 +91,8 @@ def decode(data: bytes) -> WireChunk | None:
     """Decode an event's data; None when it is not a chunk at all."""
     try:
         return _DECODER.decode(data)
+    except RecursionError:
+        return None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _mended(data)
 

@@ -175,6 +175,7 @@ def test_invalid_utf8_is_replaced_and_the_chunk_kept() -> None:
         b'{"choices":',
         b'{"choices":{}}',
         b"[" * 5000,
+        b'{"choices":[{"delta":{"content":' + b"[" * 5000 + b"]" * 5000 + b"}}]}",
         b'{"usage":NaN,"choices":[]}',
     ],
 )
