@@ -138,11 +138,21 @@ class Claim:
         self._renewing.cancel()
         try:
             if how == "finish":
-                await self._store.finish(self.hitl_id, self._owner)
+                await self._finish()
             else:
                 await self._store.give_back(self.hitl_id, self._owner, tape)
         except EffectFailed as failure:
             log.warning("pause %s: %s failed: %s", self.hitl_id, how, failure.fault.code)
+
+    async def _finish(self) -> None:
+        """Finish it, also where somebody took it while it could not be renewed.
+
+        Whoever did could not go on, as the session was not free, and has given it back since.
+        """
+        if await self._store.finish(self.hitl_id, self._owner):
+            return
+        if await self._store.claim(self.hitl_id, self._owner, LEASE) == "claimed":
+            await self._store.finish(self.hitl_id, self._owner)
 
     async def _renew(self) -> None:
         while not self._over:
