@@ -11,13 +11,15 @@ from contract.human import Answer, Field, Form, FormValue
 
 _TOO_LARGE: Final = 1 << 63
 """A whole number that does not fit into 64 bits: no encoder takes it."""
+LONGEST: Final = 65_536
+"""Characters a field may be answered with: as many as a message may have."""
 
 
 class Problem(msgspec.Struct, frozen=True):
     """What is wrong with one field of an answer."""
 
     field: str
-    code: Literal["required", "type", "option", "unknown_field"]
+    code: Literal["required", "type", "option", "too_long", "unknown_field"]
 
 
 def values(form: Form, answer: Answer) -> dict[str, FormValue]:
@@ -39,12 +41,21 @@ def _check(field: Field, value: FormValue) -> Problem | None:
         return Problem(field.name, "required") if field.required else None
     if not _has_type(field, value):
         return Problem(field.name, "type")
+    if _length(value) > LONGEST:
+        return Problem(field.name, "too_long")
     return None if _is_offered(field, value) else Problem(field.name, "option")
 
 
 def _is_empty(value: FormValue) -> bool:
     """Whether a value says nothing; False and 0 do say something."""
     return value is None or value == () or (isinstance(value, str) and not value.strip())
+
+
+def _length(value: FormValue) -> int:
+    """Count the characters of a text, or of all in a list with a comma each."""
+    if isinstance(value, tuple):
+        return sum(len(item) + 1 for item in value)
+    return len(value) if isinstance(value, str) else 0
 
 
 def _has_type(field: Field, value: FormValue) -> bool:

@@ -32,6 +32,7 @@ FORM = Form(
         {"age": 1.5, "sure": True},
         {"note": None, "facts": (), "age": 0},
         {"note": ""},
+        {"note": "x" * 65_536, "tags": ("x",) * 32_768},
     ],
 )
 def test_a_fitting_answer_has_no_problems(data: dict[str, FormValue]) -> None:
@@ -55,6 +56,8 @@ def test_a_fitting_answer_has_no_problems(data: dict[str, FormValue]) -> None:
         ({"age": -(10**400)}, Problem("age", "type")),
         ({"sure": 1}, Problem("sure", "type")),
         ({"sure": "yes"}, Problem("sure", "type")),
+        ({"name": "x" * 65_537}, Problem("name", "too_long")),
+        ({"tags": ("",) * 65_537}, Problem("tags", "too_long")),
         ({"colour": "绿"}, Problem("colour", "option")),
         ({"colour": ("红",)}, Problem("colour", "type")),
         ({"facts": "a"}, Problem("facts", "type")),
