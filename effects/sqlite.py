@@ -92,9 +92,11 @@ class SqliteFile:
     async def aclose(self) -> None:
         """Finish what is queued, then close; idempotent."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await asyncio.shield(self._hop(connection.close))
-        self._thread.shutdown()
+        try:
+            if connection is not None:
+                await asyncio.shield(self._hop(connection.close))
+        finally:
+            self._thread.shutdown(wait=False)  # ends with what is queued, whoever waits for it
 
     async def _connect(self, path: str | Path, migrations: Migrations, busy_ms: int) -> None:
         try:
