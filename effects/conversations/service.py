@@ -5,6 +5,7 @@ An ASGI application over any store of conversations: the reference for a service
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LARGEST_BODY = 1_048_576
 LONGEST_HISTORY = 1_000
+_COUNT = re.compile("[0-9]{1,9}")
 
 _turn = msgspec.json.Decoder(Turn)
 
@@ -67,7 +69,7 @@ class _Service:
         """Answer `GET /chats/{chat}/messages?before=&limit=`."""
         query = request.query_params
         limit = query.get("limit", "20")
-        if not (limit.isascii() and limit.isdigit()):
+        if not _COUNT.fullmatch(limit):
             return _problem(422, "bad_limit")
         turns = await self._store.history(
             "service",
