@@ -40,7 +40,8 @@ class CatchingUp:
         self._draw = draw
         self._due = asyncio.Event()
         self._rest = FIRST_REST
-        self._refused: set[Stored] = set()
+        # By their hashes: the texts of somebody who is forgotten are kept nowhere.
+        self._refused: set[int] = set()
         self._over = asyncio.Event()
 
     def wake(self) -> None:
@@ -72,7 +73,7 @@ class CatchingUp:
         """Go once through what waits; a text the embedder refuses is passed over from then on."""
         size = BATCH
         while (batch := await self._waiting(after, size)) and not self._over.is_set():
-            outcome = await self._try([one for one in batch if one not in self._refused])
+            outcome = await self._try([one for one in batch if hash(one) not in self._refused])
             if self._over.is_set():
                 return
             if outcome == "later":
@@ -82,7 +83,7 @@ class CatchingUp:
                 size = 1  # one of them: which?
             else:
                 if outcome == "refused":
-                    self._refused.update(batch)
+                    self._refused.update(map(hash, batch))
                     size = BATCH
                 after = batch[-1].seq
 
