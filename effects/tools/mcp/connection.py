@@ -42,6 +42,11 @@ def pause(failures: int) -> float:
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), LONGEST_PAUSE)
 
 
+def _told_to_end() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class McpConnection:
     """The tools of one server while it is there; a source of the registry.
 
@@ -95,7 +100,9 @@ class McpConnection:
         while not self._closing:
             try:
                 await self._connect()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the server is away
+            except (Exception, asyncio.CancelledError) as error:
+                if _told_to_end():  # and no cancellation of the SDK's own
+                    raise
                 self._failures += 1
                 seconds = pause(self._failures)
                 why = trouble(error)

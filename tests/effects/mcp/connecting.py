@@ -82,7 +82,7 @@ class FakeServer:
     def __init__(self, *tools: Listed) -> None:
         self.tools = tools
         self.opened: list[float] = []
-        self.away: Exception | None = None
+        self.away: BaseException | None = None
         self.hangs = False
         self.calls: list[str] = []
         self.look: Callable[[], None] = lambda: None

@@ -94,6 +94,19 @@ async def test_a_server_that_is_away_is_tried_again_and_again() -> None:
     await connection.aclose()
 
 
+async def test_a_cancellation_of_the_librarys_own_is_a_failure_like_any_other() -> None:
+    """Nobody has told the connection to end."""
+    fake = FakeServer(listed("look"))
+    fake.away = asyncio.CancelledError()
+    connection = McpConnection(SERVER, fake)
+    connection.start()
+    await asyncio.sleep(0.5)
+    fake.away = None
+    await until(connection, lambda: names(connection) == ["near__look"])
+    assert fake.opened == [0.0, 1.0]
+    await connection.aclose()
+
+
 async def test_a_server_that_dies_in_silence_is_missed() -> None:
     """It is asked for its tools now and then; until it is back they fail, and are not offered."""
     fake = FakeServer(listed("look"))
