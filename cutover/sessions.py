@@ -69,7 +69,7 @@ class KeptSessions:
         try:
             return await self._forget(session_id)
         finally:
-            await locks.release(_SITE, lock)
+            await locks.aclose()  # one that cannot be let go of ends by itself: all is done
 
     async def _forget(self, session_id: str) -> bool:
         whose = Whose("chat", session_id)
