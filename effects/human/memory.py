@@ -84,7 +84,7 @@ class MemoryPauses:
         return reply
 
     async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
-        """Expire a flow's pauses of a session, but those of one exchange and those continued."""
+        """Expire a flow's pauses of a session, but those of one exchange."""
         require_storable("store_failed", flow, session_id, but)
         now = self._clock()
         theirs = [
@@ -92,7 +92,7 @@ class MemoryPauses:
             for pause in self._pauses.values()
             if (pause.flow, pause.session_id) == (flow, session_id) and pause.exchange != but
         ]
-        return sum(self._keep(transitions.expire(pause, now)) for pause in theirs)
+        return sum(self._keep(transitions.pass_by(pause, now)) for pause in theirs)
 
     async def pending(
         self, session_id: str | None = None, *, flow: str | None = None

@@ -122,9 +122,10 @@ class PauseStore(Protocol):
         ...
 
     async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
-        """Expire a flow's pauses of a session that nobody is continuing; returns how many.
+        """Expire a flow's pauses of a session; returns how many.
 
-        Those the exchange `but` has opened stay: a turn does not expire its own question.
+        One that somebody is continuing expires when it is given back. Those the exchange `but` has
+        opened stay: a turn does not expire its own question.
         """
         ...
 

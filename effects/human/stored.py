@@ -138,12 +138,12 @@ class StoredPauses:
         return reply or "unknown"
 
     async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
-        """Expire a flow's pauses of a session, but those of one exchange and those continued."""
+        """Expire a flow's pauses of a session, but those of one exchange."""
         require_storable("store_failed", flow, session_id, but)
         values = {"flow": flow, "session_id": session_id, "but": but}
         now = self._clock()
         return await self._end(
-            rows.OF_A_SESSION, values, lambda pause: transitions.expire(pause, now)
+            rows.OF_A_SESSION, values, lambda pause: transitions.pass_by(pause, now)
         )
 
     async def pending(

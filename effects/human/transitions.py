@@ -155,6 +155,16 @@ def expire(pause: Pause, now: float) -> Pause | None:
     return over(pause, "expired") if waits else None
 
 
+def pass_by(pause: Pause, now: float) -> Pause | None:
+    """Expire a pause whose session has gone on; one that is being continued once it is given back.
+
+    Who continues it may not have its session yet, and will not get it.
+    """
+    if standing(pause, now) == "claimed" and pause.expires_at > now:
+        return msgspec.structs.replace(pause, expires_at=now)
+    return expire(pause, now)
+
+
 def expire_one(pause: Pause, now: float) -> tuple[ExpireReply, Pause]:
     """Expire a pause, or say why not."""
     after = expire(pause, now)

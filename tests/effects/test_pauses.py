@@ -265,15 +265,31 @@ async def test_time_expires_a_pause(pauses: PauseStore, clock: ManualClock) -> N
 async def test_what_is_being_continued_does_not_expire(
     pauses: PauseStore, clock: ManualClock
 ) -> None:
-    """Neither by time nor by a new turn, as long as its lease holds."""
+    """By time, as long as its lease holds."""
     await answered(pauses, clock)
     clock.advance(HOUR - 1.0)
     await pauses.claim("h1", "x1", 60.0)
     clock.advance(30.0)
-    assert await pauses.expire_session("companion", "s1") == 0
     assert await pauses.sweep() == (0, 0)
     assert await state(pauses) == "claimed"
     assert await pauses.finish("h1", "x1")
+
+
+async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Whoever continues it may be at its end, or may not have got the session."""
+    for hitl_id in ("h1", "h2"):
+        await pauses.open(paused(clock, hitl_id))
+        await pauses.respond(hitl_id, YES)
+        await pauses.claim(hitl_id, "x1", 60.0)
+    assert await pauses.expire_session("companion", "s1") == 2
+    assert await pauses.expire_session("companion", "s1") == 0
+    assert [await state(pauses, f"h{n}") for n in (1, 2)] == ["claimed", "claimed"]
+    assert await pauses.renew("h1", "x1", 60.0)
+    assert await pauses.finish("h1", "x1")
+    assert await pauses.give_back("h2", "x1")
+    assert await pauses.claim("h2", "x2", 60.0) == "expired"
 
 
 async def test_a_new_turn_expires_what_waits(pauses: PauseStore, clock: ManualClock) -> None:

@@ -205,18 +205,20 @@ class Pauses(RuleBasedStateMachine):
     def new_turn(self, flow: str, session: str, but: str) -> None:
         """Expire a flow's pauses of a session, but those of the exchange itself."""
         now = self.clock.time()
-        waiting = [
+        passed = [
             known
             for known in self.known.values()
             if (known.flow, known.session) == (flow, session)
             and known.exchange != but
             and not known.over
-            and not known.running(now)
             and now < known.expires
         ]
-        assert self.ask(lambda store: store.expire_session(flow, session, but)) == len(waiting)
-        for known in waiting:
-            known.over, known.holder = "expired", ""
+        assert self.ask(lambda store: store.expire_session(flow, session, but)) == len(passed)
+        for known in passed:
+            if known.running(now):
+                known.expires = now
+            else:
+                known.over, known.holder = "expired", ""
 
     @rule(hitl_id=ids)
     def expire(self, hitl_id: str) -> None:
