@@ -68,6 +68,7 @@ async def application(
         watchdog = Watchdog(limit or math.inf)
         if limit:
             stack.enter_context(watchdog.watching())
+        keeper = None
         if watched is not None:
             watched.on_change(ModelsFollow(house, environ))
             keeper = await keep_history(watched, environ, house.faults, stack)
@@ -82,7 +83,7 @@ async def application(
             page = await stack.enter_async_context(house.meters.running(sources))
         app = create_app(house.router, faults, page)
         if watched is not None and tokens is not None:
-            add_operations(app, house, watched, tokens)
+            add_operations(app, house, watched, tokens, keeper)
         gateway = open_gateway(house, environ, host or first.server.host, crew.neighbours)
         if gateway is not None:
             add_gateway(app, gateway)

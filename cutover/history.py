@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AsyncExitStack
     from pathlib import Path
 
+    from router.admin.audit import Change
     from router.flags import Flagged
     from router.settings import Settings
     from router.watching import Watched
@@ -53,8 +54,10 @@ async def keep_history(
         return None
     keeper = Keeper(history, watched, faults)
     stack.push_async_callback(keeper.aclose)
-    keeper.file_changed(watched.current)
     watched.on_change(keeper.file_changed)
+    # What this process began with may be out of date by now: that it went is no news.
+    if watched.poll_once() == "same":
+        keeper.file_changed(watched.current)
     return keeper
 
 
@@ -65,6 +68,7 @@ class Keeper:
         self._history = history
         self._watched = watched
         self._faults = faults
+        self._loop = asyncio.get_running_loop()
         self._last: asyncio.Task[None] | None = None
 
     def file_changed(self, settings: Settings) -> None:
@@ -72,6 +76,10 @@ class Keeper:
         who = settings.changed_by or owner(self._watched.path)
         values = in_force(settings)
         self._write(lambda: self._history.follow(who, values, settings.version, unset=_unset()))
+
+    def tool_changed(self, change: Change, version: str) -> None:
+        """Note what a person changed through a tool; from any thread, before it is followed."""
+        self._loop.call_soon_threadsafe(self._write, lambda: self._history.audited(change, version))
 
     def follow(self, flags: Flagged) -> None:
         """Note the values of flags, as they are for nobody in particular, when they change."""
@@ -113,7 +121,7 @@ class Keeper:
             else:
                 self._faults.pop(NAME, None)
 
-        self._last = asyncio.get_running_loop().create_task(write(), name="history")
+        self._last = self._loop.create_task(write(), name="history")
 
 
 @cache

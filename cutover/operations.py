@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from cutover.composition import House
+    from cutover.history import Keeper
     from router.admin.tokens import Tokens
     from router.settings import Settings
     from router.watching import Watched
@@ -41,8 +42,18 @@ def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> T
     return tokens
 
 
-def add_operations(app: FastAPI, house: House, watched: Watched, tokens: Tokens) -> None:
-    """Add the operations API of a house to its application."""
+def add_operations(
+    app: FastAPI, house: House, watched: Watched, tokens: Tokens, keeper: Keeper | None
+) -> None:
+    """Add the operations API of a house to its application; changes go into a kept history."""
     audit = AuditLog(Path(watched.current.admin.audit_path))
-    operations = Operations(house.router, house.models, house.model, house.recent, watched, audit)
+    operations = Operations(
+        house.router,
+        house.models,
+        house.model,
+        house.recent,
+        watched,
+        audit,
+        None if keeper is None else keeper.tool_changed,
+    )
     add_admin(app, operations, tokens)

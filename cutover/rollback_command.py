@@ -61,7 +61,7 @@ async def _noted(change: Change, settings: Settings) -> None:
         made = opening(settings, os.environ)
         if made is not None:
             async with made as history:
-                await history.audited(change)
+                await history.audited(change, settings.version)
     except (CutoverError, OSError) as error:
         log.error("not in the history: %s", error)  # noqa: TRY400 - the reason says it
 

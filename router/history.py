@@ -110,11 +110,11 @@ class History:
         """
         return await self._file.run(_follow, self._stamp(who, version), values, unset or {})
 
-    async def audited(self, change: Change) -> None:
-        """Note what a person did through a tool, by the keys it names."""
+    async def audited(self, change: Change, version: str) -> None:
+        """Note what a person changed through a tool, by the keys it names."""
         for key, after in change.after.items():
             what = f"flows.{change.flow}.{key}"
-            await self.note(change.who, what, change.before.get(key), after)
+            await self.note(change.who, what, change.before.get(key), after, version)
 
     async def entries(self, flow: str = "", limit: int = MOST) -> list[Entry]:
         """Read the newest changes, of one flow or of all, newest first."""

@@ -17,7 +17,7 @@ from router.problems import Problem
 from router.toml_table import ConfigRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from effects.model import ModelRegistry, RescuingModel
     from router.admin.audit import Audit
@@ -41,6 +41,8 @@ class Operations:
     recent: Recent
     watched: Watched
     audit: Audit
+    edited: Callable[[Change, str], None] | None = None
+    """Is told of a change of the file, and its version, before that is in force here."""
     _editing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def show_flows(self) -> FlowsPage:
@@ -119,7 +121,10 @@ class Operations:
         """Edit the file and record it, in a thread: whoever asked may leave in between."""
         edited = edit_flow(self.watched.path, self.router.parts.specs, flow, values)
         if edited.changed:
-            self.audit(_change(who, what, flow, edited.before, edited.after))
+            change = _change(who, what, flow, edited.before, edited.after)
+            self.audit(change)
+            if self.edited is not None:
+                self.edited(change, edited.settings.version)
         return edited
 
     def _known(self, flow: str) -> None:

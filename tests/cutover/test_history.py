@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,14 @@ from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvid
 from typer.testing import CliRunner
 
 from cutover.cli import app
-from cutover.history import owner
+from cutover.flows import SPECS
+from cutover.history import keep_history, owner
 from cutover.stores import sqlite_file
 from router.history import History
+from router.watching import Watched
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
 from tests.patience import PATIENCE_S
+from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
 
 if TYPE_CHECKING:
     from router.history import Entry
@@ -81,6 +86,39 @@ async def test_edits_are_noted_with_who_and_what(tmp_path: Path) -> None:
     args = ("--json", "--limit", "1", "--config", str(place.watched.path))
     status, lines = await asyncio.to_thread(shown, *args)
     assert json.loads(lines)["before"] == 50.0
+
+
+@pytest.mark.sockets
+async def test_a_change_through_the_operations_api_is_noted_in_the_name_of_its_token(
+    tmp_path: Path,
+) -> None:
+    """Not in that of the file's owner, who the router is; once, with the version it made."""
+    more = MORE.replace("FOLDER", str(tmp_path))
+    setup = replace(kept_in(tmp_path, more), environ=ENVIRON)
+    async with deployed(tmp_path, setup) as place:
+        alice = Operator(place, ALICE)
+        for share in (25.0, 25.0, 50.0):
+            status, _ = await alice.post("/flows/chat/percent", {"percent": share})
+            assert status == 200
+        await alice.post("/breaker/chat/graph/reset")
+        newest, oldest = await written(place)
+        assert newest.version == place.watched.current.version != oldest.version
+        for entry, after in ((oldest, b"25.0"), (newest, b"50.0")):
+            noted = entry.who, entry.what, bytes(entry.after).rstrip(b"0") + b"0"
+            assert noted == ("alice", "flows.chat.langgraph_percent", after)
+
+
+@pytest.mark.sockets
+async def test_who_begins_with_what_is_out_of_date_undoes_nothing(tmp_path: Path) -> None:
+    """A worker reads the file, takes a while to start, and meanwhile another follows an edit."""
+    async with deployed(tmp_path, kept_in(tmp_path)) as place, AsyncExitStack() as stack:
+        late = Watched(place.watched.path, SPECS)
+        good = late.path.read_text("utf-8")
+        place.edit(good.replace("langgraph_percent = 0", "langgraph_percent = 25"))
+        (noted,) = await written(place)
+        await keep_history(late, {}, {}, stack)
+        assert late.poll_once() == "taken"
+        assert await written(place) == [noted]
 
 
 @pytest.mark.sockets

@@ -100,7 +100,7 @@ async def test_a_person_s_change_bears_their_name(history: History) -> None:
         before={"on": True},
         after={"on": False},
     )
-    await history.audited(change)
+    await history.audited(change, "v2")
     await history.follow("owner", FILE | {"flows.chat.on": "false"})
     await history.follow("owner", FILE | {"flows.chat.on": "false"})
     assert await told(history) == [("ann (command line)", "flows.chat.on", True, False)]
