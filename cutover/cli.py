@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -40,10 +42,12 @@ class _Commands(TyperGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Import a command; None where there is none of that name."""
-        del ctx
+        """Import a command; None where there is none of that name, nor one like it."""
         place = _COMMANDS.get(cmd_name)
         if place is None:
+            # Typer looks for one only among commands that are imported already: there are none.
+            for near in get_close_matches(cmd_name, _COMMANDS, n=1):
+                ctx.fail(f"No such command {cmd_name!r}. Did you mean {near!r}?")
             return None
         module, _, function = place.partition(":")
         found = getattr(import_module(f"cutover.{module}"), function)
@@ -51,7 +55,9 @@ class _Commands(TyperGroup):
             group = get_command(found)
             group.name = cmd_name
             return group
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone = typer.Typer(
+            add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+        )
         alone.command(cmd_name)(found)
         return get_command(alone)
 
@@ -62,12 +68,27 @@ app = typer.Typer(
     help="Replace the pipeline behind a streaming LLM chat service without its users noticing.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 
 
+def _tell_version(wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if wanted:
+        typer.echo(f"cutover {version('cutover')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _group() -> None:
+def _group(
+    *,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Make a group of it: its commands are not known to Typer."""
 
 

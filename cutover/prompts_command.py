@@ -47,6 +47,7 @@ prompts = typer.Typer(
     help="Jinja2 prompts to PromptTemplate, with proof of equal output.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",
 )
 
 _Folder = Annotated[Path, typer.Argument(help="The folder of templates.", metavar="DIR")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -24,6 +25,7 @@ COMMANDS = (
     "rollback",
     "history",
     "doctor",
+    "forget",
 )
 
 
@@ -43,8 +45,23 @@ def test_every_command_tells_its_options(name: str) -> None:
 
 
 def test_a_command_there_is_not_is_refused() -> None:
-    """As a wrong option is: with status 2."""
+    """As a wrong option is: with status 2, and with the nearest name where one is near."""
     assert CliRunner().invoke(app, ["promote"]).exit_code == 2
+    misspelt = CliRunner().invoke(app, ["serv"])
+    assert misspelt.exit_code == 2
+    assert "No such command 'serv'. Did you mean 'serve'?" in misspelt.output
+
+
+def test_the_version_is_told() -> None:
+    """That of the installed package."""
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.output) == (0, f"cutover {version('cutover')}\n")
+
+
+def test_help_keeps_the_names_of_sections() -> None:
+    """`[prompts]` is no markup."""
+    told = CliRunner().invoke(app, ["prompts", "check", "--help"], env={"COLUMNS": "200"}).output
+    assert "The configuration with [prompts]; default" in told
 
 
 @pytest.mark.slow
