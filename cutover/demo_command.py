@@ -30,9 +30,9 @@ _ACTS = {
 
 def demo(
     messages: Annotated[Path, typer.Option(help="JSONL of {content} or {turns}.")] = BUNDLED,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder; emptied first.")] = Path(
-        "build/demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder; what an earlier one wrote there goes.")
+    ] = Path("build/demo"),
     seconds: Annotated[
         float, typer.Option(min=1, help="Length of one load run; there are four.")
     ] = 5.0,

@@ -17,8 +17,11 @@ MARK = "demo-crash"
 """Requests whose message id begins so are the ones the planted fault strikes."""
 _GRAPH_BELOW = PERCENT * 1_000
 
+WRITTEN = "# Written by `cutover demo`."
+"""How the file begins; a folder without one is somebody else's."""
+
 _TEMPLATE = """\
-# Written by `cutover demo`. Change a value while the router runs: it is in force in a second.
+{written} Change a value while the router runs: it is in force in a second.
 [rollout]
 salt = "{salt}"
 
@@ -68,7 +71,11 @@ output_price = 8.0
 def configuration(folder: Path, simulator: str | None) -> str:
     """Write the demonstration's cutover.toml; without a simulator the real provider answers."""
     text = _TEMPLATE.format(
-        salt=SALT, percent=PERCENT, folder=folder.resolve().as_posix(), qa_key=QA_KEY
+        written=WRITTEN,
+        salt=SALT,
+        percent=PERCENT,
+        folder=folder.resolve().as_posix(),
+        qa_key=QA_KEY,
     )
     return text if simulator is None else text + _MODEL.format(base_url=f"{simulator}/v1")
 

@@ -16,8 +16,9 @@ import aiohttp
 import msgspec
 
 from compare.report import Report
+from contract.errors import CutoverError
 from cutover.demo.children import router
-from cutover.demo.configuration import QA_KEY, configuration, crashing_message
+from cutover.demo.configuration import QA_KEY, WRITTEN, configuration, crashing_message
 from cutover.demo.messages import Message
 from cutover.demo.sending import Answered, send, send_all
 from cutover.diffing import compare_and_write
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from loadtests.report import LoadReport
 
+CONFIG = "cutover.toml"
 _PROFILE = Profile(ttft_ms=60, rate=400)
 _SETTLED_WITHIN = 20.0
 
@@ -58,6 +60,13 @@ class Outcome:
     report: Report | None = None
 
 
+class NotOurs(CutoverError):
+    """The folder holds something no demonstration has written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"{str(folder)!r} holds what no demonstration wrote: name another --out")
+
+
 class Demonstration:
     """Runs the acts one after the other; what it starts, it ends."""
 
@@ -70,8 +79,7 @@ class Demonstration:
 
     async def __aenter__(self) -> Self:
         """Start simulator and router on free ports."""
-        shutil.rmtree(self.wishes.folder, ignore_errors=True)
-        self.wishes.folder.mkdir(parents=True)
+        _emptied(self.wishes.folder)
         try:
             self._start()
         except BaseException:
@@ -81,7 +89,7 @@ class Demonstration:
 
     def _start(self) -> None:
         simulator = None if os.environ.get(KEY) else self._processes.enter_context(spawn(_PROFILE))
-        config = self.wishes.folder / "cutover.toml"
+        config = self.wishes.folder / CONFIG
         config.write_text(configuration(self.wishes.folder, simulator), "utf-8")
         log = self.wishes.folder / "router.log"
         self.outcome.url = self._processes.enter_context(router(config, log, {QA_KEY: self._key}))
@@ -155,3 +163,17 @@ class Demonstration:
             self.wishes.folder / "report",
             lambda share: self._tell("report", share),
         )
+
+
+def _emptied(folder: Path) -> None:
+    """Make a folder, or empty it where an earlier demonstration wrote it; raises `NotOurs`."""
+    if folder.exists():
+        if not folder.is_dir() or (any(folder.iterdir()) and not _ours(folder)):
+            raise NotOurs(folder)
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+
+
+def _ours(folder: Path) -> bool:
+    config = folder / CONFIG
+    return config.is_file() and config.read_text("utf-8", "replace").startswith(WRITTEN)

@@ -81,6 +81,19 @@ def test_a_router_that_does_not_start_leaves_no_simulator(
     assert children() == before
 
 
+@pytest.mark.parametrize("name", ["a file", ".", "folder"])
+def test_what_no_demonstration_wrote_is_not_removed(tmp_path: Path, name: str) -> None:
+    """A folder is emptied only where an earlier one wrote it; nothing is started."""
+    (tmp_path / "folder").mkdir()
+    precious = tmp_path / "a file", tmp_path / "folder" / "cutover.toml"
+    for one in precious:
+        one.write_text("[flows.chat]\n", "utf-8")
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / name)])
+    assert result.exit_code == 2
+    assert "holds what no demonstration wrote: name another --out" in result.output
+    assert [one.read_text("utf-8") for one in precious] == ["[flows.chat]\n"] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.sockets
 def test_sigterm_ends_everything_the_demonstration_started(tmp_path: Path) -> None:
