@@ -18,7 +18,7 @@ from cutover.flows import flows_of
 from cutover.models import model_entries
 from cutover.sharing import beside
 from cutover.stacks import DEFAULTS, load_stack
-from cutover.stores import pauses_sealing
+from cutover.stores import SCHEMES, NoSuchStore, pauses_sealing
 from cutover.tool_server_doctor import examined
 from effects.human import Unsealed
 from router.abilities import powers_of
@@ -54,6 +54,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Findin
         *_secrets(settings, environ),
         _pauses(settings, environ),
         _captures(settings),
+        *_pseudonyms(settings),
     ]
 
 
@@ -102,6 +103,9 @@ async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:
     except CutoverError as error:
         return Finding(part, good=False, said=str(error))
     scheme, _, rest = url.partition("://")
+    what = part.partition(".")[2]
+    if url != AUTO and scheme not in SCHEMES.get(what, (scheme,)):
+        return Finding(part, good=False, said=str(NoSuchStore(what, scheme)))
     if scheme == "sqlite":
         return _writable(part, Path(rest.removeprefix("/")).parent, place)
     if scheme in _PORTS:
@@ -170,6 +174,14 @@ def _captures(settings: Settings) -> Finding:
     if "://" in place:
         return Finding("captures", good=True, said=f"{place}: reached with the first batch")
     return _writable("captures", Path(place), place)
+
+
+def _pseudonyms(settings: Settings) -> list[Finding]:
+    """That captures hold pseudonyms nobody can find again; that is no fault."""
+    if settings.captures.pseudonym_key_env:
+        return []
+    said = "[captures] pseudonym_key_env names no key: `cutover forget` will find plain ids alone"
+    return [Finding("pseudonyms", good=True, said=said)]
 
 
 def _writable(part: str, folder: Path, said: str) -> Finding:

@@ -36,7 +36,7 @@ PAUSES = "pauses"
 LOCKS = "locks"
 PINS = "pins"
 BOARD = "board"
-_SCHEMES = {
+SCHEMES = {
     CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
     MEMORY: ("memory", "sqlite", "postgresql"),
     PAUSES: ("memory", "sqlite", "postgresql"),
@@ -44,13 +44,14 @@ _SCHEMES = {
     PINS: ("process", "sqlite", "redis", "rediss"),
     BOARD: ("process", "sqlite", "redis", "rediss"),
 }
+"""In what each can be kept."""
 
 
 class NoSuchStore(CutoverError):
     """An address names a kind of store that cannot keep this."""
 
     def __init__(self, what: str, scheme: str) -> None:
-        known = ", ".join(_SCHEMES[what])
+        known = ", ".join(SCHEMES[what])
         super().__init__(f"{what} cannot be kept in {scheme!r}; known are {known}")
 
 

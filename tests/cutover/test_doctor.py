@@ -16,7 +16,9 @@ pytestmark = pytest.mark.sockets
 GOOD = """
 [captures]
 path = "{folder}/captures"
+{captures}
 [stores]
+{stores}
 conversations = "sqlite:///{folder}/made/store.sqlite"
 memory = "memory://"
 pauses = "memory://"
@@ -38,10 +40,13 @@ shadow_percent = 100
 """
 
 
-def doctor(folder: Path, more: str = "", *, port: int = 1) -> tuple[int, str]:
+def doctor(
+    folder: Path, more: str = "", *, port: int = 1, stores: str = "", captures: str = ""
+) -> tuple[int, str]:
     """Examine a configuration; `port` is where somebody listens. Gives status and words."""
     path = folder / "cutover.toml"
-    path.write_text((GOOD + more).format(folder=folder, port=port), "utf-8")
+    text = (GOOD + more).format(folder=folder, port=port, stores=stores, captures=captures)
+    path.write_text(text, "utf-8")
     result = CliRunner().invoke(app, ["doctor", "--config", str(path)], env={"COLUMNS": "300"})
     assert [one.name for one in folder.iterdir()] == ["cutover.toml"], "nothing is made"
     return result.exit_code, result.output
@@ -63,6 +68,22 @@ def test_a_sound_set_up_exits_0(tmp_path: Path) -> None:
     assert "/v1: reachable" in said
     assert "/chat/sse, chat (off), served by legacy" in said
     assert "missing" not in said
+
+
+def test_a_store_of_no_known_kind_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The router would not start: that it lasts as long as a process is no answer."""
+    monkeypatch.setenv("PINS", "memcached://127.0.0.1")
+    status, said = doctor(tmp_path, stores='pins = "env:PINS"')
+    assert status == 1
+    assert "missing stores.pins: pins cannot be kept in 'memcached'; known are process" in said
+
+
+def test_whether_captures_can_be_searched_for_somebody_is_said(tmp_path: Path) -> None:
+    """Without a key a pseudonym is somebody's only while the process runs that made it."""
+    assert "good    pseudonyms: [captures] pseudonym_key_env names no key" in doctor(tmp_path)[1]
+    assert "good    pseudonyms" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
 
 
 def test_what_is_missing_exits_1(tmp_path: Path, port: int) -> None:
