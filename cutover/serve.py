@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import signal
 import socket
@@ -31,14 +32,20 @@ LAST_WORDS = 2
 """Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
 
 
+_LAST_PORT = 65_535
+_NO_ADDRESS = "[server] host is to be an address of this machine"
+_ADVICE = {
+    errno.EADDRINUSE: "stop what uses it, or set [server] port (0 takes a free one)",
+    errno.EADDRNOTAVAIL: _NO_ADDRESS,
+    socket.EAI_NONAME: _NO_ADDRESS,
+}
+
+
 class PortTaken(CutoverError):
     """The address cannot be listened on."""
 
     def __init__(self, host: str, port: int, why: str) -> None:
-        super().__init__(
-            f"cannot listen on {host}:{port}: {why.lower()}; "
-            "stop what uses it, or set [server] port (0 takes a free one)"
-        )
+        super().__init__(f"cannot listen on {host}:{port}: {why}")
 
 
 def settle() -> None:
@@ -53,16 +60,25 @@ def settle() -> None:
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """Open a listening socket, one of several on its address if `shared`; raises `PortTaken`."""
+    if not 0 <= port <= _LAST_PORT:
+        raise PortTaken(host, port, f"ports are 0 to {_LAST_PORT}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server(
             (host, port), family=family, backlog=BACKLOG, reuse_port=shared
         )
-    except (OSError, OverflowError) as error:
-        raise PortTaken(host, port, getattr(error, "strerror", "") or str(error)) from error
+    except OSError as error:
+        raise PortTaken(host, port, _why(error)) from error
     # Its connections inherit it.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
     return listening
+
+
+def _why(error: OSError) -> str:
+    """Say what happened, without the address that Python adds, and what to do."""
+    said = (error.strerror or str(error)).partition(" (while")[0].lower()
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{said}; {advice}" if advice else said
 
 
 def address(listening: socket.socket) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.serve import PortTaken, listen
 
 CONFIGURATION = """
 [captures]
@@ -70,8 +72,25 @@ def test_a_port_in_use_exits_2_and_leaves_nothing(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         status, said = serve(tmp_path, f"[server]\nport = {port}")
     assert status == 2
-    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in said
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use; stop what uses" in said
     assert "[server] port" in said
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("host", "port", "why"),
+    [
+        ("192.0.2.1", 0, "cannot assign requested address; [server] host is to be an address"),
+        ("127.0.0.1", 65536, "ports are 0 to 65535"),
+    ],
+)
+def test_an_address_there_is_not_is_refused_with_what_is_wrong(
+    host: str, port: int, why: str
+) -> None:
+    """Nothing is said of stopping somebody who does not listen there."""
+    with pytest.raises(PortTaken, match=re.escape(f"cannot listen on {host}:{port}: {why}")) as no:
+        listen(host, port)
+    assert "while" not in str(no.value)
 
 
 @pytest.mark.sockets
