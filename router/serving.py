@@ -249,7 +249,8 @@ class Serving:
         self.reason = ending.error.code if ending.error else ending.outcome
         self._failed_at = failed.run.touched
         self.replacing()
-        log.warning("%s takes over from %s: %s", stand_in.name, failed.stack, self.reason)
+        does = "takes over from" if self.committed else "answers instead of"
+        log.warning("%s %s %s: %s", stand_in.name, does, failed.stack, self.reason)
         self._start(stand_in, "fallback")
         return True
 

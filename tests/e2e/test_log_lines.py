@@ -35,6 +35,20 @@ async def test_a_takeover_is_said_of_its_exchange(tmp_path: Path) -> None:
     assert lines.fields("turned away") == {"flow": "chat", "status": 400, "code": "not_json"}
 
 
+async def test_before_the_first_frame_it_is_no_takeover(tmp_path: Path) -> None:
+    """The log tells apart what the books count apart."""
+    stacks = load_stacks()
+    chat = after(stacks["graph"].flows["chat"], 0, crash)
+    stacks["graph"] = LocalStack("graph", {"chat": chat}, "g1")
+    with listening() as lines:
+        async with deployed(tmp_path, Setup(stack="graph", stacks=stacks)) as place:
+            answer = await place.ask(HELLO)
+            books = await place.get("/readyz")
+    ids = [answer.headers["x-cutover-exchange"]]
+    assert lines.exchanges("legacy answers instead of graph") == ids
+    assert (books["counts"]["fallbacks"], books["counts"]["takeovers"]) == (1, 0)
+
+
 async def test_lines_for_people_are_not_one_more_for_each_exchange(tmp_path: Path) -> None:
     """Who reads along sees what goes wrong."""
     with listening() as lines:
