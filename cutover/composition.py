@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 CLOCK = SystemClock()
 IDS = RandomIds()
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -129,7 +132,7 @@ async def opened(
         router = Router(parts)
         news = await open_news(stores.board, router, stack)
         try:
-            places = live.tools, memory, captures, live.locks, model_faults(entries, first)
+            places = live.tools, memory, captures, live.locks, _faults(entries, first)
             yield House(router, models, model, *places, meters, recent, shadow_model, news)
         finally:
             await router.aclose(settings().server.drain_seconds)
@@ -160,6 +163,13 @@ def _observers(settings: Settings, recent: Recent, meters: Meters | None) -> lis
     if settings.log.format == "json":
         wanted.append(ExchangeLog())
     return [*wanted, recent] if settings.admin.token_env else wanted
+
+
+def _faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:
+    faults = model_faults(entries, settings)
+    for part, fault in faults.items():
+        log.warning("%s: %s", part, fault)
+    return faults
 
 
 def model_faults(entries: Sequence[ModelEntry], settings: Settings) -> dict[str, str]:

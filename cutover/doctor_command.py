@@ -16,7 +16,7 @@ from contract.errors import CutoverError
 from cutover.doctor import declared_said, examine
 from cutover.finding import Finding
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from router.abilities import Ability, Asking, abilities, lacking, powers_of, serving
+from router.abilities import Ability, Asking, abilities, lacking, offered, powers_of
 from router.settings import load, parse
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> 
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
         if flow.declared is not None:
             console.print(f" {escape(declared_said(flow.declared))}", highlight=False)
-        elif lacks >= set(serving(flow)):
+        elif not offered(name, flow, settings.stacks):
             console.print(f"\n{path}, {name}: not offered, nobody has it", highlight=False)
 
 

@@ -24,6 +24,7 @@ from cutover.logs import FORMAT, Discretion
 from cutover.serve import LAST_WORDS, address, listen, server, settle
 from cutover.sharing import Crew, shared
 from cutover.workers import Line, Supervisor, places
+from router.abilities import offered
 from router.gateway import Neighbours
 from router.metrics.instruments import FOLDER
 from router.watching import Watched
@@ -170,11 +171,14 @@ async def _serve(post: _Post, listening: socket.socket, ready: Callable[[Server]
 
 def _announce(post: _Post, listening: socket.socket) -> None:
     typer.echo(f"cutover listening on {address(listening)}")
+    if post.watched is None:
+        typer.echo(f"  no {DEFAULT_CONFIG} here: defaults are in force")
     if post.workers > 1:
         typer.echo(f"  {post.workers} workers")
     flows = flows_of(post.first)
     for name, flow in post.first.flows.items():
-        typer.echo(f"  {flows[name].path}  {name}: {flow.stage}")
+        if offered(name, flow, post.first.stacks):
+            typer.echo(f"  {flows[name].path}  {name}: {flow.stage}")
 
 
 def _refuse(error: CutoverError) -> None:

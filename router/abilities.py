@@ -76,6 +76,11 @@ def lacking(name: str, flow: FlowSettings, stacks: Stacks) -> frozenset[StackNam
     return frozenset(one for one in powers_of(stacks) if _lack(one, name, flow, stacks))
 
 
+def offered(name: str, flow: FlowSettings, stacks: Stacks) -> bool:
+    """Whether somebody who is to serve a flow has it; a declared one is refused otherwise."""
+    return flow.declared is not None or not lacking(name, flow, stacks) >= set(serving(flow))
+
+
 def _lack(stack: StackName, name: str, flow: FlowSettings, stacks: Stacks) -> str:
     """Say why a stack does not have a flow, "" if it may have it."""
     place = stacks.place(stack)
