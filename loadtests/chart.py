@@ -75,5 +75,6 @@ def _grid(end: float) -> str:
         label = f"{end * share * 1000:.0f}"
         middle = f'x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}"'
         parts.append(f'<text class="tick mid" {middle}>{label}</text>')
-    unit = f'x="{WIDTH - RIGHT + 6}" y="{HEIGHT - BOTTOM + 18}"'
+    # Right of the last label, whose middle is where the axis ends.
+    unit = f'x="{WIDTH - RIGHT + 30}" y="{HEIGHT - BOTTOM + 18}"'
     return "".join(parts) + f'<text class="unit" {unit}>ms</text>'
