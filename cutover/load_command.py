@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contract.errors import CutoverError
+from cutover.terminal import refusals
 from loadtests.comparison import SHOWN, StackSummary
 from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
 from loadtests.metrics import METRICS
@@ -49,6 +50,13 @@ class TargetsUnclear(CutoverError):
             "say how to reach each stack: --legacy-url and --graph-url; or --url with "
             "--qa-key-env, or with --header-legacy and --header-graph"
         )
+
+
+class KeyNotThere(CutoverError):
+    """The variable that is to hold the QA key holds nothing."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(f"--qa-key-env: {variable!r} is not set, or empty")
 
 
 def load_targets(
@@ -166,9 +174,11 @@ def load(  # noqa: PLR0913 - a command has the options it has
     seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
     out: Folder = Path("build/load"),
 ) -> None:
-    """Put both stacks under the same load, turn by turn, and report them side by side."""
-    console = Console()
-    try:
+    """Put both stacks under the same load, turn by turn, and report them side by side.
+
+    Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows.
+    """
+    with refusals(REFUSED):
         plan = LoadPlan(
             targets=load_targets(
                 url, (legacy_url, graph_url), (header_legacy, header_graph), _secret(qa_key_env)
@@ -184,13 +194,13 @@ def load(  # noqa: PLR0913 - a command has the options it has
             rate=rate,
             objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
         )
-        report = asyncio.run(load_and_show(plan, out, console))
-    except CutoverError as error:
-        console.print(f"error: {error}", style="red", markup=False)
-        raise typer.Exit(REFUSED) from error
+        report = asyncio.run(load_and_show(plan, out, Console()))
     if report.basis == "void":
         raise typer.Exit(CANNOT_TELL)
 
 
 def _secret(variable: str) -> str:
-    return os.environ.get(variable, "") if variable else ""
+    """Read the key; raises `KeyNotThere` where a variable is named that holds none."""
+    if variable and not os.environ.get(variable):
+        raise KeyNotThere(variable)
+    return os.environ[variable] if variable else ""

@@ -87,6 +87,10 @@ class FinishedRun(msgspec.Struct, frozen=True):
     machine_cpu: float | None
 
 
+def _unreachable(row: Row) -> bool:
+    return row.ending == "unreachable"
+
+
 def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     """Sum one run up and say whether it counts."""
     rows = finished.rows
@@ -95,6 +99,7 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     busiest = max((generator.share for generator in finished.generators), default=0.0)
     void = (
         "no request was sent" if not rows else "",
+        "nobody answers there" if rows and all(map(_unreachable, rows)) else "",
         f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",
         f"the generator used {busiest:.0%} of a CPU" if busiest > BUSIEST else "",
         f"the machine was {finished.machine_cpu:.0%} busy"

@@ -62,10 +62,11 @@ def test_runs_that_are_in_order_count() -> None:
         (finished(2, [row()], GeneratorLoad(9.0, 10.0)), "90% of a CPU"),
         (finished(2, [row()], machine=0.99), "99% busy"),
         (finished(2, []), "no request"),
+        (finished(2, [row(ending="unreachable")]), "nobody answers there"),
     ],
 )
 def test_a_disturbed_run_is_void(bad: FinishedRun, why: str) -> None:
-    """Late, busy or empty: its rows are in no sum."""
+    """Late, busy, empty, or at an address where nobody is: its rows are in no sum."""
     found = report(finished(0, [row()]), finished(1, [row()]), bad, finished(3, [row()]))
     (void,) = found.void
     assert why in void.void[0]

@@ -127,6 +127,7 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     urls = ["--legacy-url", "http://127.0.0.1:1", "--graph-url", "http://127.0.0.1:2"]
     for arguments, says in (
         ([], "--qa-key-env"),
+        (["--url", "http://127.0.0.1:1", "--qa-key-env", "NO_KEY"], "'NO_KEY' is not set"),
         ([*urls, "--objective", "speed=1"], "speed=1"),
         ([*urls, "--messages", str(tmp_path / "absent.jsonl")], "absent.jsonl"),
     ):
