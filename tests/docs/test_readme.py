@@ -1,0 +1,43 @@
+"""The first page, and the recipe for the QA header: what is shown there works."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from pathlib import Path
+
+from typer.main import get_command
+
+from cutover.cli import app
+from cutover.flows import SPECS
+from router.qa_header import sign
+from router.settings import parse
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_configuration_shown_is_one() -> None:
+    """And it splits users, as its comment says: not messages, which would split conversations."""
+    (shown,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    chat = parse(shown, "README.md", SPECS).flows["chat"]
+    assert (chat.route_key, chat.graph_thousandths) == ("user_id", 10_000)
+
+
+def test_every_command_and_every_page_is_named() -> None:
+    """Nobody finds a page nothing leads to."""
+    commands = get_command(app).list_commands(None)  # type: ignore[attr-defined]
+    assert [name for name in commands if f"| `cutover {name}" not in README] == []
+    pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    assert [name for name in pages if f"](docs/{name})" not in README] == []
+
+
+def test_the_recipe_for_the_qa_header_signs_as_the_router_does() -> None:
+    """What is signed, in which order, and what the header looks like."""
+    page = (ROOT / "docs" / "rollout.md").read_text("utf-8")
+    (signed,) = re.findall(r"printf '(.*?)' \$until", page)
+    (header,) = re.findall(r'"x-cutover-qa: (.*?)"', page)
+    moment = 1_790_000_000
+    digest = hmac.new(b"key", signed.replace("%s", str(moment)).encode(), "sha256").hexdigest()
+    made = header.replace("$until", str(moment)).replace("$sig", digest)
+    assert made == sign("graph", moment, "m1", b"key")
