@@ -12,6 +12,7 @@ import fsspec
 
 from compare.batches import Batch, decompressed
 from compare.damage import CapturesUnreadable, Damage
+from compare.folders import files_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +66,7 @@ def find_segments(place: str) -> list[Segment]:
         system, root = fsspec.core.url_to_fs(place)
         if not system.exists(root):
             raise CapturesUnreadable(place, "there is nothing there")
-        found = system.find(root, detail=True)
+        found = files_below(system, root)
     except (OSError, ValueError, ImportError) as trouble:
         raise CapturesUnreadable(place, str(trouble)) from trouble
     return [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
+from compare.folders import files_below, on_disk
 from cutover.forgetting.segments import Segment
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from cutover.forgetting.sought import Sought
 
-_LOCAL = frozenset({"file", "local"})
 _PACKED = ".jsonl.zst"
 _FEEDBACK = "/feedback/"
 
@@ -58,13 +58,11 @@ class _Folder:
     def __init__(self, place: str) -> None:
         self._system: Any
         self._system, self._root = fsspec.core.url_to_fs(place)
-        self._local = bool(_LOCAL & set(self._system.protocol))
+        self._local = on_disk(self._system)
 
     def segments(self) -> Iterator[Segment]:
         """Yield the segments there are, runs and feedback."""
-        if not self._system.exists(self._root):
-            return
-        for path in sorted(self._system.find(self._root)):
+        for path in sorted(files_below(self._system, self._root)):
             if path.endswith(_PACKED):
                 yield Segment(self._system, path, local=self._local)
 
