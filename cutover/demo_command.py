@@ -15,6 +15,7 @@ from contract.errors import CutoverError
 from cutover.demo.messages import BUNDLED, read
 from cutover.demo.story import Demonstration, Outcome, Wishes
 from cutover.demo.summary import failures, tell
+from cutover.terminal import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +48,8 @@ def demo(
     try:
         wishes = Wishes(out, read(messages), seconds, users)
         outcome = asyncio.run(_play(wishes, console, keep=keep))
-    except CutoverError as error:
-        typer.echo(f"cutover demo: {error}", err=True)
+    except (CutoverError, OSError) as error:
+        typer.echo(f"cutover demo: {in_words(error)}", err=True)
         raise typer.Exit(2) from error
     except KeyboardInterrupt:
         return

@@ -17,6 +17,7 @@ from rich.text import Text
 from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.history import opening
+from cutover.terminal import in_words
 from router.settings import load, parse
 from router.toml_table import unknown
 
@@ -44,8 +45,8 @@ def history(
     """
     try:
         found = asyncio.run(_read(config, flow, limit))
-    except CutoverError as error:
-        typer.echo(f"cutover history: {error}", err=True)
+    except (CutoverError, OSError) as error:
+        typer.echo(f"cutover history: {in_words(error)}", err=True)
         raise typer.Exit(REFUSED) from error
     if as_json:
         for entry in found:

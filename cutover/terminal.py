@@ -26,9 +26,16 @@ def refusals(status: int) -> Iterator[None]:
     try:
         yield
     except (CutoverError, OSError) as trouble:
-        said = escape(visible(str(trouble)))
+        said = escape(visible(in_words(trouble)))
         Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
         raise typer.Exit(status) from trouble
+
+
+def in_words(trouble: CutoverError | OSError) -> str:
+    """Say what went wrong, and of the system's errors where, without their number."""
+    if isinstance(trouble, CutoverError) or not (trouble.strerror and trouble.filename):
+        return str(trouble)
+    return f"{str(trouble.filename)!r}: {trouble.strerror.lower()}"
 
 
 def bar(console: Console, *columns: ProgressColumn) -> Progress:

@@ -94,6 +94,14 @@ def test_what_no_demonstration_wrote_is_not_removed(tmp_path: Path, name: str) -
     assert [one.read_text("utf-8") for one in precious] == ["[flows.chat]\n"] * 2
 
 
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """Which, and why; no traceback."""
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "file" / "out")])
+    assert result.exit_code == 2
+    assert f"cutover demo: '{tmp_path}/file/out': not a directory" in result.output
+
+
 @pytest.mark.slow
 @pytest.mark.sockets
 def test_sigterm_ends_everything_the_demonstration_started(tmp_path: Path) -> None:

@@ -181,6 +181,9 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     assert (status, "did you mean 'chat'?" in said) == (2, True)
     path.write_text('[stores]\nhistory = ""\n', "utf-8")
     assert shown("--config", str(path)) == (0, "no change yet\n")
+    path.write_text(f'[stores]\nhistory = "sqlite:///{path}/h.sqlite"\n', "utf-8")
+    status, said = shown("--config", str(path))
+    assert (status, said.strip()) == (2, f"cutover history: '{path}': file exists")
     path.unlink()
     assert shown("--config", str(path))[0] == 2
 
