@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 
+from contract.chat import ChatRequest
+from contract.companion import ImageTurn
 from contract.flow import FlowSpec
 from contract.sse import SseDecoder
 from cutover.flows import SPECS
@@ -26,6 +29,15 @@ def test_every_flow_stands_there_with_its_paths_and_events(spec: FlowSpec) -> No
         assert beside is None or beside.path in row
     for event in get_args(spec.events):
         assert str(event.__struct_config__.tag) in row
+
+
+def test_every_field_of_a_chat_and_action_on_a_picture_is_named() -> None:
+    """Whoever writes a client starts here."""
+    (table,) = re.findall(r"\| field \|.*?\n\n", PAGE, re.DOTALL)
+    for field in ChatRequest.__struct_fields__:
+        assert f"`{field}`" in table
+    for action in get_args(get_type_hints(ImageTurn)["action"]):
+        assert f'`"action":"{action}"`' in PAGE
 
 
 def test_every_refusal_of_a_picture_is_named() -> None:
