@@ -58,7 +58,7 @@ async def test_models_are_shown_without_their_keys(alice: Operator) -> None:
     (provider,) = page["providers"]
     assert provider["name"] == "simulated"
     assert provider["has_key"]
-    assert provider["limits"]["idle"] == 30.0
+    assert provider["limits"]["idle"] == 60.0
     assert [model["id"] for model in page["models"]] == ["gpt-4.1", "slow"]
     assert "sk-planted" not in json.dumps(page)
 
