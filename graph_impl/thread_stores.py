@@ -25,7 +25,9 @@ class ThreadsNotOpened(CutoverError):
     """The place of the threads is out of reach, or is something else."""
 
     def __init__(self, scheme: str, kind: str) -> None:
-        super().__init__(f"the {scheme} store of threads cannot be opened: {kind}")
+        super().__init__(
+            f"the {scheme} store of threads ([stores] checkpoints) cannot be opened: {kind}"
+        )
 
 
 @asynccontextmanager

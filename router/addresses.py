@@ -105,13 +105,16 @@ def path_fault(value: str) -> str | None:
 
 
 def address(value: str, environ: Mapping[str, str]) -> str:
-    """Give the address itself, `env:NAME` looked up; raises `ConfigRefused` when it is not set."""
+    """Give the address itself, `env:NAME` looked up; raises `ConfigRefused` if that holds none."""
     if not value.startswith(_FROM_ENVIRONMENT):
         return value
     name = value.removeprefix(_FROM_ENVIRONMENT)
-    if not environ.get(name):
+    if not (found := environ.get(name)):
         raise ConfigRefused(_HERE, name, "not set, and a store's address is due")
-    return environ[name]
+    if "://" not in found and found not in (AUTO, PROCESS):
+        # Not what it holds: that may be the password itself.
+        raise ConfigRefused(_HERE, name, "no address: one begins with its kind, as sqlite:///…")
+    return found
 
 
 def from_environment(value: str, environ: Mapping[str, str]) -> str:
@@ -133,7 +136,7 @@ def secret(name: str, environ: Mapping[str, str]) -> bytes:
     if not name:
         return b""
     if not environ.get(name):
-        raise ConfigRefused(_HERE, name, "not set, and the configuration names it for a key")
+        raise ConfigRefused(_HERE, name, "not set, and the configuration names it for a secret")
     return environ[name].encode()
 
 

@@ -256,6 +256,9 @@ def test_an_address_may_come_from_the_environment() -> None:
     assert address("sqlite:///x", {}) == "sqlite:///x"
     with pytest.raises(ConfigRefused, match="DB: not set"):
         address("env:DB", {})
+    with pytest.raises(ConfigRefused, match="DB: no address") as refused:
+        address("env:DB", {"DB": "hunter2"})
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_secret_comes_from_the_environment() -> None:
