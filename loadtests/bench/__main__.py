@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -94,9 +95,11 @@ def main() -> None:
         parser.error(f"no bench {unknown[0]!r}; there are {', '.join(BENCHES)}")
     console = Console()
     effort = QUICK if given.quick else FULL
-    rows = asyncio.run(
-        run({name: BENCHES[name] for name in given.names or BENCHES}, effort, console)
-    )
+    benches = {name: BENCHES[name] for name in given.names or BENCHES}
+    try:
+        rows = asyncio.run(run(benches, effort, console))
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signal.SIGTERM) from None
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
     console.print(table(rows))
@@ -106,6 +109,9 @@ def main() -> None:
 async def run(benches: dict[str, Bench], effort: Effort, console: Console) -> list[Row]:
     """Run benches one after the other, never side by side: they would measure each other."""
     rows: list[Row] = []
+    if (task := asyncio.current_task()) is not None:
+        # Without this a SIGTERM would leave providers and routers behind.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     columns = (TextColumn("{task.description:12}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         for name, bench in benches.items():

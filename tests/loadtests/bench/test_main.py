@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -29,6 +33,27 @@ async def test_benches_run_one_after_the_other() -> None:
     """Their rows come in the order of the registry."""
     rows = await run({"one": one, "two": two}, QUICK, Console(file=StringIO()))
     assert [row.name for row in rows] == ["one", "two"]
+
+
+def test_sigterm_ends_what_a_bench_has_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It unwinds; the exit status is a shell's."""
+    ended = []
+
+    async def hangs(_: Effort) -> Sequence[Row]:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        finally:
+            ended.append("hangs")
+        return []
+
+    monkeypatch.setitem(BENCHES, "hangs", hangs)
+    monkeypatch.setattr(sys, "argv", ["bench", "hangs", "--out", str(tmp_path / "rows.json")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert (left.value.code, ended) == (143, ["hangs"])
 
 
 def test_an_unknown_bench_is_refused_with_those_there_are(
