@@ -135,7 +135,7 @@ class Router:
             arrival = Arrival(spec, asked, exchange, incoming, resumed)
             ticket = self._take(arrival, decided)
         except BaseException:
-            await asyncio.shield(claim.give_back())
+            await asyncio.shield(claim.let_go())
             raise
         try:
             await resumed.hold(ticket.serving.exchange)

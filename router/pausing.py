@@ -6,7 +6,8 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
 
 from contract.errors import EffectFailed
 from contract.forms import check_answer
@@ -14,7 +15,7 @@ from effects.suspending import Asking, SuspendingHuman
 from router.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from contract.flow import FlowSpec
     from contract.human import Answer
@@ -29,6 +30,8 @@ _TOLD = 20
 """Of what is wrong with an answer: no form has more fields, an answer may have any number."""
 _RENEWALS = 3
 """Of a claim within its lease: one that fails is made up for."""
+_RESTS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between the attempts to keep the end of a claim: while its lease lasts, mostly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +129,30 @@ class Claim:
 
     async def finish(self) -> None:
         """The exchange has gone on to its end, or to another question."""
-        await self._end("finish")
+        await self._end(self._finish, _RESTS)
 
-    async def give_back(self, tape: bytes | None = None) -> None:
+    async def give_back(self, tape: bytes | None) -> None:
         """It broke off: whoever goes on next gets the tape, where there is more on it by now."""
-        await self._end("give_back", tape)
+        await self._end(partial(self._store.give_back, self.hitl_id, self._owner, tape), _RESTS)
 
-    async def _end(self, how: Literal["finish", "give_back"], tape: bytes | None = None) -> None:
+    async def let_go(self) -> None:
+        """Nobody went on; tried once, for somebody waits to be told."""
+        await self._end(partial(self._store.give_back, self.hitl_id, self._owner), ())
+
+    async def _end(self, keep: Callable[[], Awaitable[object]], rests: Iterable[float]) -> None:
         # A client may swallow a cancellation that meets its answer: then the flag ends it.
         self._over = True
         self._renewing.cancel()
-        try:
-            if how == "finish":
-                await self._finish()
+        for rest in (*rests, None):
+            try:
+                await keep()
+            except EffectFailed as failure:
+                if rest is None:
+                    log.warning("the end of pause %s: %s", self.hitl_id, failure.fault.code)
+                    return
             else:
-                await self._store.give_back(self.hitl_id, self._owner, tape)
-        except EffectFailed as failure:
-            log.warning("pause %s: %s failed: %s", self.hitl_id, how, failure.fault.code)
+                return
+            await asyncio.sleep(rest)
 
     async def _finish(self) -> None:
         """Finish it, also where somebody took it while it could not be renewed.

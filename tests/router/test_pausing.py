@@ -239,7 +239,7 @@ async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
     with pytest.raises(Problem) as told:
         await desk.go_on(paused.hitl_id)
     assert told.value.code == "continued_already"
-    await claim.give_back()
+    await claim.let_go()
 
 
 async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
@@ -254,7 +254,7 @@ async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCapture
     await asyncio.sleep(300)
     assert caplog.text.count("lost") == 1
     assert not any(task.get_name() == "renew claim" for task in asyncio.all_tasks())
-    await claim.give_back()
+    await claim.let_go()
 
 
 async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
@@ -298,6 +298,25 @@ async def test_a_claim_that_was_lost_for_a_while_is_finished_all_the_same() -> N
         await desk.go_on(paused.hitl_id)
     assert told.value.code == "finished"
     assert tools.called == ["book", "pay"]
+
+
+async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
+    """What was done is not done again, and nobody is told for a lease that somebody goes on."""
+    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
+    desk = Desk(World(says("Hello", " there"), tools=tools))
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    while tools.called != ["book", "pay"]:  # noqa: ASYNC110 (the tools tell nobody)
+        await asyncio.sleep(0)
+    desk.pauses.away = True
+    assert (await going_on).said[-1] == "completed"
+    await asyncio.sleep(5)
+    desk.pauses.away = False
+    await asyncio.sleep(3)
+    with pytest.raises(Problem) as told:
+        await desk.go_on(paused.hitl_id)
+    assert told.value.code == "finished"
 
 
 async def lingering(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
