@@ -19,7 +19,7 @@ from router.local import LocalStack
 from router.problems import Problem
 from router.rollout import Stack
 from router.stacks import Powers
-from tests.router.asking import Ask, Desk, Done, Options, Pauses, looping
+from tests.router.asking import Ask, Desk, Options, Pauses, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -225,109 +225,6 @@ async def test_time_expires_a_question() -> None:
     with pytest.raises(Problem) as told:
         await desk.answer(paused.hitl_id)
     assert (told.value.status, told.value.code) == (410, "expired")
-
-
-async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
-    """An exchange that takes longer than a lease is nobody else's."""
-    desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
-        next(iter(desk.router.parts.specs.values())), paused.hitl_id, "me"
-    )
-    await asyncio.sleep(300)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "continued_already"
-    await claim.let_go()
-
-
-async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    """Its session was deleted, or somebody else goes on: the log says so, once."""
-    desk = Desk(world())
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
-        desk.spec, paused.hitl_id, "me"
-    )
-    await desk.pauses.forget((), ("s",))
-    await asyncio.sleep(300)
-    assert caplog.text.count("lost") == 1
-    assert not any(task.get_name() == "renew claim" for task in asyncio.all_tasks())
-    await claim.let_go()
-
-
-async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
-    """Once its lease is over somebody else goes on, and pays no second time."""
-    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
-    desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering, graph=looping)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
-    await asyncio.sleep(15)
-    desk.pauses.away = True
-    await asyncio.sleep(30)
-    survivor = Desk(World(tools=tools))  # the dead one's locks have expired
-    survivor.pauses = desk.pauses
-    survivor.start()
-    desk.pauses.away = False
-    rest = await survivor.go_on(paused.hitl_id)
-    assert rest.said == ["approve red", "paid", "completed"]
-    assert tools.called == ["book", "pay"]
-    going_on.cancel()
-    await asyncio.gather(going_on, return_exceptions=True)
-
-
-async def test_a_claim_that_was_lost_for_a_while_is_finished_all_the_same() -> None:
-    """Whoever took it meanwhile could not go on; what was done to the end is not done again."""
-    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
-    desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
-    await asyncio.sleep(15)
-    desk.pauses.away = True
-    await asyncio.sleep(30)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "session_busy"
-    desk.pauses.away = False
-    assert (await going_on).said[-1] == "completed"
-    await asyncio.sleep(1)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "finished"
-    assert tools.called == ["book", "pay"]
-
-
-async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
-    """What was done is not done again, and nobody is told for a lease that somebody goes on."""
-    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
-    desk = Desk(World(says("Hello", " there"), tools=tools))
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
-    while tools.called != ["book", "pay"]:  # noqa: ASYNC110 (the tools tell nobody)
-        await asyncio.sleep(0)
-    desk.pauses.away = True
-    assert (await going_on).said[-1] == "completed"
-    await asyncio.sleep(5)
-    desk.pauses.away = False
-    await asyncio.sleep(3)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "finished"
-
-
-async def lingering(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
-    """Stay for a while before the last frame."""
-    async for event in looping(request, effects):
-        if isinstance(event, Done):
-            await asyncio.sleep(9)
-            for _ in range(10):
-                await effects.clock.now("waiting")
-                await asyncio.sleep(9)
-        yield event
 
 
 async def test_another_deployment_does_not_ask_the_model_again() -> None:
