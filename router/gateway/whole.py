@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
+from router.gateway.said import encoded, said_in
 
 _SAID_ONCE: Final = frozenset({"role", "type", "id", "name", "index"})
 """Texts that are said whole; some providers say them with every event."""
@@ -20,12 +20,7 @@ class WholeAnswer:
 
     def take(self, data: bytes) -> None:
         """Take the data of one event; what is no chunk is passed over."""
-        try:
-            said = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
-        if not isinstance(said, dict):
-            return
+        said = said_in(data)
         choices = said.pop("choices", None)
         self._head.update({name: value for name, value in said.items() if value is not None})
         for choice in choices if isinstance(choices, list) else ():
@@ -35,18 +30,26 @@ class WholeAnswer:
     def body(self) -> bytes:
         """Encode what has come."""
         message = {"role": "assistant", "content": None, **self._message}
-        for call in message.get("tool_calls", ()):
-            call.pop("index", None)
-            call.setdefault("function", {}).setdefault("arguments", "")
+        if isinstance(calls := message.get("tool_calls"), list):  # some say null in every delta
+            message["tool_calls"] = [_call(one) for one in calls if isinstance(one, dict)]
         choice = {**self._choice, "message": message}
         answer = {**self._head, "object": "chat.completion", "choices": [choice]}
-        return msgspec.json.encode(answer)
+        return encoded(answer)
 
     def _take_choice(self, choice: dict[str, Any]) -> None:
         delta = choice.pop("delta", None)
         if isinstance(delta, dict):
             _merge(self._message, delta)
         _merge(self._choice, choice)
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """Give a call as it stands in a whole answer: without its index, with arguments."""
+    said = call.get("function")
+    function = said if isinstance(said, dict) else {}
+    whole = {**call, "function": {**function, "arguments": function.get("arguments") or ""}}
+    whole.pop("index", None)
+    return whole
 
 
 def _merge(into: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -68,10 +71,14 @@ def _merge(into: dict[str, Any], delta: dict[str, Any]) -> None:
 def _joined(known: list[Any], more: list[Any]) -> list[Any]:
     """Join lists; elements with an index are pieces of the element of that index."""
     for piece in more:
-        index = piece.get("index") if isinstance(piece, dict) else None
-        same = next((one for one in known if index is not None and one.get("index") == index), None)
+        index = _index(piece)
+        same = next((one for one in known if index is not None and _index(one) == index), None)
         if same is None:
             known.append(piece)
         else:
             _merge(same, piece)
     return known
+
+
+def _index(piece: Any) -> Any:  # noqa: ANN401 (JSON)
+    return piece.get("index") if isinstance(piece, dict) else None

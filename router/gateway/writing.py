@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from contract.model import Chunk, RawChunk, ToolCallDelta, Usage
+from router.gateway.said import said_in
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -55,8 +56,8 @@ def event(data: bytes) -> bytes:
 def _only_usage(chunk: Chunk, data: bytes) -> bool:
     if chunk.usage is None:
         return False
-    said = msgspec.json.decode(data)
-    return isinstance(said, dict) and bool(said.get("usage")) and not said.get("choices")
+    said = said_in(data)
+    return bool(said.get("usage")) and not said.get("choices")
 
 
 def _delta(chunk: Chunk) -> dict[str, Any]:
