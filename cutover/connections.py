@@ -7,8 +7,9 @@ first is answered, would be kept for as long as the memory lasts.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
@@ -25,6 +26,7 @@ MOST_WAITING: Final = 16
 """Requests a client may send before those before them are answered."""
 
 _TOO_LARGE: Final = 431
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class _TooMuch(CutoverError):
@@ -34,15 +36,49 @@ class _TooMuch(CutoverError):
         super().__init__("a client sends more than a request is made of")
 
 
+class _Parser(HttpRequestParser):
+    """Reads requests to their end, also those that would go on in another protocol.
+
+    The JDK's client wishes for HTTP/2 with every request, bodies included. Nobody has to grant that
+    (RFC 9110, 7.8), but httptools takes the wish for the change and leaves what follows the head.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._begin()
+
+    def _begin(self) -> None:
+        super().__init__(self._connection)
+        # As uvicorn does: a pipelined request may follow one after which the connection is closed.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # no other kind comes
+        """Take what has come."""
+        while data:
+            try:
+                super().feed_data(data)
+            except HttpParserUpgrade as wish:
+                data = self._connection.framing + data[wish.args[0] :]
+                self._begin()  # of what closes the connection it would read no more
+            else:
+                return
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn only closes connections: that waits until the client has taken all that was sent."""
 
+    framing = b""
+    """A head that says where the body ends that the parser has left; empty where there is none."""
     _beside = 0
     """Bytes since the last that belonged to a body, or ended a request."""
     _too_large = False
     _lost = False
     _told: Callable[[], None] | None = None
     transport: Corked
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - uvicorn's
+        super().__init__(*given, **named)
+        self.parser = _Parser(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
         """Keep the connection; what is said in one turn of the loop leaves together."""
@@ -102,7 +138,12 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to serve, or wait until the requests before have been."""
+        if self.framing:
+            self.framing = b""
+            return
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            self.framing = _framing(self.headers)
         if len(self.pipeline) > MOST_WAITING:
             self.transport.abort()
             raise _TooMuch
@@ -115,7 +156,8 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request."""
         self._beside = 0
-        super().on_message_complete()
+        if not self.framing:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, or too large for one."""
@@ -125,3 +167,9 @@ class Connection(HttpToolsProtocol):
         head = STATUS_LINE[_TOO_LARGE] + b"content-length: 0\r\nconnection: close\r\n\r\n"
         self.transport.write(head)
         self.transport.close()
+
+
+def _framing(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Write a head that says how long its body is, as these headers do; empty if they do not."""
+    lines = [b"%b: %b\r\n" % header for header in headers if header[0] in _FRAMING]
+    return b"".join([b"POST / HTTP/1.1\r\n", *lines, b"\r\n"]) if lines else b""

@@ -135,3 +135,61 @@ async def test_who_wants_to_know_is_told_that_a_client_left() -> None:
         writer.close()
         await over.wait()
     assert told == ["in time", "late"]
+
+
+WISH = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: h\r\n"
+WISHED = {
+    "a length": POST + b"content-length: 5\r\n" + WISH + b"\r\nhello",
+    "chunks": POST + b"transfer-encoding: chunked\r\n" + WISH + b"\r\n5\r\nhello\r\n0\r\n\r\n",
+    "nothing": POST + b"content-length: 0\r\n" + WISH + b"\r\n",
+    "no body": GET + WISH + b"\r\n",
+}
+
+
+async def echoing(_scope: object, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+    """Give the body back, in brackets."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body")
+    head = [(b"content-length", b"%d" % (len(body) + 2))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b"[" + body + b"]"})
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST + WISH.replace(b"Upgrade", b"close, Upgrade", 1),
+        POST.replace(b"1.1", b"1.0") + WISH,
+    ],
+    ids=["closing", "HTTP/1.0"],
+)
+async def test_a_wish_behind_which_the_connection_closes(head: bytes) -> None:
+    """Its body is read all the same."""
+    async with listening(echoing) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head + b"content-length: 5\r\n\r\nhello")
+        assert (await reader.read()).endswith(b"\r\n\r\n[hello]")
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000], ids=["bytes", "pieces", "whole"])
+@pytest.mark.parametrize("body", WISHED)
+async def test_a_wish_for_another_protocol_costs_no_body(body: str, size: int) -> None:
+    """As the JDK's client sends it with each request: nobody grants it, and all is read.
+
+    However the bytes come, and so is the next request on the connection.
+    """
+    sent = WISHED[body] + POST + b"content-length: 4\r\n" + LAST + b"next"
+    async with listening(echoing) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for at in range(0, len(sent), size):
+            writer.write(sent[at : at + size])
+            await writer.drain()
+        said = await reader.read()
+        writer.close()
+    first, second = said.split(b"HTTP/1.1 200 OK")[1:]
+    assert first.endswith(b"[hello]" if "hello" in str(WISHED[body]) else b"[]")
+    assert second.endswith(b"[next]")
