@@ -36,6 +36,19 @@ class _TooMuch(CutoverError):
         super().__init__("a client sends more than a request is made of")
 
 
+class _Unsaid(int):
+    """The length of a body that ends with its connection: never too short, never too long."""
+
+    def __lt__(self, _: int) -> bool:
+        return False
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+    def __sub__(self, _: int) -> _Unsaid:
+        return self
+
+
 class _Parser(HttpRequestParser):
     """Reads requests to their end, also those that would go on in another protocol.
 
@@ -144,6 +157,10 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.parser.should_upgrade():
             self.framing = _framing(self.headers)
+        if self.scope["http_version"] == "1.0":
+            # It knows no chunks (RFC 9112, 6.1): it would take their sizes for what was said.
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _Unsaid()
         if len(self.pipeline) > MOST_WAITING:
             self.transport.abort()
             raise _TooMuch

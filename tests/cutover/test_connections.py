@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cutover.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
-from router.extensions import LEAVING
+from router.extensions import LEAVING, PASSING
 
 pytestmark = pytest.mark.sockets
 
@@ -193,3 +193,33 @@ async def test_a_wish_for_another_protocol_costs_no_body(body: str, size: int) -
     first, second = said.split(b"HTTP/1.1 200 OK")[1:]
     assert first.endswith(b"[hello]" if "hello" in str(WISHED[body]) else b"[]")
     assert second.endswith(b"[next]")
+
+
+async def streaming(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+    """Answer in two pieces, of which nobody says how long they are; the first is passed on."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    passing = scope["extensions"][PASSING]["call"]
+    if not passing(b"one,"):
+        await send({"type": "http.response.body", "body": b"one,", "more_body": True})
+    await send({"type": "http.response.body", "body": b"two"})
+
+
+@pytest.mark.parametrize("more", [b"", b"connection: keep-alive\r\n"])
+async def test_who_knows_no_chunks_gets_none(more: bytes) -> None:
+    """The body of an answer to HTTP/1.0 ends with the connection."""
+    async with listening(streaming) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.0\r\n" + more + b"\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert body == b"one,two"
+    assert b"transfer-encoding" not in head
+
+
+async def test_lengths_are_told_to_whoever_knows_no_chunks() -> None:
+    """An answer in one piece is as it is for others."""
+    said = await answer(b"GET / HTTP/1.0\r\n\r\n")
+    assert b"content-length: 4\r\n" in said
+    assert said.endswith(b"\r\n\r\nread")
