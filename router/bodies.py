@@ -63,8 +63,10 @@ class Room:
         Raises `Problem`: 413 beyond `most` bytes, 503 where there is no room, 408 where it does not
         come in time.
         """
-        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
-        if declared.isdigit() and int(declared) > most:
+        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"")
+        # Of zeros there may be more than Python reads digits at once.
+        digits = declared.lstrip(b"0")
+        if digits.isdigit() and int(digits) > most:
             raise _too_large(most)
         limit = asyncio.timeout(self._limits.body_seconds)
         try:

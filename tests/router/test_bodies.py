@@ -49,6 +49,12 @@ async def test_a_body_is_put_together() -> None:
     assert bodies.held == 0
 
 
+async def test_zeros_before_a_length_mean_nothing() -> None:
+    """However many there are: Python reads some thousand digits at once, and no more."""
+    padded = {"headers": [(b"content-length", b"0" * 5_000 + b"1")]}
+    assert await Bodies(lambda: LIMITS).read(padded, coming(b"x"), MOST) == b"x"
+
+
 async def test_one_is_not_too_large_and_all_are_not() -> None:
     """Whoever finds no room takes none; small ones always find it."""
     bodies, large = Bodies(lambda: LIMITS), [b"x" * SMALL] * 3
