@@ -79,10 +79,17 @@ class Neighbours:
         exchange = named(scope["headers"], scope["path_params"].get("exchange"))
         if exchange is not None:
             path = self._folder / exchange[: len(self._name)]
-            return [path] if path.name != self._name and path in self._folder.iterdir() else []
+            return [path] if path in self._others() else []
         if trace_of(scope["headers"]) is None:
             return []
-        return sorted(path for path in self._folder.iterdir() if path.name != self._name)
+        return sorted(self._others())
+
+    def _others(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if path.name != self._name]
+        except OSError as error:  # somebody has cleared the place: what is open here goes on
+            log.warning("the other workers cannot be found: %s", type(error).__name__)
+            return []
 
     async def answered(self, scope: Scope, body: bytes, send: Send) -> bool:
         """Let another worker answer; False where none has what the call belongs to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,16 @@ def test_the_worker_stands_in_the_id_of_an_exchange(folder: Path) -> None:
         assert one.asked(scope()) == []
         assert one.asked(scope(client=None, exchange=theirs)) == [], "asked by a worker"
     assert list(folder.iterdir()) == []
+
+
+def test_who_cannot_look_for_others_is_alone(folder: Path) -> None:
+    """What clears temporary folders must not end the calls of what is open here."""
+    below = folder / "below"
+    below.mkdir()
+    with Neighbours.joined(below) as one:
+        rmtree(below)
+        assert one.asked(scope(exchange="a" * 32)) == []
+        assert one.asked(scope((b"traceparent", TRACEPARENT))) == []
 
 
 async def test_a_worker_that_has_died_is_passed_over(folder: Path) -> None:
