@@ -65,7 +65,7 @@ class Batches:
             self._sweep = now + _SWEEP_SECONDS
             try:
                 self._store.expire()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 (nothing may end the thread: nobody writes then)
                 logger.error("captures: what is too old stays: %s", type(error).__name__)  # noqa: TRY400 - a path is enough of a trace
 
     def write(self) -> None:

@@ -280,6 +280,14 @@ async def test_a_router_deletes_what_is_too_old_without_being_asked(
     assert writer.counts.deleted_files == 1 - left
 
 
+async def test_a_day_no_clock_knows_ends_no_writer(tmp_path: Path) -> None:
+    """What cannot be reckoned with is told in the log, and what is put is stored."""
+    writer = writer_to(tmp_path, keep_days=10**18)
+    writer.put([a_run("e")])
+    assert await writer.aclose() == 0
+    assert [run.exchange for run in runs(tmp_path)] == ["e"]
+
+
 def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
     """Each measures the whole place when it begins a segment, not only what is its own."""
     sizes = Sizes(1_000, 8_000)
