@@ -58,6 +58,7 @@ class _OnlyError(msgspec.Struct):
     error: Any
 
 
+_MOST_TOKENS: Final = 2**31 - 1
 _DECODER: Final = msgspec.json.Decoder(WireChunk)
 _ERROR_DECODER: Final = msgspec.json.Decoder(_OnlyError)
 
@@ -199,4 +200,6 @@ def _usage(usage: object) -> Usage | None:
 
 
 def _count(value: object) -> int:
-    return int(value) if isinstance(value, int | float) else 0
+    """Read a count of tokens; what cannot be one is none: sums and counters have to bear it."""
+    count = int(value) if isinstance(value, int | float) else 0
+    return count if 0 <= count <= _MOST_TOKENS else 0

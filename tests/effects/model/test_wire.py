@@ -91,6 +91,13 @@ def test_usage_may_be_incomplete() -> None:
     assert read({"usage": "many"}) == Chunk()
 
 
+@pytest.mark.parametrize("odd", [-1, -1.5, 2**31, 10**40, 1e300])
+def test_what_is_no_count_of_tokens_is_none(odd: float) -> None:
+    """Some say -1 for what they do not know: no budget and no counter takes that."""
+    counts = {"prompt_tokens": odd, "completion_tokens": 2, "total_tokens": odd}
+    assert read({"usage": counts}) == Chunk(usage=Usage(0, 2, 2))
+
+
 def test_of_several_choices_the_first_counts() -> None:
     """Index 0, wherever it stands."""
     choices = [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "a"}}]
