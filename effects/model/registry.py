@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import CutoverError, EffectFailed
 from contract.faults import Fault
@@ -15,6 +15,9 @@ from effects.model.entry import ModelEntry, Provider
 
 if TYPE_CHECKING:
     from effects.model.provider_client import ProviderClient
+
+_MOST_TOLD: Final = 100
+"""Characters of an unknown id that are told, and looked at."""
 
 
 class ModelTwice(CutoverError):
@@ -43,9 +46,11 @@ class ModelRegistry:
         """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
         entry = self._entries.get(model_id)
         if entry is None:
-            nearest = get_close_matches(model_id, self._entries, n=1)
+            # Of an id of megabytes the search alone would hold the loop for seconds.
+            told = model_id[:_MOST_TOLD]
+            nearest = get_close_matches(told, self._entries, n=1)
             hint = {"nearest": nearest[0]} if nearest else {}
-            raise EffectFailed(Fault("unknown_model", data={"model_id": model_id[:100], **hint}))
+            raise EffectFailed(Fault("unknown_model", data={"model_id": told, **hint}))
         return entry
 
     async def replace(self, entries: Iterable[ModelEntry]) -> None:

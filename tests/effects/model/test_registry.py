@@ -57,6 +57,14 @@ def test_an_unknown_id_names_the_nearest() -> None:
     assert caught.value.fault.data == {"model_id": "gpt-41"}
 
 
+def test_of_an_unknown_id_the_beginning_is_looked_at() -> None:
+    """A caller of the gateway may send one of megabytes: to compare all of it takes seconds."""
+    long = replace(ENTRY, model_id="m" * 100)
+    with pytest.raises(EffectFailed) as caught:
+        ModelRegistry([long]).entry("m" * 1_000)
+    assert caught.value.fault.data == {"model_id": "m" * 100, "nearest": "m" * 100}
+
+
 async def test_an_id_is_registered_once() -> None:
     """Twice is refused, and the entries in force stay."""
     registry = ModelRegistry([ENTRY])
