@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -16,11 +19,19 @@ async def chore(
 ) -> AsyncIterator[None]:
     """Do something every so many seconds, the first time `at_once` or after them.
 
-    What is under way in the end is waited for: a cancellation could get lost in the database's
-    driver.
+    What it raises is logged, and it is done again the next time. What is under way in the end is
+    waited for: a cancellation could get lost in the database's driver.
     """
     over = asyncio.Event()
-    task = asyncio.create_task(_repeat(do, every, over, at_once=at_once), name=name)
+
+    async def done() -> None:
+        try:
+            await do()
+        except Exception:
+            # Whatever it is: nobody looks after this task, and what it does would be done no more.
+            log.exception("%s: failed, and is done again", name)
+
+    task = asyncio.create_task(_repeat(done, every, over, at_once=at_once), name=name)
     try:
         yield
     finally:
