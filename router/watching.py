@@ -38,7 +38,7 @@ class Watched:
         self.refused = 0
         self._specs = specs
         self._listeners: list[Callable[[Settings], None]] = []
-        self._judged = self._settling = read_text(path)
+        self._judged = self._settling = _text(path)
         self.current = parse(self._judged, str(path), specs)
 
     def on_change(self, listener: Callable[[Settings], None]) -> None:
@@ -80,7 +80,7 @@ class Watched:
 
     def _content(self) -> str | ConfigFault:
         try:
-            return read_text(self.path)
+            return _text(self.path)
         except ConfigRefused as refused:
             return ConfigFault(str(refused))
 
@@ -126,6 +126,18 @@ class Watched:
                 listener(settings)
             except Exception:
                 logger.exception("a listener failed on settings %s", settings.version)
+
+
+def _text(path: Path) -> str:
+    """Give the text of a file that can be read again; raises `ConfigRefused`.
+
+    A pipe tells its text once: then it is empty, as if everything had been taken out of the file,
+    or whoever opens it waits for a writer, and the loop with it.
+    """
+    with suppress(OSError):  # what cannot be looked at cannot be read: that is told below
+        if path.is_fifo():
+            raise ConfigRefused(str(path), "", "a file is due: a pipe cannot be watched")
+    return read_text(path)
 
 
 class ConfigFault(str):

@@ -143,6 +143,28 @@ def test_the_first_reading_refuses(path: Path) -> None:
 
 
 @pytest.mark.virtual
+def test_a_pipe_is_refused() -> None:
+    """As a shell's `<(…)` is: at the second reading it would be empty, and all go to legacy."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, ON.encode())
+        os.close(writing)
+        with pytest.raises(ConfigRefused, match="a pipe cannot be watched"):
+            Watched(Path(f"/dev/fd/{reading}"), SPECS)
+    finally:
+        os.close(reading)
+
+
+def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(path: Path) -> None:
+    """Opening it would wait for whoever writes to it, and the loop with it."""
+    watched = Watched(path, SPECS)
+    path.unlink()
+    os.mkfifo(path)
+    assert [watched.poll_once() for _ in range(2)] == ["settling", "refused"]
+    assert "a pipe cannot be watched" in (watched.fault or "")
+    assert watched.current.flows["chat"].enable_langgraph
+
+
 async def test_a_change_is_in_force_within_a_second(path: Path) -> None:
     """Two polls and some slack, on the virtual clock."""
     watched = Watched(path, SPECS)
