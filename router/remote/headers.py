@@ -41,7 +41,7 @@ _RESPONSE = _HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-accel-buff
 def forwarded(incoming: Incoming, exchange: str, role: Role) -> list[tuple[bytes, bytes]]:
     """Give the headers a stack is asked with."""
     return [
-        *_end_to_end(incoming.headers, _REQUEST),
+        *(one for one in _end_to_end(incoming.headers, _REQUEST) if not _passes_for_another(*one)),
         *forwarding(incoming),
         (b"accept-encoding", b"identity"),
         (_EXCHANGE, exchange.encode()),
@@ -52,6 +52,14 @@ def forwarded(incoming: Incoming, exchange: str, role: Role) -> list[tuple[bytes
 def returned(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
     """Give the headers of a stack's answer that go to the client."""
     return tuple(_end_to_end(headers, _RESPONSE))
+
+
+def _passes_for_another(name: bytes, _: bytes) -> bool:
+    """Whether a header is taken for one of ours where names have no dashes, as in CGI and WSGI."""
+    if b"_" not in name:
+        return False
+    meant = name.replace(b"_", b"-")
+    return meant in _REQUEST or meant.startswith(_OURS)
 
 
 def _end_to_end(headers: Headers, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:

@@ -48,6 +48,17 @@ def test_what_belongs_to_the_connection_stays_on_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [b"x_cutover_role", b"x-cutover_exchange", b"x_forwarded_for", b"x_forwarded-proto", b"te_"],
+)
+def test_no_header_passes_for_another(name: bytes) -> None:
+    """A stack behind CGI or WSGI sees no difference between a dash and an underscore."""
+    passed = name == b"te_"
+    told = forwarded(Incoming(b"", ((name, b"shadow"),)), "e", "serving")
+    assert ((name, b"shadow") in told) == passed
+
+
 PROXIES = ("127.0.0.1", "10.0.0.0/8", "fd00::/8")
 CLAIMED = (
     (b"host", b"router:8080"),
