@@ -88,6 +88,9 @@ class Watched:
         try:
             if isinstance(content, ConfigFault):
                 return self._refuse(content)
+            if not content.strip():
+                # A full disk leaves that of an edit; it would switch everything off.
+                return self._refuse(f"{self.path}: empty; for the defaults put a comment in it")
             settings = parse(content, str(self.path), self._specs)
             self._refuse_other_flows(settings)
         except ConfigRefused as refused:

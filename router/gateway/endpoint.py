@@ -138,7 +138,7 @@ class Completions:
                 return
             chunks = self._gateway.ask(scope, asked.call)
         except Problem as problem:
-            await _refuse(send, GatewayRefused(problem.status, problem.code, problem.detail))
+            await _refuse(send, _shed(problem))
             return
         except GatewayRefused as error:
             await _refuse(send, error)
@@ -229,6 +229,15 @@ async def _whole(chunks: AsyncGenerator[Chunk, None], writer: Writer) -> bytes:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _shed(problem: Problem) -> GatewayRefused:
+    """Tell what the router tells of any request, in the API's own words."""
+    error = GatewayRefused(
+        problem.status, problem.code, problem.detail, retry_after=problem.retry_after or None
+    )
+    error.again = problem.retry_after > 0
+    return error
 
 
 async def _refuse(send: Send, error: GatewayRefused) -> None:

@@ -65,7 +65,10 @@ BODY_SCHEMA: Final = {
 
 
 class GatewayRefused(CutoverError):
-    """A call is not answered; `param` names the field of the request that is to blame."""
+    """A call is not answered; `param` names the field of the request that is to blame.
+
+    Where `again` is set, nothing has been tried: the same call may be answered soon.
+    """
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class GatewayRefused(CutoverError):
         self.message = message
         self.param = param
         self.retry_after = retry_after
+        self.again = False
 
     def body(self) -> bytes:
         """Encode what goes over the wire, whole or as an event inside a stream."""
@@ -92,8 +96,9 @@ class GatewayRefused(CutoverError):
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Give the headers that belong to it."""
-        # Whatever asking again could do has been done: clients would do it all once more.
-        headers = [(b"content-type", b"application/json"), (b"x-should-retry", b"false")]
+        # Of a provider's faults: what asking again could do has been done.
+        again = b"true" if self.again else b"false"
+        headers = [(b"content-type", b"application/json"), (b"x-should-retry", again)]
         if self.retry_after is not None:
             headers.append((b"retry-after", b"%d" % -(-self.retry_after // 1)))
         return headers

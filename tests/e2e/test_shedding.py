@@ -46,6 +46,19 @@ async def test_large_bodies_find_no_room_where_there_is_little(tmp_path: Path) -
         assert place.house.router.bodies.held == 0
 
 
+async def test_calls_of_the_gateway_may_come_back_as_well(tmp_path: Path) -> None:
+    """OpenAI's clients look for both headers: nothing has been tried yet."""
+    more = "[limits]\nbody_bytes = 200_000\n[gateway]\nenabled = true\n"
+    long = {"prompt_params": {str(number): "p" * 8_000 for number in range(16)}}
+    call = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "p" * 130_000}]}
+    async with deployed(tmp_path, Setup(more=more)) as place, place.post(SLOW | long) as slow:
+        await slow.content.readline()
+        async with place.session.post(f"{place.url}/v1/chat/completions", json=call) as answer:
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert answer.headers["x-should-retry"] == "true"
+            assert (await answer.json())["error"]["code"] == "overloaded"
+
+
 async def test_whoever_asks_too_often_gets_429(tmp_path: Path) -> None:
     """With the seconds until there is a token; another user is served."""
     async with deployed(tmp_path, Setup(more="[rate]\nper_minute = 1\nburst = 1")) as place:

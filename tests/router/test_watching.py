@@ -43,6 +43,18 @@ def test_an_edit_in_place_is_taken_at_the_second_look(path: Path) -> None:
     assert heard == [watched.current]
 
 
+def test_a_file_that_has_lost_its_text_is_refused(path: Path) -> None:
+    """As a full disk leaves it; whoever wants the defaults can say so."""
+    watched = Watched(path, SPECS)
+    path.write_text("\n", "utf-8")
+    assert [watched.poll_once() for _ in range(2)] == ["settling", "refused"]
+    assert watched.current.flows["chat"].enable_langgraph
+    assert "empty; for the defaults put a comment in it" in (watched.fault or "")
+    path.write_text("# defaults", "utf-8")
+    assert [watched.poll_once() for _ in range(2)] == ["settling", "taken"]
+    assert not watched.current.flows["chat"].enable_langgraph
+
+
 def test_a_replacement_by_rename_is_noticed(path: Path) -> None:
     """Editors and deploy tools put a new file in the old one's place."""
     watched = Watched(path, SPECS)
