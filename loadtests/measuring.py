@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 import msgspec
 
 from contract.sse import SseDecoder
-from loadtests.rows import Ending, Row
+from loadtests.rows import ILLEGIBLE, Ending, Row
 
 if TYPE_CHECKING:
     from contract.dialect import Dialect, TextField
@@ -129,7 +129,7 @@ class StreamMeter:
             self._first_event = after
         try:
             body: object = msgspec.json.decode(data)
-        except msgspec.DecodeError:
+        except ILLEGIBLE:
             self._fails("malformed")
             return
         if self._dialect.name is not None:
@@ -220,7 +220,7 @@ def _refusal_code(body: bytes) -> str:
     """Return the `code` of an `application/problem+json` body, "" when there is none."""
     try:
         return str(_at(msgspec.json.decode(body), ("code",)) or "")
-    except msgspec.DecodeError:
+    except ILLEGIBLE:
         return ""
 
 

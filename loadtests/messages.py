@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.errors import CutoverError
+from loadtests.rows import ILLEGIBLE
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
@@ -81,7 +82,7 @@ def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> dict[str, Any
     try:
         msgspec.json.decode(line, type=spec.request)
         body = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except ILLEGIBLE as error:
         raise MessagesRefused(path, f"line {number}: {error}") from error
     known = {field.encode_name for field in msgspec.structs.fields(spec.request)}
     return {name: value for name, value in body.items() if name in known}

@@ -26,6 +26,8 @@ Ending = Literal[
 FAILURES: tuple[Ending, ...] = ("error", "truncated", "refused", "unreachable", "timeout")
 
 ROWS_FLUSHED_EVERY = 50
+ILLEGIBLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading JSON raises of bytes that are none, no text, or nested deeper than can be read."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,5 +122,5 @@ def read_rows(path: Path) -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
             try:
                 yield _decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except ILLEGIBLE as error:
                 raise RowsUnreadable(path, number) from error

@@ -62,6 +62,8 @@ def test_reasoning_is_the_first_token_and_not_the_first_text() -> None:
         ([*REPLY[:3], (200, Failed("model_error")), (201, End())], "done", "error", "model_error"),
         ([*REPLY[:3], (200, Failed()), (201, End())], "done", "error", "failed"),
         ([*REPLY[:3], (200, b"data: {oops\n\n"), (201, End())], "done", "error", "malformed"),
+        ([*REPLY[:3], (200, b'data: {"step":"\xff"}\n\n')], "done", "error", "malformed"),
+        ([*REPLY[:3], (200, b"data: " + b"[" * 100_000 + b"\n\n")], "done", "error", "malformed"),
         (REPLY[:4], "timeout", "timeout", "closed"),
         (REPLY[:4], "cancelled", "cancelled", "closed"),
     ],
@@ -99,6 +101,15 @@ def test_a_refusal_carries_the_code_of_its_problem() -> None:
     row = meter.row("done", SENT + 2 * MS)
     assert (row.ending, row.code, row.status) == ("refused", "locked", 409)
     assert _meter(503).row("done", SENT + MS).code == "http_503"
+
+
+@pytest.mark.parametrize("body", [b'{"code":"\xff"}', b"[" * 4_096])
+def test_a_refusal_nobody_can_read_is_a_refusal(body: bytes) -> None:
+    """No UTF-8, or nested without end, as what stands in front of a stack may answer."""
+    meter = _meter(500)
+    meter.body(body, SENT + MS)
+    row = meter.row("done", SENT + 2 * MS)
+    assert (row.ending, row.code) == ("refused", "http_500")
 
 
 def test_no_answer_at_all_is_unreachable() -> None:

@@ -61,6 +61,8 @@ def test_the_route_key_is_the_one_asked_for(messages: Path) -> None:
         (b"", "no message"),
         (b"{oops\n", "line 1"),
         (LINE + b'{"content":"x"}\n', "line 2"),
+        (LINE.replace(b"ann", b"\xff"), "line 1"),
+        (LINE.replace(b'"ours"', b"[" * 100_000), "line 1"),
     ],
 )
 def test_a_bad_messages_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

@@ -32,10 +32,11 @@ def test_rows_are_on_disk_before_the_end(tmp_path: Path) -> None:
         assert len(list(read_rows(tmp_path / "rows.jsonl"))) == 50
 
 
-def test_a_torn_row_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", [b'{"run":0\n', b'{"stack":"\xff"}\n'])
+def test_a_torn_row_is_told(tmp_path: Path, line: bytes) -> None:
     """With file and line."""
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'{"run":0\n')
+    path.write_bytes(line)
     with pytest.raises(RowsUnreadable, match=r"line 1 of .*rows\.jsonl"):
         list(read_rows(path))
 
