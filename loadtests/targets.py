@@ -33,9 +33,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     qa_key: str = ""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        shown = self.url.rpartition("@")[2]
+        try:
+            parts = urlsplit(self.url)
+            # Reading the port checks it.
+            _ = parts.port
+        except ValueError:  # its text may hold a piece of a password
+            raise TargetRefused(shown, "its host or its port is none") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TargetRefused(self.url, "it is not an http or https address")
+            raise TargetRefused(shown, "it is not an http or https address")
         if parts.username or parts.password:
             raise TargetRefused(parts.hostname, "put credentials into a header, not the address")
 

@@ -100,7 +100,13 @@ def test_a_wish_for_a_stack_is_one_the_router_honours() -> None:
     assert b"secret" not in written
 
 
-@pytest.mark.parametrize("url", ["", "ftp://h", "127.0.0.1:80", "http://", "http://u:p@h"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "ftp://h", "ftp://u:p@h", "127.0.0.1:80", "http://", "http://u:p@h"),
+        *("http://u:p@h:99999", "http://u:p/p@h", "http://[::1"),
+    ],
+)
 def test_an_unusable_address_is_refused(url: str) -> None:
     """And its password is not shown."""
     with pytest.raises(TargetRefused) as caught:
