@@ -51,13 +51,14 @@ Watch = Callable[[Progress], None]
 async def run_load(plan: LoadPlan, out: Path, watch: Watch = lambda _: None) -> LoadReport:
     """Load every stack of a plan in turn; writes `rows.jsonl`, `load.json` and `load.html`.
 
-    Raises `MessagesRefused`, `FlowUnknown` and `GeneratorFailed`. Cancelling it ends the
-    generator.
+    Raises `MessagesRefused`, `FlowUnknown` and `GeneratorFailed`, and `OSError` before anything is
+    sent where `out` cannot be written to. Cancelling it ends the generator.
     """
     read_messages(flow_named(plan.flow), plan.messages)
     runs = interleaved(plan.stacks, plan.pairs, plan.seed)
     finished: list[FinishedRun] = []
-    with TemporaryDirectory() as folder:
+    await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".load-", dir=out) as folder:
         for target in plan.targets:
             first = next(run for run in runs if run.stack == target.stack)
             await warm_up(plan, first, Path(folder) / f"warm-{target.stack}")
@@ -101,7 +102,6 @@ async def _watched(work: Awaitable[None], shown: Progress, watch: Watch) -> None
 
 
 def _keep(report: LoadReport, rows: list[Row], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     kept = out / "rows.jsonl"
     kept.unlink(missing_ok=True)
     with RowWriter(kept) as writer:

@@ -121,13 +121,15 @@ async def test_a_generator_that_dies_is_told(stamped: str, tmp_path: Path) -> No
 
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
-    """Exit 2 with one sentence: no targets, a bad objective, no messages."""
+    """Exit 2 with one sentence: no targets, a bad objective, no messages, no folder to write to."""
     app = typer.Typer()
     app.command()(load_command)
     urls = ["--legacy-url", "http://127.0.0.1:1", "--graph-url", "http://127.0.0.1:2"]
+    (tmp_path / "file").touch()
     for arguments, says in (
         ([], "--qa-key-env"),
         (["--url", "http://127.0.0.1:1", "--qa-key-env", "NO_KEY"], "'NO_KEY' is not set"),
+        ([*urls, "--output", str(tmp_path / "file")], "file exists"),
         ([*urls, "--objective", "speed=1"], "speed=1"),
         ([*urls, "--messages", str(tmp_path / "absent.jsonl")], "absent.jsonl"),
     ):
