@@ -6,7 +6,7 @@ look into is decoded then, and is what reading the line at once would have given
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _NOTHING = msgspec.Raw(b"null")
 
 
-Frames = tuple[tuple[int, msgspec.Raw], ...]
+Stamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""Microseconds, in the eight bytes they are collected in: a moment beyond is no clock's."""
+
+Frames = tuple[tuple[Stamp, msgspec.Raw], ...]
 """Frames as they stand in a line: when, and a JSON text that is not decoded."""
 
 

@@ -80,9 +80,20 @@ RUN, SHADOW = WHOLE.splitlines(keepends=True)
         (b'{"v":"next"}\n', "foreign", "line 3: version 'next', not 1"),
         (b"\0\0\0\0\n", "broken", "line 3: "),
         (RUN.replace(b'"frames":[[1', b'"frames":[["1"', 1), "broken", "line 3: "),
+        (RUN.replace(b'"frames":[[', b'"frames":[[9' + b"0" * 18, 1), "broken", "line 3: Expected"),
         (b'{"v":1,"a":' + b"[" * 9_999 + b"]" * 9_999 + b"}\n", "broken", "line 3: maximum"),
     ],
-    ids=["half", "array", "other shape", "version", "version text", "NULs", "bad frame", "deep"],
+    ids=[
+        "half",
+        "array",
+        "other shape",
+        "version",
+        "version text",
+        "NULs",
+        "bad frame",
+        "late",
+        "deep",
+    ],
 )
 def test_damaged_lines_are_named_and_the_rest_is_read(
     tmp_path: Path, spoilt: bytes, kind: str, named: str
