@@ -11,6 +11,7 @@ from compare.against import Against, Trend, against, read_report
 from compare.report.changes import changes_document, changes_markdown
 from compare.report.legible import percent, visible
 from cutover.terminal import tell_written
+from cutover.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +43,8 @@ def report_against(older: Path, newer: Path, out: Path | None, console: Console)
 def _written(found: Against, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "changes.md", out / "changes.json"]
-    paths[0].write_bytes(changes_markdown(found).encode("utf-8", "replace"))
-    paths[1].write_bytes(changes_document(found))
+    write_whole(paths[0], changes_markdown(found).encode("utf-8", "replace"))
+    write_whole(paths[1], changes_document(found))
     return paths
 
 

@@ -18,6 +18,7 @@ from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.dialects import built_in
 from contract.errors import CutoverError
 from cutover.flows import SPECS
+from cutover.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,14 +145,15 @@ _WRITERS: Mapping[Format, Callable[[Report], bytes]] = {
 
 
 def write_report(report: Report, out: Path, formats: Sequence[Format]) -> list[Path]:
-    """Write a report in some formats; gives the files."""
+    """Write a report in some formats, each file whole; gives the files."""
+    files = {
+        out / f"report.{wanted.value}": _WRITERS[wanted](report)
+        for wanted in dict.fromkeys(formats)
+    }
     out.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    for wanted in dict.fromkeys(formats):
-        path = out / f"report.{wanted.value}"
-        path.write_bytes(_WRITERS[wanted](report))
-        written.append(path)
-    return written
+    for path, content in files.items():
+        write_whole(path, content)
+    return list(files)
 
 
 def compare_and_write(captures: str, out: Path, share: Callable[[float], None]) -> Report:

@@ -17,6 +17,7 @@ from compare.noise.wording import chance_said, control_said, flags_said, judged_
 from compare.report.noise import noise_markdown
 from cutover.flows import SPECS
 from cutover.terminal import refusals, tell_written
+from cutover.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +65,8 @@ def noise(
 def _written(found: Noise, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     text, document = out / "noise.md", out / "noise.json"
-    text.write_text("\n".join(noise_markdown(found)), encoding="utf-8")
-    document.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    write_whole(text, "\n".join(noise_markdown(found)).encode())
+    write_whole(document, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     return [text, document]
 
 

@@ -26,7 +26,7 @@ from cutover.prompts.conversion import (
 )
 from cutover.prompts.proving import Orders, prove_all
 from cutover.prompts.telling import tell
-from cutover.prompts.writing import Outcome, write_all, write_whole
+from cutover.prompts.writing import Outcome, write_all, write_outcome
 from cutover.terminal import bar, refusals
 from router.sections import Prompts
 from router.settings import load
@@ -88,7 +88,7 @@ def check(  # noqa: PLR0913 (options of the command line)
     with refusals(REFUSED):
         found = _checked(folder, settings_at(config, settings or ()))
         if prompt_map is not None:
-            write_whole(Outcome(prompt_map, map_document(map_of(found, {}))))
+            write_outcome(Outcome(prompt_map, map_document(map_of(found, {}))))
         report = found.report(_proofs(found, Path()) if prove else None)
     _say(report, as_json=as_json)
     raise typer.Exit(ALL if all(_fit(entry) for entry in report.prompts) else SOME_STAY)

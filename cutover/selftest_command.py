@@ -23,6 +23,7 @@ from cutover.selftest.mutants import SAMPLED
 from cutover.selftest.outcome import Outcome, encode_outcome
 from cutover.selftest.testing import PAIRS, Wishes, self_test
 from cutover.terminal import bar, refusals, tell_written
+from cutover.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,7 +66,7 @@ def _written(outcome: Outcome, out: Path | None) -> list[Path]:
         return []
     out.mkdir(parents=True, exist_ok=True)
     path = out / FILE
-    path.write_bytes(encode_outcome(outcome))
+    write_whole(path, encode_outcome(outcome))
     return [path]
 
 

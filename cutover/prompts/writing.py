@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from contract.errors import CutoverError
+from cutover.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ def write_all(outcomes: Sequence[Outcome], *, force: bool) -> set[Path]:
     if in_the_way and not force:
         raise WouldOverwrite(in_the_way)
     for outcome in fresh:
-        write_whole(outcome)
+        write_outcome(outcome)
     return {outcome.path for outcome in fresh}
 
 
@@ -80,18 +81,12 @@ def _refuse_blocked(path: Path) -> None:
         raise Blocked(above, "no folder, and prompts are to be in it")
 
 
-def write_whole(outcome: Outcome) -> None:
-    """Write a file beside its place, then put it there."""
+def write_outcome(outcome: Outcome) -> None:
+    """Write one file whole, in the mode of the one it is like."""
     path = outcome.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        fresh.write_bytes(outcome.content)
-        if outcome.like is not None:
-            fresh.chmod(outcome.like.stat().st_mode & 0o777)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    like = outcome.like
+    write_whole(path, outcome.content, None if like is None else like.stat().st_mode & 0o777)
 
 
 def _as_it_is(outcome: Outcome) -> bool:

@@ -20,6 +20,7 @@ from cutover.replay.pool import Pool
 from cutover.replay.sides import ReplayMisused, Side, Sides, loaded
 from cutover.replay.worker import Terms
 from cutover.stacks import StackNotLoaded
+from cutover.whole_files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,4 +142,4 @@ def _code_if_there(side: Side) -> str:
 
 def _write_summary(wishes: Wishes, counts: Counts) -> None:
     written = msgspec.json.format(msgspec.json.encode(counts), indent=2) + b"\n"
-    (wishes.out / SUMMARY).write_bytes(written)
+    write_whole(wishes.out / SUMMARY, written)

@@ -52,6 +52,20 @@ def test_only_the_wanted_formats_are_written(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.json", "report.md"}
 
 
+def test_a_report_that_is_being_read_stays_whole(tmp_path: Path) -> None:
+    """Who opened the old one reads it to its end while a new one takes its place."""
+    store(tmp_path / "captures", batch(exchange()))
+    run(tmp_path / "captures", "-o", tmp_path / "out")
+    report = tmp_path / "out" / "report.json"
+    before = report.read_bytes()
+    store(tmp_path / "captures", batch(exchange(graph=Script(temperature=0.1))))
+    with report.open("rb") as held:
+        run(tmp_path / "captures", "-o", tmp_path / "out")
+        assert held.read() == before
+    assert report.read_bytes() != before
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
 def test_nothing_to_compare_exits_3(tmp_path: Path) -> None:
     """No data is not a pass."""
     (tmp_path / "captures").mkdir()

@@ -1,0 +1,27 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cutover.whole_files import write_whole
+
+
+def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
+    """Whoever holds the old one keeps it; the mode is what was asked for."""
+    path = tmp_path / "report.json"
+    path.write_bytes(b"old")
+    with path.open("rb") as held:
+        write_whole(path, b"new", 0o600)
+        assert held.read() == b"old"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)
+
+
+def test_what_cannot_be_put_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A folder in its place stays, and no half file beside it."""
+    (tmp_path / "report.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_whole(tmp_path / "report.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
