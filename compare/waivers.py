@@ -20,6 +20,7 @@ Standing = Literal["in force", "unused", "expired"]
 """`in force`: it hides something; `unused`: it could, but nothing was found; `expired`: no more."""
 
 ID_SHAPE = re.compile(r"[0-9a-f]{12}")
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 
 
 class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -86,6 +87,9 @@ def fault_of(finding: str, waiver: Waiver) -> str | None:
         return (
             f"{finding!r} is no finding id: those are 12 hexadecimal digits, as reports show them"
         )
+    for name in ("owner", "reason", "flow"):
+        if _NO_TEXT.search(getattr(waiver, name)):
+            return f"{name} is no text: it was typed in another encoding than this terminal's"
     for name, value in (("owner", waiver.owner), ("reason", waiver.reason)):
         if not value.strip():
             return f"{name} is empty: say {'who answers for it' if name == 'owner' else 'why'}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from datetime import date, datetime
+from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +22,10 @@ from contract.errors import CutoverError
 from cutover.diffing import WAIVERS, known_flows, this_day
 from cutover.flows import flows_at
 from cutover.terminal import refusals
+from cutover.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REFUSED = 2
 
@@ -59,14 +66,25 @@ def waive(  # noqa: PLR0913, PLR0917 (options of the command line)
 
 
 def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace: bool) -> None:
-    """Write a waiver into a file, whole or not at all.
+    """Write a waiver into a file, whole or not at all, behind those that others are writing.
 
-    Raises `WaiverPast`, `DeclarationRefused`.
+    Raises `WaiverPast`, `DeclarationRefused`, `OSError`.
     """
     if waiver.until < today:
         raise WaiverPast(waiver.until, today)
-    before = read_text(file) if file.exists() else ""
-    after = with_waiver(before, str(file), finding, waiver, replace=replace)
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.write_text(after, encoding="utf-8", newline="")
-    fresh.replace(file)
+    place = file.resolve()
+    with _alone(place.parent):
+        before = read_text(file) if file.exists() else ""
+        after = with_waiver(before, str(file), finding, waiver, replace=replace)
+        write_whole(place, after.encode())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until nobody else writes a waiver there; a lock on the file would go with it."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        flock(held, LOCK_EX)
+        yield
+    finally:
+        os.close(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_a_flow_nobody_knows_is_said(tmp_path: Path) -> None:
         ((ID, *WORDS[:4], "--until", "soon"), "soon"),
         ((ID, "--owner", " ", *WORDS[2:]), "owner is empty"),
         ((ID, *WORDS[:2], "--reason", "", *WORDS[4:]), "reason is empty"),
+        ((ID, *WORDS[:2], "--reason", "\udcff", *WORDS[4:]), "reason is no text"),
         ((ID, *WORDS[:4]), "--until"),
     ],
 )
@@ -87,6 +89,27 @@ def test_a_broken_file_is_not_written_over(tmp_path: Path) -> None:
     file.write_text("[waiver")
     assert run(ID, *WORDS, "--file", file)[0] == 2
     assert file.read_text() == "[waiver"
+
+
+def test_waivers_written_at_once_are_all_there(tmp_path: Path) -> None:
+    """Each is written behind the others, whoever comes first."""
+    file = tmp_path / "waivers.toml"
+    ids = [f"{number:012x}" for number in range(40)]
+    with ThreadPoolExecutor(8) as together:
+        written = [
+            together.submit(add_waiver, file, one, WAIVER, date(2026, 1, 1), replace=False)
+            for one in ids
+        ]
+    assert [one.exception() for one in written] == [None] * len(ids)
+    assert sorted(read_waivers(file)) == ids
+
+
+def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
+    """The file it leads to is written."""
+    file, link = tmp_path / "shared.toml", tmp_path / "waivers.toml"
+    link.symlink_to(file)
+    assert run(ID, *WORDS, "--file", link)[0] == 0
+    assert (link.is_symlink(), read_waivers(file)) == (True, {ID: WAIVER})
 
 
 def test_today_is_the_last_day_that_can_be_chosen(tmp_path: Path) -> None:
