@@ -51,7 +51,7 @@ def _row(change: Change) -> str:
         f"{percent(change.newer_share)} ({change.newer:,})",
         f"{_signed(change.low)} … {_signed(change.high)}",
         change.layer,
-        change.title,
+        plain(change.title),
         code(f"{change.flow} {change.path}"),
         code(change.id),
     ]

@@ -163,5 +163,5 @@ def _latency(report: Report) -> list[str]:
 def _latency_row(latency: Latency) -> str:
     values = [duration(percentile.value) for percentile in latency.percentiles]
     metric = {"first": "first event", "text": "first text", "end": "last event"}[latency.metric]
-    cells = [latency.flow, latency.stack, metric, f"{latency.runs:,}", *values]
+    cells = [plain(latency.flow), plain(latency.stack), metric, f"{latency.runs:,}", *values]
     return f"| {' | '.join(cells)} |"

@@ -147,6 +147,15 @@ def test_hostile_text_stays_text() -> None:
     assert "<script" not in re.sub(r"`[^`]*`", "", text)
 
 
+def test_the_name_of_a_stack_is_no_markup() -> None:
+    """Whoever wrote the captures named it."""
+    serving, shadow = exchange()
+    named = f"graph\n\n# {HOSTILE}"
+    text = markdown(report((msgspec.structs.replace(serving, stack=named), shadow)))
+    [row] = [line for line in text.splitlines() if "first event" in line]
+    assert row.startswith(r"| chat | graph # \</style\>\<script\>alert")
+
+
 @pytest.mark.parametrize("label", ["equal", "no data"])
 def test_a_page_without_causes_is_whole(label: str) -> None:
     """Zero clusters, with pairs and without."""
