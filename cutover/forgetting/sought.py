@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from compare.damage import ILLEGIBLE
 from router.redaction import PSEUDONYM, digest
 
 if TYPE_CHECKING:
@@ -57,8 +58,14 @@ class Sought:
 
     def _is(self, raw: bytes) -> bool:
         if raw not in self._judged:
-            self._judged[raw] = self._matches(str(msgspec.json.decode(raw, strict=False)))
+            self._judged[raw] = self._stored(raw)
         return self._judged[raw]
+
+    def _stored(self, raw: bytes) -> bool:
+        try:
+            return self._matches(str(msgspec.json.decode(raw, strict=False)))
+        except ILLEGIBLE:
+            return False
 
     def _matches(self, stored: str) -> bool:
         if stored == self._value:

@@ -111,6 +111,14 @@ def test_any_id_is_found_however_it_was_redacted(user: str, name: str) -> None:
     assert Sought(Whose("user", user), KEY).stands_in(redacted)
 
 
+@pytest.mark.parametrize("value", [b'"\\ud800"', b'"\xff"', b'"a\nb"', b"012"])
+def test_an_id_nobody_can_read_is_nobodys(value: bytes) -> None:
+    """Half a character, no UTF-8, no JSON: it stops nobody from being found beside it."""
+    sought = Sought(Whose("user", "u1"))
+    assert not sought.stands_in(b'{"user_id":%b}' % value)
+    assert sought.stands_in(b'{"user_id":%b,"turn":{"user_id":"u1"}}' % value)
+
+
 def test_the_fields_of_declared_flows_are_looked_at_too() -> None:
     """By the last key of the path at which such an id stands in their requests."""
     keys = {"session_id": "metadata.ticket", "user_id": "user"}
