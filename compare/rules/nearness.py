@@ -117,5 +117,8 @@ def _is_number(value: object) -> bool:
 
 def within(rule: Tolerance, legacy: Number, graph: Number) -> bool:
     """Whether two numbers are near: as `math.isclose`, with the relative part of the greater."""
-    apart = abs(legacy - graph)
-    return apart <= max(rule.absolute, rule.relative * max(abs(legacy), abs(graph)))
+    try:
+        apart = abs(legacy - graph)
+        return apart <= max(rule.absolute, rule.relative * max(abs(legacy), abs(graph)))
+    except OverflowError:  # an integer beyond any float
+        return legacy == graph

@@ -26,12 +26,20 @@ def changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:  # no
     """Give a value with everything at the steps changed; `GONE` takes it out.
 
     `*` is any one key or index, `**` any number of them. Text that holds a JSON object or list,
-    as arguments of tools do, is entered. Where nothing changes, the value itself is returned.
+    as arguments of tools do, is entered. Where nothing changes, the value itself is returned; so
+    is one that is nested deeper than can be followed.
     """
+    try:
+        return _changed(value, steps, change)
+    except RecursionError:
+        return value
+
+
+def _changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (JSON)
     if not steps:
         return change(value)
     if steps[0] == ANY_DEPTH:
-        value = changed(value, steps[1:], change)
+        value = _changed(value, steps[1:], change)
         if value is GONE or (len(steps) == 1 and isinstance(value, str)):
             return value
     if isinstance(value, dict):
@@ -54,7 +62,7 @@ def _of_dict(value: dict[str, Any], steps: Path, change: Callable[[Any], Any]) -
     made: dict[str, Any] = {}
     for key, held in value.items():
         rest = _below(key, steps)
-        put = held if rest is None else changed(held, rest, change)
+        put = held if rest is None else _changed(held, rest, change)
         if put is not GONE:
             made[key] = put
     return value if _same(value, made) else made
@@ -68,7 +76,7 @@ def _of_list(value: list[Any], steps: Path, change: Callable[[Any], Any]) -> lis
     made: list[Any] = []
     for index, held in enumerate(value):
         rest = _below(str(index), steps)
-        put = held if rest is None else changed(held, rest, change)
+        put = held if rest is None else _changed(held, rest, change)
         if put is not GONE:
             made.append(put)
     same = len(value) == len(made) and all(a is b for a, b in zip(value, made, strict=True))

@@ -65,6 +65,13 @@ def test_text_that_is_nested_too_deep_is_left_as_it_is() -> None:
     assert without(value, "**.b") is value
 
 
+def test_a_value_that_is_nested_too_deep_is_left_as_it_is() -> None:
+    """It can be read, and not be walked through."""
+    value = msgspec.json.decode(b'{"a":' * 900 + b"1" + b"}" * 900)
+    assert without(value, "**.b") is value
+    assert without({"b": value}, "b") == {}
+
+
 @given(st.text("ab12 ", max_size=30), st.integers(0, 30))
 def test_a_place_moves_with_what_stands_before_it(text: str, at: int) -> None:
     """What is in front of a place after replacing is what replacing what was in front gives."""

@@ -9,6 +9,8 @@ import pytest
 
 from compare.captures import Question, compare_segment
 from compare.rules import Rules, rules_of
+from compare.rules.nearness import within
+from compare.rules.table import Tolerance
 from compare.segments import Line
 from compare.tally import Tally
 from compare.verdict import verdict_on
@@ -102,6 +104,14 @@ def test_numbers_may_be_apart_by_a_tolerance_and_no_more() -> None:
     """Absolute; beyond it the finding stands."""
     assert causes(WARMER, Script(temperature=0.7), Script(temperature=0.72)) == []
     assert causes(WARMER, Script(temperature=0.7), Script(temperature=0.8)) == ["parameter_changed"]
+
+
+def test_an_integer_beyond_any_float_is_near_itself_alone() -> None:
+    """JSON may hold one of some thousand digits."""
+    rule, vast = Tolerance(path="a", relative=0.5), 10**400
+    assert within(rule, vast, vast)
+    assert not within(rule, vast, vast + 1)
+    assert not within(rule, 1.5, vast)
 
 
 def test_arguments_of_tools_are_entered_though_they_are_text() -> None:
