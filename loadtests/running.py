@@ -65,9 +65,9 @@ async def run_load(plan: LoadPlan, out: Path, watch: Watch = lambda _: None) -> 
         for run in runs:
             shown = Progress(run.run + 1, len(runs), run.stack, 0.0, plan.seconds)
             finished.append(await _one(plan, run, Path(folder) / str(run.run), shown, watch))
-    report = load_report(plan, finished)
-    rows = [row for run in finished for row in run.rows]
-    await asyncio.to_thread(_keep, report, rows, out)
+        report = load_report(plan, finished)
+        rows = [row for run in finished for row in run.rows]
+        await asyncio.to_thread(_keep, report, rows, Path(folder) / "kept", out)
     return report
 
 
@@ -101,11 +101,12 @@ async def _watched(work: Awaitable[None], shown: Progress, watch: Watch) -> None
     watch(replace(shown, elapsed=shown.seconds))
 
 
-def _keep(report: LoadReport, rows: list[Row], out: Path) -> None:
-    kept = out / "rows.jsonl"
-    kept.unlink(missing_ok=True)
-    with RowWriter(kept) as writer:
+def _keep(report: LoadReport, rows: list[Row], beside: Path, out: Path) -> None:
+    """Write all files beside their place, then put them there: no reader meets half of one."""
+    with RowWriter(beside / "rows.jsonl") as writer:
         for row in rows:
             writer.write(row)
-    (out / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    write_page(report, rows, out / "load.html")
+    (beside / "load.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    write_page(report, rows, beside / "load.html")
+    for name in ("rows.jsonl", "load.json", "load.html"):
+        (beside / name).replace(out / name)

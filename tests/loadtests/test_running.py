@@ -68,11 +68,20 @@ async def test_both_stacks_are_loaded_and_reported(stamped: str, tmp_path: Path)
 
 
 async def test_the_command_shows_what_it_found(stamped: str, tmp_path: Path) -> None:
-    """By the open loop: the same, side by side, with failures by kind and where the files are."""
+    """By the open loop: the same, side by side, with failures by kind and where the files are.
+
+    Whoever reads an older report meanwhile reads it to its end.
+    """
     await fetch_stamps(stamped)
     console = Console(file=StringIO(), width=200)
-    report = await load_and_show(plan(stamped, tmp_path, "open"), tmp_path / "out", console)
+    (tmp_path / "out").mkdir()
+    before = tmp_path / "out" / "load.json"
+    before.write_text("an older report")
+    with before.open() as held:
+        report = await load_and_show(plan(stamped, tmp_path, "open"), tmp_path / "out", console)
+        assert held.read() == "an older report"
     await check_written(report, tmp_path / "out", stamped)
+    assert len(list((tmp_path / "out").iterdir())) == 3
     assert isinstance(console.file, StringIO)
     shown = console.file.getvalue()
     assert "TTFT, first words" in shown
