@@ -59,7 +59,13 @@ def noise(
             found = read_noise(captures, again or (), SPECS, margin)
         written = _written(found, out) if out is not None else []
     _tell(found, written, Console())
-    raise typer.Exit(DIFFERENT if found.control.differing else EXIT[found.study.reading])
+    raise typer.Exit(_status(found))
+
+
+def _status(found: Noise) -> int:
+    if found.unread:
+        return UNREADABLE
+    return DIFFERENT if found.control.differing else EXIT[found.study.reading]
 
 
 def _written(found: Noise, out: Path) -> list[Path]:

@@ -32,12 +32,20 @@ if TYPE_CHECKING:
 KEPT_AT_MOST = 20_000
 """Runs of the other places that are held at once, compressed: some 3 kB each."""
 
+_FILE, _PART = "file unreadable", "line or batch damaged"
+
 
 class Noise(msgspec.Struct, frozen=True):
     """What captures show of noise: with live model calls, and without them, where none may be."""
 
     study: Study
     control: ControlCheck
+
+    @property
+    def unread(self) -> bool:
+        """Whether there was something to read, and nothing of it could be."""
+        left_out = self.study.left_out.keys()
+        return not self.study.messages and bool(left_out) and left_out <= {_FILE, _PART}
 
 
 def read_noise(
@@ -66,13 +74,13 @@ def _read(place: str, left_out: Counter[str], on_bytes: OnBytes | None) -> Itera
         try:
             yield from _sound(exchanges(read_lines(segment, on_bytes), segment.url), left_out)
         except CapturesUnreadable:
-            left_out["file unreadable"] += 1
+            left_out[_FILE] += 1
 
 
 def _sound(read: Iterable[Exchange | Damage], left_out: Counter[str]) -> Iterator[Exchange]:
     for one in read:
         if isinstance(one, Damage):
-            left_out["line or batch damaged"] += 1
+            left_out[_PART] += 1
         else:
             yield owning_tape(one)
 

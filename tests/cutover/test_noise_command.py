@@ -48,6 +48,14 @@ def test_a_place_that_is_not_there_exits_2(tmp_path: Path) -> None:
     assert (status, "cannot read captures" in output) == (2, True)
 
 
+def test_captures_of_which_nothing_can_be_read_exit_2(tmp_path: Path) -> None:
+    """As they do where they are compared; with something to read beside, damage is counted."""
+    broken = store(tmp_path / "broken", b"no batch at all, and longer than a header")
+    status, output = run("noise", broken)
+    assert (status, "line or batch damaged" in output) == (2, True)
+    assert run("noise", store(tmp_path / "sound", batch(exchange())), broken)[0] == 3
+
+
 def test_diff_puts_noise_into_its_report(tmp_path: Path) -> None:
     """Among the reasons, and as a section."""
     graph, legacy = places(tmp_path, 3)
