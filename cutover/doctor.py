@@ -194,8 +194,11 @@ def _writable(part: str, folder: Path, said: str) -> Finding:
 
 async def _reached(part: str, url: str, said: str) -> Finding:
     """Whether anybody listens at an address; nothing is sent."""
-    parts = urlsplit(url)
-    host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+    except ValueError:  # its text may hold a piece of a password
+        return Finding(part, good=False, said=f"{said}: no host and port can be read from it")
     try:
         async with asyncio.timeout(PATIENCE):
             _, writer = await asyncio.open_connection(host, port)

@@ -141,6 +141,18 @@ def test_a_refused_configuration_exits_1(tmp_path: Path) -> None:
     assert "graph is behind an address and not declared shadow_safe" in said
 
 
+@pytest.mark.parametrize("wrong", ["@127.0.0.1:99999", "@127.0.0.1:none", "@[::1", "/@127.0.0.1"])
+def test_an_address_that_is_none_is_said(tmp_path: Path, wrong: str) -> None:
+    """A variable may hold anything; the secret in it is not shown."""
+    path = tmp_path / "cutover.toml"
+    path.write_text('[stores]\nconversations = "env:PLACE"\n', "utf-8")
+    environ = {"COLUMNS": "300", "PLACE": f"postgresql://u:secret{wrong}/store"}
+    result = CliRunner().invoke(app, ["doctor", "--config", str(path)], env=environ)
+    assert result.exit_code == 1
+    assert "missing stores.conversations: env:PLACE: " in result.output
+    assert "secret" not in result.output
+
+
 def test_what_can_and_cannot_be_done_is_said_by_who_serves(tmp_path: Path) -> None:
     """Two services: the table of the design, line by line; limits are no fault."""
     with socket.create_server(("127.0.0.1", 0)) as server:
