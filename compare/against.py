@@ -83,6 +83,9 @@ def read_report(path: Path) -> Report:
         raise ReportUnreadable(str(path), f"it is no report.json ({trouble})") from trouble
     if report.v not in READABLE:
         raise ReportUnreadable(str(path), f"version {report.v!r}, not {VERSION}")
+    pairs = report.counts.pairs
+    if not all(0 <= cluster.exchanges <= pairs for cluster in report.clusters):
+        raise ReportUnreadable(str(path), f"a cause is not in 0 to {pairs} exchanges")
     return report
 
 

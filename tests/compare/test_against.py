@@ -144,6 +144,14 @@ def test_a_report_of_a_version_to_come_is_refused(tmp_path: Path) -> None:
         read_report(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize(("pairs", "exchanges"), [(1, 2), (1, -1), (-1, 0)])
+def test_counts_that_cannot_be_are_refused(tmp_path: Path, pairs: int, exchanges: int) -> None:
+    """A cause in more exchanges than were compared: somebody wrote that by hand."""
+    (tmp_path / "x.json").write_bytes(encode_report(report(pairs, text=exchanges)))
+    with pytest.raises(ReportUnreadable, match="exchanges"):
+        read_report(tmp_path / "x.json")
+
+
 def test_changes_are_written_short_and_whole() -> None:
     """Markdown is bounded, JSON has everything."""
     found = against(report(1_000), report_with(1_000, {f"c{k}": k + 1 for k in range(500)}))
