@@ -31,6 +31,7 @@ LONG = re.compile(
     r"很长很长|写一篇很长|超长|(?:a |an )?(?:very|extremely) long (?:story|essay|text|answer)",
     re.IGNORECASE,
 )
+WRITTEN = re.compile(r"“([^”\n]{4,80})”")  # what a picture says, and not what it shows
 PREFACED_ONE_IN = 3
 AFTER_RESULTS = 24
 
@@ -71,7 +72,7 @@ def _said(
         begun = pick(digest, "filtered", phrases.filtered)
         return Answer(tuple(pieces(begun)), "content_filter")
     if calls := _calls(request, digest, profile):
-        return Answer(_preface(digest, language), "tool_calls", calls)
+        return Answer(_preface(digest, language, calls), "tool_calls", calls)
     if results := quoting.quoted(request.turn, language):
         more = prose.sentences(digest, language, AFTER_RESULTS)
         return Answer(tuple(pieces(results + more)))
@@ -127,10 +128,14 @@ def _call_id(digest: bytes, index: int, profile: Profile) -> str:
     return "call_" + name(digest, label, 24)
 
 
-def _preface(digest: bytes, language: Language) -> tuple[str, ...]:
+def _preface(digest: bytes, language: Language, calls: tuple[ToolCall, ...]) -> tuple[str, ...]:
     if draw(digest, "preface", PREFACED_ONE_IN):
         return ()
-    return tuple(pieces(pick(digest, "which preface", prose.BANK[language].preface)))
+    bank = prose.BANK[language]
+    asks = any(call.function.name == tasks.ASK for call in calls)
+    return tuple(
+        pieces(pick(digest, "which preface", bank.preface_question if asks else bank.preface))
+    )
 
 
 def _pictures(request: ChatCompletionRequest) -> tuple[str, ...]:
@@ -139,13 +144,15 @@ def _pictures(request: ChatCompletionRequest) -> tuple[str, ...]:
 
 def _object(digest: bytes, language: Language, question: str) -> str:
     topic = topic_of(question, language)
+    written = WRITTEN.search(question)
+    fact = written[1] if written else topic
     confidence = (50 + draw(digest, "confidence", 50)) / 100
     fields = {
         "answer": "".join(prose.plain(digest, language, topic, 0)),
         "language": language,
         "topics": topic.split(),
         "confidence": confidence,
-        "memories": [{"content": topic, "confidence": confidence}] if topic else [],
+        "memories": [{"content": fact, "confidence": confidence}] if fact else [],
     }
     return msgspec.json.encode(fields).decode()
 

@@ -30,12 +30,16 @@ class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     emoji: str
     table: str
     preface: tuple[str, ...]
+    preface_question: tuple[str, ...]
     quote_calculate: str
     quote_current_time: str
     quote_convert_units: str
     quote_search_memory: str
+    quote_ask_human: str
+    quote_refused: str
     quote_other: str
     quote_error: str
+    go_on: str
     filtered: tuple[str, ...]
     story: tuple[str, ...]
     reasoning: tuple[str, ...]

@@ -6,6 +6,7 @@
 | the time | `what time is it in Tokyo`, `现在几点` | `current_time` |
 | a conversion | `5 km to miles`, `5 公斤等于多少磅` | `convert_units` |
 | a memory | `do you remember…`, `你还记得…` | `search_memory` |
+| a question back (`questions.py`) | `remind me: ask me when first`, `先问我` | `ask_human` |
 | no end | `keep checking`, `一直查` | `current_time`, in every round |
 | a fault | `no such tool`, `不存在的工具` | `no_such_tool` |
 | a fault | `broken arguments`, `参数写坏` | `calculate`, its arguments no JSON |
@@ -19,6 +20,7 @@ import re
 import msgspec
 
 from loadtests.simulator.arithmetic import PREVIOUS, expressions
+from loadtests.simulator.questions import forms
 from loadtests.simulator.request import FunctionCall
 from loadtests.simulator.units import Conversion, conversions
 
@@ -42,6 +44,7 @@ UNKNOWN = re.compile(r"no such tool|不存在的工具", re.IGNORECASE)
 BROKEN = re.compile(r"broken arguments|参数写坏", re.IGNORECASE)
 SENTENCE_END = re.compile(r"[.?!。？！\n]")
 QUERY_LENGTH = 80
+ASK = "ask_human"
 ZONES = {
     "Asia/Tokyo": ("tokyo", "东京"),
     "Asia/Shanghai": ("beijing", "shanghai", "北京", "上海"),
@@ -76,7 +79,8 @@ def resolved(call: FunctionCall, previous: str) -> FunctionCall:
 
 
 def _calls(text: str, offered: tuple[str, ...]) -> list[FunctionCall]:
-    found = _sums(text) + _conversions(text) + _times(text) + _memories(text) + _faults(text)
+    found = _sums(text) + _conversions(text) + _times(text) + _memories(text)
+    found += _faults(text) + (_questions(text) if ASK in offered else [])
     found.sort(key=lambda item: item[0])
     return [call for _, call in found if call.name in {*offered, "no_such_tool"}]
 
@@ -110,6 +114,10 @@ def _memories(text: str) -> Found:
         return []
     sentence = SENTENCE_END.split(text[match.start() :], maxsplit=1)[0]
     return [(match.start(), _call("search_memory", query=sentence[:QUERY_LENGTH].strip()))]
+
+
+def _questions(text: str) -> Found:
+    return [(at, FunctionCall(ASK, msgspec.json.encode(form).decode())) for at, form in forms(text)]
 
 
 def _faults(text: str) -> Found:

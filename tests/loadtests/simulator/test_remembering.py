@@ -1,0 +1,47 @@
+"""What the simulated model reads in a picture, and what of it may be remembered."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from contract.companion import CompanionOptions
+from loadtests.simulator import ChatCompletionRequest, Profile, plan
+from loadtests.simulator.language import Language
+from loadtests.simulator.prose import BANK
+from rules.memories import worth
+from tests.loadtests.simulator.asking import asked, text
+from tests.pictures import JPEG, PNG, WEBP, url
+
+SCENES = [(language, scene) for language, bank in BANK.items() for scene in bank.scenes]
+JSON = {"type": "json_object"}
+
+
+@pytest.mark.parametrize(("language", "scene"), SCENES)
+def test_every_picture_tells_something_to_remember(language: Language, scene: str) -> None:
+    """Sure enough to be proposed to the user."""
+    script = plan(asked(scene, response_format=JSON), Profile())
+    found = worth(text(script), CompanionOptions().least_confidence)
+    assert len(found) == 1, language
+
+
+@pytest.mark.parametrize(
+    ("scene", "fact"),
+    [
+        (BANK["en"].scenes[0], "call Ana on Friday"),
+        (BANK["zh"].scenes[0], "周五给安娜打电话"),
+    ],
+)
+def test_what_is_written_in_a_picture_goes_before_what_it_shows(scene: str, fact: str) -> None:
+    """As the words between quotation marks; nobody wants the notebook remembered."""
+    (found,) = worth(text(plan(asked(scene, response_format=JSON), Profile())), 0.3)
+    assert found.text == fact
+
+
+@pytest.mark.parametrize("image", [url(PNG), url(JPEG, "image/jpeg"), url(WEBP, "image/webp")])
+def test_pictures_are_read_as_one_of_the_scenes(image: str) -> None:
+    """Whatever their type."""
+    shows = [{"type": "text", "text": "[图片]"}, {"type": "image_url", "image_url": {"url": image}}]
+    body = {"model": "sim-chat", "stream": True, "messages": [{"role": "user", "content": shows}]}
+    read = text(plan(msgspec.convert(body, ChatCompletionRequest), Profile()))
+    assert any(read.endswith(scene) for scene in BANK["zh"].scenes)
