@@ -43,11 +43,11 @@ async def _vision(state: VisitState, runtime: Visit) -> Command[Literal["extract
 
 
 async def _read(context: VisitContext, picture: Picture) -> str:
-    """Send the text as it is read; that there is none is not said before it is certain."""
+    """Send the text as it is read; whether there is any is certain before the first word."""
     said = held = ""
     async for chunk in context.effects.model.stream("vision", question(context, picture)):
         held += chunk.text
-        if held and not rules.may_be_no_text(held):
+        if held and (said or not rules.may_be_no_text(held)):
             said += await context.say(held)
             held = ""
     if held and not rules.no_text(held):

@@ -36,14 +36,14 @@ async def look(visit: Visit, seen: Picture) -> Events:
 
 
 async def _read(visit: Visit, seen: Picture) -> Events:
-    """Read the text in a picture; that there is none is not said before it is certain."""
+    """Read the text in a picture; whether there is any is certain before the first word."""
     system = visit.prompts.vision({"no_text": rules.NO_TEXT})
     held = ""
     async for chunk in visit.effects.model.stream(
         "vision", rules.vision(visit.asked, system, seen)
     ):
         held += chunk.text
-        if held and not rules.may_be_no_text(held):
+        if held and (visit.text or not rules.may_be_no_text(held)):
             yield visit.say(held)
             held = ""
     if held and not rules.no_text(held):

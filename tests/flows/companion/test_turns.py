@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from contract.companion import CompanionOptions, Emotion
@@ -63,6 +64,16 @@ async def test_a_picture_without_text_is_said_in_our_words(stack: str) -> None:
         'done {"status":"completed"}',
     ]
     assert played.world.count("model.stream") == 1
+
+
+@pytest.mark.parametrize("last", ["。", ".", "NO", "\n\nNO_TEXT"])
+async def test_the_last_piece_of_a_picture_is_said_like_the_others(stack: str, last: str) -> None:
+    """Even one that would, at the beginning, have been the beginning of there being no text."""
+    read = (Chunk(text="发票"), Chunk(text=last), Chunk(finish="stop"))
+    played = await play(stack, Visit(image("analyze_only"), read=read))
+    said = [msgspec.json.encode({"content": text}).decode() for text in ("发票", last)]
+    assert wire(played.frames) == [*(f"text {it}" for it in said), 'done {"status":"completed"}']
+    assert played.world.conversations.turns[-1].content == f"发票{last}"
 
 
 async def test_a_picture_with_nothing_to_remember_asks_nothing(stack: str) -> None:
