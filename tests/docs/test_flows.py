@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from contract.chat import ChatRequest
-from contract.companion import ImageTurn
+from contract.companion import ChatTurn, GoOn, HumanAnswer, ImageTurn
 from contract.flow import FlowSpec
 from contract.sse import SseDecoder
 from cutover.flows import SPECS
@@ -38,6 +39,16 @@ def test_every_field_of_a_chat_and_action_on_a_picture_is_named() -> None:
         assert f"`{field}`" in table
     for action in get_args(get_type_hints(ImageTurn)["action"]):
         assert f'`"action":"{action}"`' in PAGE
+
+
+@pytest.mark.parametrize("body", [ChatTurn, ImageTurn, HumanAnswer, GoOn])
+def test_every_field_of_a_companions_requests_is_named(body: type[msgspec.Struct]) -> None:
+    """All of a request's in one place; those it can do without bear a question mark."""
+    fields = msgspec.structs.fields(body)
+    written = "".join(
+        rf',?"{it.name}"{"" if it.required else "[?]"}(?::"[^,}}]*)?' for it in fields
+    )
+    assert re.search(rf"`{{{written.removeprefix(',?')}}}`", PAGE), written
 
 
 def test_every_refusal_of_a_picture_is_named() -> None:
