@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _ACTS = {
     "messages": "sending messages, 30 % to graph, everything shadowed",
     "takeover": "crashing the graph stack in the middle of an answer",
+    "question": "asking a user on graph, going on on legacy",
     "load": "loading both stacks in turn",
     "shadows": "waiting for the last shadows",
     "report": "comparing what was captured",
@@ -40,7 +41,7 @@ def demo(
     users: Annotated[int, typer.Option(min=1, help="Users under load.")] = 10,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,  # noqa: FBT002 - a flag on the command line
 ) -> None:
-    """Serve, mirror, crash, load and compare: the whole story, on a simulated provider.
+    """Serve, mirror, crash, ask, load and compare: the whole story, on a simulated provider.
 
     With OPENAI_API_KEY set (and optionally OPENAI_BASE_URL) the real provider is asked instead.
     """
@@ -75,6 +76,7 @@ async def _play(wishes: Wishes, console: Console, *, keep: bool) -> Outcome:
             console.print(f"The router is {story.outcome.url}, watch its /readyz.", highlight=False)
             await story.converse()
             await story.crash()
+            await story.ask()
             await story.load()
             await story.settle()
             await story.compare()

@@ -35,6 +35,11 @@ shadow_percent = 100.0
 yield_interval = 0.1
 timezone = "Asia/Shanghai"
 
+[flows.companion]
+enable_langgraph = true
+langgraph_percent = 100.0
+shadow_percent = 100.0
+
 [server]
 qa_key_env = "{qa_key}"
 

@@ -1,4 +1,4 @@
-"""The graph stack with one planted fault: it crashes in the middle of an answer, once.
+"""The graph stack with one planted fault: it crashes in the middle of a chat's answer, once.
 
 Named by the demonstration's configuration as its graph stack, as a team would name its own.
 """
@@ -26,7 +26,7 @@ class PlantedFault(CutoverError):
 
 
 def crashing(flow: Flow) -> Flow:
-    """Wrap a flow so that it crashes after some events of a marked request."""
+    """Wrap the flow `chat` so that it crashes after some events of a marked request."""
 
     async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
         marked = request.body.message_id.startswith(MARK)
@@ -42,4 +42,4 @@ def crashing(flow: Flow) -> Flow:
     return wrapped
 
 
-FLOWS: Mapping[str, Flow] = {name: crashing(flow) for name, flow in graph_impl.FLOWS.items()}
+FLOWS: Mapping[str, Flow] = {**graph_impl.FLOWS, "chat": crashing(graph_impl.FLOWS["chat"])}

@@ -20,6 +20,7 @@ from contract.errors import CutoverError
 from cutover.demo.children import router
 from cutover.demo.configuration import QA_KEY, WRITTEN, configuration, crashing_message
 from cutover.demo.messages import Message
+from cutover.demo.question import Asked, ask
 from cutover.demo.sending import Answered, send, send_all
 from cutover.diffing import compare_and_write
 from cutover.models import KEY
@@ -55,6 +56,8 @@ class Outcome:
     url: str = ""
     answers: list[Answered] = field(default_factory=list)
     crash: Answered | None = None
+    asked: Asked | None = None
+    simulated: bool = True
     load: LoadReport | None = None
     books: dict[str, Any] = field(default_factory=dict)
     report: Report | None = None
@@ -89,6 +92,7 @@ class Demonstration:
 
     def _start(self) -> None:
         simulator = None if os.environ.get(KEY) else self._processes.enter_context(spawn(_PROFILE))
+        self.outcome.simulated = simulator is not None
         config = self.wishes.folder / CONFIG
         config.write_text(configuration(self.wishes.folder, simulator), "utf-8")
         log = self.wishes.folder / "router.log"
@@ -115,6 +119,11 @@ class Demonstration:
         async with aiohttp.ClientSession() as session:
             self.outcome.crash = await send(session, self.outcome.url, crashing_message())
         self._tell("takeover", 1.0)
+
+    async def ask(self) -> None:
+        """Be asked something by graph, roll it back, and go on on legacy."""
+        self.outcome.asked = await ask(self.outcome.url, self.wishes.folder / CONFIG)
+        self._tell("question", 1.0)
 
     async def load(self) -> None:
         """Load both stacks in turn, for a short while."""

@@ -52,10 +52,18 @@ def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert children() == before
     assert ": served-by legacy" in result.output
     assert "the planted crash, and nothing else" in result.output
+    assert "One question, two stacks." in result.output
+    assert "gone on by legacy" in result.output
+    assert "Noted, you say: tonight at eight." in result.output
     for name in ("report/report.html", "report/report.json", "load/load.html", "cutover.toml"):
         assert (out / name).stat().st_size > 0
     lines = [msgspec.json.decode(line) for line in captured(out, "flow=*").splitlines()]
     assert {line["role"] for line in lines} == {"serving", "fallback", "shadow"}
+    question, rest = (
+        line for line in lines if line["flow"] == "companion" and line["role"] == "serving"
+    )
+    assert (question["served"], question["outcome"]) == ("graph", "paused")
+    assert (rest["served"], rest["outcome"]) == ("legacy", "completed")
     assert "Traceback" not in result.output
 
 

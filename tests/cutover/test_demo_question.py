@@ -1,0 +1,103 @@
+"""The demonstration's question: filled in whatever it asks, and told when it did not go over."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from contract.companion import COMPANION, Done, Failure, Hitl, Said
+from contract.forms import check_answer
+from contract.human import Answer, Field, Form
+from cutover.demo import summary
+from cutover.demo.configuration import configuration
+from cutover.demo.faulty_stack import FLOWS
+from cutover.demo.question import ANSWER, Asked, Stream, filled
+from cutover.demo.story import Outcome
+from cutover.flows import SPECS
+from graph_impl import FLOWS as GRAPH
+from router.settings import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from contract.flow import Event
+
+FORM = Form("Which?", (Field("a", "A", "text", required=True),))
+QUESTION = Hitl("h", "s", "question", FORM)
+LOST = "the question to the user was not gone on from on the other stack"
+
+
+def stream(served: str, *events: Event) -> Stream:
+    """Build an answer of graph's, or legacy's."""
+    return Stream(served, served, b"".join(map(COMPANION.encode, events)))
+
+
+PUT = stream("graph", QUESTION, Done("suspended"))
+SAID = stream("graph", Said("No."), Done("completed"))
+WENT_ON = stream("legacy", Said("We"), Said("ll."), Done("completed"))
+BROKE = stream("legacy", Failure("resume_mismatch"), Done("failed"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "simulated", "lost"),
+    [
+        (Asked(PUT, {"a": ANSWER}, WENT_ON), True, False),
+        (Asked(PUT, {"a": ANSWER}, BROKE), True, True),
+        (Asked(PUT, {"a": ANSWER}, Stream("", "", b"")), False, True),
+        (Asked(PUT, {"a": ANSWER}, stream("graph", Done("completed"))), False, True),
+        (Asked(SAID, {}), True, True),
+        (Asked(SAID, {}), False, False),
+        (None, True, True),
+    ],
+)
+def test_a_question_that_was_not_gone_on_from_is_a_failure(
+    asked: Asked | None, *, simulated: bool, lost: bool
+) -> None:
+    """Except where a real model asked nothing: it need not."""
+    outcome = Outcome(asked=asked, simulated=simulated)
+    assert (LOST in summary.failures(outcome)) == lost
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        Field("a", "A", "text", required=True),
+        Field("a", "A", "number", required=True),
+        Field("a", "A", "boolean", required=True),
+        Field("a", "A", "choice", required=True, options=("x", "y")),
+        Field("a", "A", "list", required=True, options=("x", "y")),
+        Field("a", "A", "list", required=True),
+    ],
+)
+def test_whatever_is_asked_is_answered(field: Field) -> None:
+    """A real model makes forms of its own."""
+    form = Form("?", (field,))
+    assert check_answer(form, Answer("edit", filled(form))) == ()
+
+
+def test_what_was_asked_and_what_came_is_told(tmp_path: Path) -> None:
+    """The pieces of a text as one line, and in between what happened to the flow."""
+    text = StringIO()
+    console = Console(file=text, width=120)
+    summary.tell(Outcome(asked=Asked(PUT, {"a": "x"}, WENT_ON)), tmp_path, console)
+    lines = [line.strip() for line in text.getvalue().splitlines()]
+    told = lines.index(': rolled back, answered {"a":"x"}, gone on by legacy')
+    assert lines[told + 1 : told + 3] == [
+        'event: text  data: {"content":"Well."}',
+        'event: done  data: {"status":"completed"}',
+    ]
+    assert any('"form":{"title":"Which?"' in line for line in lines[:told])
+
+
+def test_only_chats_crash() -> None:
+    """Whoever asks another flow of a demonstration that is kept gets its answers."""
+    assert {name for name in FLOWS if FLOWS[name] is not GRAPH[name]} == {"chat"}
+
+
+def test_the_companion_begins_on_graph(tmp_path: Path) -> None:
+    """Until it is rolled back."""
+    flow = parse(configuration(tmp_path, None), "cutover.toml", SPECS).flows["companion"]
+    assert (flow.stage, flow.graph_thousandths) == ("full", 100_000)
