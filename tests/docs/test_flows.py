@@ -14,6 +14,7 @@ from contract.companion import ChatTurn, GoOn, HumanAnswer, ImageTurn
 from contract.flow import FlowSpec
 from contract.sse import SseDecoder
 from cutover.flows import SPECS
+from router import pausing
 from rules.emotion import feel
 from tests.rules.test_images import REFUSED
 
@@ -49,6 +50,14 @@ def test_every_field_of_a_companions_requests_is_named(body: type[msgspec.Struct
         rf',?"{it.name}"{"" if it.required else "[?]"}(?::"[^,}}]*)?' for it in fields
     )
     assert re.search(rf"`{{{written.removeprefix(',?')}}}`", PAGE), written
+
+
+def test_every_refusal_of_an_answer_and_of_going_on_is_named() -> None:
+    """With its status; the first that is met is that there is no answer yet."""
+    refusals = re.findall(r'Problem\((\d+), "(\w+)"', Path(pausing.__file__).read_text("utf-8"))
+    assert len(refusals) > 6
+    for status, code in refusals:
+        assert re.search(rf"\b{status}\s+`{code}`", PAGE), code
 
 
 def test_every_refusal_of_a_picture_is_named() -> None:
