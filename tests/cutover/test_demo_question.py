@@ -92,6 +92,17 @@ def test_what_was_asked_and_what_came_is_told(tmp_path: Path) -> None:
     assert any('"form":{"title":"Which?"' in line for line in lines[:told])
 
 
+def test_shadows_are_counted_over_all_flows(tmp_path: Path) -> None:
+    """A line each way they ended, however many flows ended so."""
+    line = {"state": "compared", "reason": "equal", "count": 2}
+    lines = [{**line, "flow": "chat"}, {**line, "flow": "companion"}]
+    text = StringIO()
+    books = {"ledger": {"lines": lines}}
+    summary.tell(Outcome(books=books), tmp_path, Console(file=text, width=120))
+    (told,) = (row for row in text.getvalue().splitlines() if "compared: equal" in row)
+    assert "4" in told
+
+
 def test_only_chats_crash() -> None:
     """Whoever asks another flow of a demonstration that is kept gets its answers."""
     assert {name for name in FLOWS if FLOWS[name] is not GRAPH[name]} == {"chat"}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contract.human import Answer
 from loadtests.bench.asking import PROBES, QUESTIONS
 from loadtests.simulator import Profile, plan
+from loadtests.simulator.prose import BANK
 from loadtests.simulator.questions import forms
 from loadtests.simulator.tasks import rounds
 from rules.asking import NAME, answered, read_form
@@ -123,6 +124,12 @@ def test_the_text_uses_the_answer(answer: Answer, said: str) -> None:
     script = plan(asked(message, *later, offer=EVERYTHING), Profile())
     assert (finish(script), calls(script)) == ("stop", [])
     assert text(script).startswith(said)
+
+
+def test_nothing_is_looked_up_where_the_user_is_asked() -> None:
+    """What is said before the question, if anything, leads to it."""
+    said = {text(plan(asked(f"Ask me when. {n}", offer=EVERYTHING), Profile())) for n in range(40)}
+    assert said == {"", *BANK["en"].preface_question}
 
 
 def test_an_answer_of_another_kind_is_quoted_as_it_is() -> None:
