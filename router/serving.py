@@ -343,6 +343,8 @@ class Serving:
             last = drive.last_event(frame)
         plan = self.plan
         frames = closing_frames(plan.spec, plan.request, ending, last, self.exchange.stamp())
+        if frames:
+            self.drive.reported = True  # by us: it has not ended well, whatever stands last
         if ending is not _MISMATCH:
             self.drive.frames[self._sent :] = frames
         return frames

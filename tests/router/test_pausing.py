@@ -19,7 +19,7 @@ from router.local import LocalStack
 from router.problems import Problem
 from router.rollout import Stack
 from router.stacks import Powers
-from tests.router.asking import Ask, Desk, Options, Pauses, looping
+from tests.router.asking import Ask, Desk, Options, Pauses, Said, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -136,6 +136,38 @@ async def test_a_crash_while_going_on_is_taken_over() -> None:
     desk.assigned = "graph"
     rest = await desk.go_on(paused.hitl_id)
     assert rest.said == AFTER
+    assert desk.world.count("tools.run") == 2
+
+
+async def test_what_nobody_could_take_over_can_be_gone_on_from() -> None:
+    """The client was told that it failed: the answer is not lost, and no tool is run twice."""
+
+    async def crashing(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+        async for event in looping(request, effects):
+            if event == Said("paid"):
+                raise RuntimeError
+            yield event
+
+    desk = Desk(world(), legacy=crashing, graph=crashing)
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    assert (await desk.go_on(paused.hitl_id)).said == ["approve red", "failed"]
+    again = _deployed(desk, looping)
+    assert (await again.go_on(paused.hitl_id)).said == ["approve red", "paid", "completed"]
+    assert again.world.count("tools.run") == 0
+
+
+async def test_what_a_router_cuts_off_when_it_stops_can_be_gone_on_from() -> None:
+    """At the next one: the question was answered, and is not asked again."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    await asyncio.sleep(0.5)
+    desk.router.cut()
+    assert (await going_on).said == ["approve red", "failed"]
+    desk.start()
+    assert (await desk.go_on(paused.hitl_id)).said == ["approve red", "paid", "completed"]
     assert desk.world.count("tools.run") == 2
 
 
