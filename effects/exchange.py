@@ -45,7 +45,8 @@ class Exchange:
     """Performs live calls on behalf of runs and records them; alone cancels its pumps.
 
     Stamps are whole microseconds since the exchange began; `after` is the last stamp of a tape
-    that goes on.
+    that goes on. `covered`, where somebody has set it, is asked before each write whether that is
+    still to be done here.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Exchange:
         after: int = 0,
     ) -> None:
         self.tape = Tape() if tape is None else tape
+        self.covered: Callable[[], Awaitable[bool]] | None = None
         self._live = live
         self._deadlines = deadlines or Deadlines()
         self._monotonic = monotonic
@@ -93,11 +95,14 @@ class Exchange:
         if self._closed:
             entry.close("cut", self.stamp())
             return entry
+        if self._dies_with_exchange(operation, arguments):
+            group, pump = self._reads, self._pump(entry, arguments)
+        else:
+            group, pump = self._writes, self._write(entry, arguments)
         # A context of its own: a pump belongs to the exchange, not to whoever asked first.
         task = asyncio.get_running_loop().create_task(
-            self._pump(entry, arguments), name=f"pump {operation.label}", context=self.context()
+            pump, name=f"pump {operation.label}", context=self.context()
         )
-        group = self._reads if self._dies_with_exchange(operation, arguments) else self._writes
         group.add(task)
         task.add_done_callback(partial(self._ended, group, entry))
         return entry
@@ -210,6 +215,12 @@ class Exchange:
         if operation is ops.TOOLS_RUN:
             return _read_only(self._live.tools, arguments.name)
         return operation.kind == "read"
+
+    async def _write(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+        if self.covered is None or await self.covered():
+            await self._pump(entry, arguments)
+        else:
+            entry.close("cut", self.stamp())
 
     async def _pump(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
         contain(partial(_tell, entry.operation.label))

@@ -11,7 +11,7 @@ import msgspec
 from contract.errors import EffectFailed
 from effects.held import held
 from effects.suspending import broken_off, request_of, resume
-from router.pausing import outdated, unavailable, unknown
+from router.pausing import outdated, unavailable, unclaimed
 from router.problems import Problem
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from effects.exchange import Exchange
     from effects.human import Pause
     from effects.tape import Entry, Tape
-    from router.pausing import Claim
+    from router.claims import Claim
     from router.serving import Serving
     from router.stacks import Stack
     from router.ticket import Ticket
@@ -60,16 +60,16 @@ class Resumed:
         return broken_off(request_of(self.claim.pause), self.tape, self.answer)
 
     async def hold(self, exchange: Exchange) -> None:
-        """Hold the locks again that were held; raises `Problem` 404, 409 or 503."""
+        """Hold the locks again that were held; raises `Problem` 404, 409, 410 or 503."""
         try:
             free = await exchange.hold(held(self.tape))
-            stands = free and await self.claim.stands()
+            reply = await self.claim.confirm() if free else None
         except EffectFailed as failure:
             raise Problem(503, failure.fault.code, retry_after=1) from failure
-        if not free:
+        if reply is None:
             raise Problem(409, "session_busy", "another turn is under way")
-        if not stands:
-            raise unknown()  # deleted, with its session, before the locks were held
+        if reply != "claimed":
+            raise unclaimed(reply)
 
     async def over(self, serving: Serving) -> None:
         """The exchange has ended: the pause is over, or whoever goes on next gets what was done."""
@@ -79,7 +79,8 @@ class Resumed:
             log.error("pause %s is over: its tape outgrew its bounds", self.claim.hitl_id)
             await self.claim.finish()  # to go on from it once more could do things twice
         else:
-            await self.claim.give_back(self.so_far())
+            # Who was turned away leaves the tape as it was: nothing has been done.
+            await self.claim.give_back(self.so_far() if serving.drives else None)
 
 
 def _reached(serving: Serving) -> bool:

@@ -17,7 +17,7 @@ from router.chronicle import Chronicle
 from router.continuing import Resumed, settle_pauses
 from router.courtesy import Courtesy
 from router.ledger import Ledger
-from router.mirror import STOPPING, Mirror
+from router.mirror import LOST, STOPPING, Mirror
 from router.observers import Observers
 from router.opening import Arrival, Opener
 from router.problems import Problem
@@ -134,6 +134,7 @@ class Router:
             )
             arrival = Arrival(spec, asked, exchange, incoming, resumed)
             ticket = self._take(arrival, decided)
+            claim.lost = partial(ticket.serving.dismiss, LOST)
         except BaseException:
             await asyncio.shield(claim.let_go())
             raise
@@ -210,9 +211,7 @@ class Router:
     def cut(self) -> None:
         """End every stream that is still open, now, in its flow's failure frames."""
         for ticket in self._open.values():
-            drives = ticket.serving.drives
-            if drives and not drives[-1].complete:
-                drives[-1].dismiss(STOPPING)
+            ticket.serving.dismiss(STOPPING)
 
     async def aclose(self, seconds: float) -> None:
         """Finish what has begun, shadows included, within so many seconds."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 STOPPING = Ending("failed", "world", ErrorRecord("stopping"))
 """How a stream ends that the router cuts off because it stops."""
+LOST = Ending("failed", "world", ErrorRecord("claim_lost"))
+"""How one ends that goes on from a pause others may have gone on from."""
 
 
 class Mirror:
@@ -91,6 +93,8 @@ class Mirror:
             self._shadows.cancel(job, "not_served")
         elif serving.drive.ending is STOPPING:
             self._shadows.cancel(job, "stopping")
+        elif serving.drive.ending is LOST:
+            self._shadows.cancel(job, "claim_lost")
         elif len(serving.drives) > 1:
             self._shadows.cancel(job, "takeover" if serving.drive.sent else "fallback")
         elif self._leads_nowhere(serving):

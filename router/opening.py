@@ -122,6 +122,7 @@ class Opener:
             monotonic=self._courtesy.clock,
             after=tape.last_stamp if resumed else 0,
         )
+        exchange.covered = resumed.claim.covers if resumed else None
         exchange.belong_to(arrival.exchange)
         return human, exchange
 

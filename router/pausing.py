@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from contract.errors import EffectFailed
 from contract.forms import check_answer
 from effects.suspending import Asking, SuspendingHuman
+from router.claims import LEASE, Claim
 from router.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable
 
     from contract.flow import FlowSpec
     from contract.human import Answer
-    from effects.human import Pause, PauseStore
+    from effects.human import ClaimReply, Pause, PauseStore
     from effects.tape import Tape
 
 log = logging.getLogger(__name__)
 
-LEASE = 30.0
-"""Seconds after which a pause may be gone on from by others when nobody renews its claim."""
 _TOLD = 20
 """Of what is wrong with an answer: no form has more fields, an answer may have any number."""
-_RENEWALS = 3
-"""Of a claim within its lease: one that fails is made up for."""
-_RESTS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between the attempts to keep the end of a claim: while its lease lasts, mostly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ class Pausing:
         except EffectFailed as failure:
             raise unavailable(failure) from failure
         if reply != "claimed":
-            raise _unclaimed(reply)
+            raise unclaimed(reply)
         try:
             pause = await self.store.get(hitl_id)
         except EffectFailed as failure:
@@ -86,7 +79,7 @@ class Pausing:
             raise unavailable(failure) from failure
         if pause is None or pause.answer is None:
             raise unknown()
-        return Claim(self.store, pause, owner)
+        return Claim(self.store, pause, owner, self.wall)
 
     async def expire(self, spec: FlowSpec, session: str, exchange: str) -> None:
         """Expire what waits in a session: it has gone on with another turn, `exchange`."""
@@ -102,81 +95,6 @@ class Pausing:
         return pause
 
 
-def _nothing() -> None:
-    return None
-
-
-class Claim:
-    """A pause somebody goes on from; renewed until it is finished or given back."""
-
-    def __init__(self, store: PauseStore, pause: Pause, owner: str) -> None:
-        self.pause = pause
-        self.so_far: Callable[[], bytes | None] = _nothing
-        """Gives the tape as it is now, to be kept with each renewal: this process may die."""
-        self._store = store
-        self._owner = owner
-        self._over = False
-        self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="renew claim")
-
-    @property
-    def hitl_id(self) -> str:
-        """Which pause it is."""
-        return self.pause.hitl_id
-
-    async def stands(self) -> bool:
-        """Whether it is still ours: a session is deleted with its pauses. Raises `EffectFailed`."""
-        return await self._store.renew(self.hitl_id, self._owner, LEASE)
-
-    async def finish(self) -> None:
-        """The exchange has gone on to its end, or to another question."""
-        await self._end(self._finish, _RESTS)
-
-    async def give_back(self, tape: bytes | None) -> None:
-        """It broke off: whoever goes on next gets the tape, where there is more on it by now."""
-        await self._end(partial(self._store.give_back, self.hitl_id, self._owner, tape), _RESTS)
-
-    async def let_go(self) -> None:
-        """Nobody went on; tried once, for somebody waits to be told."""
-        await self._end(partial(self._store.give_back, self.hitl_id, self._owner), ())
-
-    async def _end(self, keep: Callable[[], Awaitable[object]], rests: Iterable[float]) -> None:
-        # A client may swallow a cancellation that meets its answer: then the flag ends it.
-        self._over = True
-        self._renewing.cancel()
-        for rest in (*rests, None):
-            try:
-                await keep()
-            except EffectFailed as failure:
-                if rest is None:
-                    log.warning("the end of pause %s: %s", self.hitl_id, failure.fault.code)
-                    return
-            else:
-                return
-            await asyncio.sleep(rest)
-
-    async def _finish(self) -> None:
-        """Finish it, also where somebody took it while it could not be renewed.
-
-        Whoever did could not go on, as the session was not free, and has given it back since.
-        """
-        if await self._store.finish(self.hitl_id, self._owner):
-            return
-        if await self._store.claim(self.hitl_id, self._owner, LEASE) == "claimed":
-            await self._store.finish(self.hitl_id, self._owner)
-
-    async def _renew(self) -> None:
-        while not self._over:
-            await asyncio.sleep(LEASE / _RENEWALS)
-            try:
-                kept = await self._store.renew(self.hitl_id, self._owner, LEASE, self.so_far())
-            except EffectFailed as failure:
-                log.warning("pause %s is not renewed: %s", self.hitl_id, failure.fault.code)
-                continue
-            if not kept:
-                log.warning("pause %s was lost before it was over", self.hitl_id)
-                return
-
-
 def _check(pause: Pause, answer: Answer) -> None:
     question = pause.question
     wrong = check_answer(question.form, answer) if question else ()
@@ -185,7 +103,8 @@ def _check(pause: Pause, answer: Answer) -> None:
         raise Problem(422, "invalid_answer", said)
 
 
-def _unclaimed(reply: Any) -> Problem:  # noqa: ANN401 - what is left of a closed set
+def unclaimed(reply: ClaimReply) -> Problem:
+    """Say why nobody goes on from a pause here."""
     match reply:
         case "taken":
             return Problem(409, "continued_already", "somebody else goes on from this pause")

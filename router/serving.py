@@ -196,8 +196,12 @@ class Serving:
         if self._over:
             return
         self.left = True
+        self.dismiss(_UNREAD if unread else _LEFT)
+
+    def dismiss(self, ending: Ending) -> None:
+        """End what serves now, as said, unless it has said its last word."""
         if self.drives and not self.drive.complete:
-            self.drive.dismiss(_UNREAD if unread else _LEFT)
+            self.drive.dismiss(ending)
 
     async def settle(self) -> None:
         """Let everything end before the last bytes go out, so that the next request finds it so.

@@ -12,7 +12,8 @@ import msgspec
 
 from contract.beside import Continuing, Responding
 from contract.dialect import Dialect, TextField
-from contract.errors import Refused
+from contract.errors import EffectFailed, Refused
+from contract.faults import Fault
 from contract.flow import Body, Event, Flow, FlowSpec, Request
 from contract.grammar import Grammar, many, one
 from contract.human import Answer, Field, Form, OpenQuestion
@@ -180,7 +181,9 @@ class Pauses(MemoryPauses):
         self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
     ) -> bool:
         """Extend a claim."""
-        return not self.away and await super().renew(hitl_id, owner, lease_s, tape)
+        if self.away:
+            raise EffectFailed(Fault("store_unavailable", retryable=True))
+        return await super().renew(hitl_id, owner, lease_s, tape)
 
 
 class Desk:

@@ -72,28 +72,6 @@ async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
     await asyncio.gather(going_on, return_exceptions=True)
 
 
-async def test_a_claim_that_was_lost_for_a_while_is_finished_all_the_same() -> None:
-    """Whoever took it meanwhile could not go on; what was done to the end is not done again."""
-    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
-    desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering)
-    paused = await desk.ask()
-    await desk.answer(paused.hitl_id)
-    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
-    await asyncio.sleep(15)
-    desk.pauses.away = True
-    await asyncio.sleep(30)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "session_busy"
-    desk.pauses.away = False
-    assert (await going_on).said[-1] == "completed"
-    await asyncio.sleep(1)
-    with pytest.raises(Problem) as told:
-        await desk.go_on(paused.hitl_id)
-    assert told.value.code == "finished"
-    assert tools.called == ["book", "pay"]
-
-
 class Silent(Pauses):
     """Pauses whose ends cannot be kept for a while."""
 
