@@ -33,11 +33,17 @@ def _nothing() -> None:
 class Claim:
     """A pause somebody goes on from; renewed until it is finished or given back.
 
-    `wall` is the clock the pauses' store has in this process, in seconds.
+    `wall` is the clock the pauses' store has in this process, in seconds; `expires_at` is when the
+    pause would have expired before it was claimed: a turn that passes it by changes that.
     """
 
     def __init__(
-        self, store: PauseStore, pause: Pause, owner: str, wall: Callable[[], float]
+        self,
+        store: PauseStore,
+        pause: Pause,
+        owner: str,
+        wall: Callable[[], float],
+        expires_at: float,
     ) -> None:
         self.pause = pause
         self.so_far: Callable[[], bytes | None] = _nothing
@@ -47,6 +53,7 @@ class Claim:
         self._store = store
         self._owner = owner
         self._wall = wall
+        self._expires_at = expires_at
         self._until = pause.leased_until - _SPARE
         self._kept = pause.tape
         self._keeping = asyncio.Lock()
@@ -61,11 +68,13 @@ class Claim:
     async def confirm(self) -> ClaimReply:
         """Say whether it is `claimed` still, now that its session is; raises `EffectFailed`.
 
-        Before that the session may have been deleted with its pauses.
+        Before that the session may have been deleted with its pauses, or gone on to another turn.
         """
         if not await self._store.renew(self.hitl_id, self._owner, LEASE):
             return "unknown"
-        return "claimed"
+        pause = await self._store.get(self.hitl_id)
+        passed_by = pause is None or pause.expires_at != self._expires_at
+        return "expired" if passed_by else "claimed"
 
     async def covers(self) -> bool:
         """Whether something may be begun that must not be done twice.

@@ -65,7 +65,7 @@ class Pausing:
     async def claim(self, spec: FlowSpec, hitl_id: str, owner: str) -> Claim:
         """Take an answered pause to go on from it; raises `Problem` 404, 409, 410 or 503."""
         try:
-            await self._find(spec, hitl_id)
+            found = await self._find(spec, hitl_id)
             reply = await self.store.claim(hitl_id, owner, LEASE)
         except EffectFailed as failure:
             raise unavailable(failure) from failure
@@ -79,7 +79,7 @@ class Pausing:
             raise unavailable(failure) from failure
         if pause is None or pause.answer is None:
             raise unknown()
-        return Claim(self.store, pause, owner, self.wall)
+        return Claim(self.store, pause, owner, self.wall, found.expires_at)
 
     async def expire(self, spec: FlowSpec, session: str, exchange: str) -> None:
         """Expire what waits in a session: it has gone on with another turn, `exchange`."""

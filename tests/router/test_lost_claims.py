@@ -13,11 +13,12 @@ import pytest
 from contract.flow import Event, Flow, Request
 from contract.ports import Effects
 from cutover.selftest.world import World
+from effects.human import ClaimReply
 from effects.model.fake import says
 from effects.tools.scripted import ScriptedTools
 from router.mirror import LOST
 from router.problems import Problem
-from tests.router.asking import Ask, Desk, Options, Reply, looping
+from tests.router.asking import Ask, Desk, Options, Pauses, Reply, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -147,3 +148,27 @@ async def test_what_was_done_is_kept_though_somebody_else_had_the_claim() -> Non
     assert reply.said[-1] == "paid"
     assert (await hung.desk.go_on(hitl_id)).said[-1] == "completed"
     assert hung.tools.called == ["book", "pay"]
+
+
+class PassedBy(Pauses):
+    """Pauses of a session that has a whole turn just when one of them is claimed."""
+
+    async def claim(self, hitl_id: str, owner: str, lease_s: float) -> ClaimReply:
+        """Take it; then the turn's first frame is there, and the session is free again."""
+        reply = await super().claim(hitl_id, owner, lease_s)
+        await self.expire_session("asking", "s")
+        return reply
+
+
+async def test_a_pause_that_a_turn_passed_by_is_not_gone_on_from() -> None:
+    """Though the session is free: what would be said is no answer to what was said last."""
+    desk = Desk(World(says("Hello"), tools=ScriptedTools({"book": "booked", "pay": "paid"})))
+    desk.pauses = PassedBy(desk.now)
+    desk.start()
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    with pytest.raises(Problem) as told:
+        await desk.go_on(paused.hitl_id)
+    assert (told.value.status, told.value.code) == (410, "expired")
+    await asyncio.sleep(1)
+    assert desk.world.count("tools.run") == 1
