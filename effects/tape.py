@@ -99,8 +99,9 @@ class Entry:
 
     def append(self, item: Any) -> None:  # noqa: ANN401 - the operation says which struct
         """Record one item and wake the readers."""
-        self.items.append(item)
+        # Before it is there: what cannot be encoded would keep the tape from being written down.
         self.bounds.weigh(item)
+        self.items.append(item)
         self.changed.wake()
 
     def close(self, end: EntryEnd, at: int, fault: Fault | None = None) -> None:

@@ -206,6 +206,17 @@ async def test_a_foreign_exception_becomes_adapter_failed_without_its_text(
     assert len(caplog.records) == 3
 
 
+async def test_an_answer_that_no_tape_can_hold_is_not_on_it() -> None:
+    """The call has failed, and the tape can be written down, for a pause say."""
+    world = World(tools=ScriptedTools({"dice": "half \ud83d"}))
+    exchange = world.exchange()
+    with pytest.raises(EffectFailed) as failure:
+        await world.run(exchange).effects().tools.run("tool", tool("dice"))
+    assert failure.value.fault.code == "adapter_failed"
+    await exchange.close()
+    assert [entry.items for entry in exchange.tape.record()] == [()]
+
+
 async def test_every_reader_gets_an_error_of_its_own_with_the_same_fault() -> None:
     """An exception object carries a traceback; the tape carries the fault."""
     fault = Fault("model_rate_limited", retryable=True, data={"status": 429})
