@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -95,13 +96,12 @@ class Exchange:
         if self._closed:
             entry.close("cut", self.stamp())
             return entry
-        if self._dies_with_exchange(operation, arguments):
-            group, pump = self._reads, self._pump(entry, arguments)
-        else:
-            group, pump = self._writes, self._write(entry, arguments)
+        reads = self._dies_with_exchange(operation, arguments)
+        group = self._reads if reads else self._writes
+        pump = self._pump if reads or self.covered is None else self._write
         # A context of its own: a pump belongs to the exchange, not to whoever asked first.
         task = asyncio.get_running_loop().create_task(
-            pump, name=f"pump {operation.label}", context=self.context()
+            pump(entry, arguments), name=f"pump {operation.label}", context=self.context()
         )
         group.add(task)
         task.add_done_callback(partial(self._ended, group, entry))
@@ -217,7 +217,11 @@ class Exchange:
         return operation.kind == "read"
 
     async def _write(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
-        if self.covered is None or await self.covered():
+        ours = False
+        if self.covered is not None:
+            with suppress(EffectFailed):  # nobody has said so in time
+                ours = await self._within_deadline(self.covered())
+        if ours:
             await self._pump(entry, arguments)
         else:
             entry.close("cut", self.stamp())

@@ -174,6 +174,27 @@ async def test_a_write_that_outlasts_its_deadline_ends_with_the_fault_deadline()
     assert store.stored == 0
 
 
+async def test_a_write_nobody_says_is_ours_is_not_begun() -> None:
+    """Neither where that is denied, nor where nobody says so before its deadline."""
+
+    async def denied() -> bool:
+        return False
+
+    async def unanswered() -> bool:
+        await asyncio.sleep(60.0)
+        return True
+
+    world = World()
+    for covered, ended in ((denied, 0.0), (unanswered, 3.0)):
+        exchange = world.exchange(write=3.0)
+        exchange.covered = covered
+        with pytest.raises(TapeCut):
+            await world.run(exchange).effects().conversations.put("message", TURN)
+        assert asyncio.get_running_loop().time() == ended
+        await exchange.close()
+    assert world.conversations.turns == ()
+
+
 async def test_a_timeout_of_the_adapters_own_is_not_the_deadline() -> None:
     """An adapter that raises TimeoutError by itself did so long before our limit."""
     world = World(conversations=Raising(TimeoutError("db-host:5432")))
