@@ -91,19 +91,6 @@ class LeasedLocks:
             await asyncio.wait([hold.renewal])
         await self._leases.let_go(key, self._token)
 
-    async def renew(self, key: str) -> bool:
-        """Give a held lock its whole ttl again; False when somebody else has it.
-
-        A lock that nobody has any more, because its keeper forgot it, is taken again.
-        """
-        hold = self._holds.get(key)
-        return hold is not None and await self._leases.hold(key, self._token, hold.ms)
-
-    async def abandon(self) -> None:
-        """Stop renewing without letting go, as a crash would: the locks end after their ttl."""
-        await _end(self._holds.values())
-        self._holds.clear()
-
     async def aclose(self) -> None:
         """Let go of what this owner holds; the first owner ends all renewals and disconnects."""
         for key in list(self._holds):

@@ -40,16 +40,15 @@ async def test_a_held_lock_outlives_its_ttl() -> None:
 @pytest.mark.virtual
 async def test_the_lock_of_a_dead_owner_ends_after_its_ttl() -> None:
     """A moment before it is held, then it is free; the late owner cannot delete the new one."""
-    root = LeasedLocks(MemoryLeases(loop_time))
-    dead, heir = root.for_exchange(), root.for_exchange()
-    assert await dead.acquire("lock", "k", 60.0)
-    await dead.abandon()
+    leases = MemoryLeases(loop_time)
+    heir = LeasedLocks(leases)
+    assert await leases.hold("k", "dead", 60_000)
     await asyncio.sleep(59.9)
     assert not await heir.acquire("lock", "k", 60.0)
     await asyncio.sleep(0.2)
     assert await heir.acquire("lock", "k", 60.0)
-    await dead.release("end", "k")
-    assert not await root.acquire("lock", "k", 60.0)
+    await leases.let_go("k", "dead")
+    assert "k" in leases.held
     await heir.aclose()
 
 

@@ -23,39 +23,44 @@ async def keys(redis_url: str) -> AsyncIterator[Keys]:
 
 
 @pytest.fixture
-async def shared(redis_url: str, keys: Keys) -> AsyncIterator[LeasedLocks]:
-    """Give locks whose keys no other test uses."""
-    locks = LeasedLocks(RedisLeases(redis_url, prefix=keys.prefix))
+async def leases(redis_url: str, keys: Keys) -> AsyncIterator[RedisLeases]:
+    """Give leases whose keys no other test uses."""
+    leases = RedisLeases(redis_url, prefix=keys.prefix)
+    yield leases
+    await leases.aclose()
+
+
+@pytest.fixture
+async def shared(leases: RedisLeases) -> AsyncIterator[LeasedLocks]:
+    """Give locks over them."""
+    locks = LeasedLocks(leases)
     yield locks
     await locks.aclose()
 
 
-async def test_a_lock_in_redis_expires_by_itself(shared: LeasedLocks, keys: Keys) -> None:
+async def test_a_lock_in_redis_expires_by_itself(leases: RedisLeases, keys: Keys) -> None:
     """Redis is told the ttl, so a dead host's lock ends; the next owner gets it."""
-    dead = shared.for_exchange()
-    assert await dead.acquire("lock", "k", 60.0)
-    await dead.abandon()
+    assert await leases.hold("k", "dead", 60_000)
     assert 59_000 < await keys.client.pttl(keys.prefix + "k") <= 60_000
     await keys.client.pexpire(keys.prefix + "k", 0)
-    assert await shared.acquire("lock", "k", 60.0)
+    assert await leases.hold("k", "heir", 60_000)
 
 
-async def test_a_lost_lock_is_neither_renewed_nor_deleted(shared: LeasedLocks, keys: Keys) -> None:
+async def test_a_lost_lock_is_neither_renewed_nor_deleted(leases: RedisLeases, keys: Keys) -> None:
     """What passed to another owner stays with it."""
-    late, heir = shared.for_exchange(), shared.for_exchange()
-    assert await late.acquire("lock", "k", 60.0)
+    assert await leases.hold("k", "late", 60_000)
     await keys.client.delete(keys.prefix + "k")
-    assert await heir.acquire("lock", "k", 30.0)
-    assert not await late.renew("k")
-    await late.release("end", "k")
+    assert await leases.hold("k", "heir", 30_000)
+    assert not await leases.hold("k", "late", 60_000)
+    await leases.let_go("k", "late")
     assert 29_000 < await keys.client.pttl(keys.prefix + "k") <= 30_000
 
 
-async def test_a_lock_redis_forgot_is_taken_again(shared: LeasedLocks, keys: Keys) -> None:
+async def test_a_lock_redis_forgot_is_taken_again(leases: RedisLeases, keys: Keys) -> None:
     """It came back empty, and nobody has the key: renewing takes it for the whole ttl."""
-    assert await shared.acquire("lock", "k", 60.0)
+    assert await leases.hold("k", "owner", 60_000)
     await keys.client.delete(keys.prefix + "k")
-    assert await shared.renew("k")
+    assert await leases.hold("k", "owner", 60_000)
     assert 59_000 < await keys.client.pttl(keys.prefix + "k") <= 60_000
 
 
