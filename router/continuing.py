@@ -73,14 +73,15 @@ class Resumed:
 
     async def over(self, serving: Serving) -> None:
         """The exchange has ended: the pause is over, or whoever goes on next gets what was done."""
-        if _reached(serving) and not serving.left:
+        if not serving.drives:
+            await self.claim.give_back(None)  # turned away: nothing has been done
+        elif _reached(serving) and not serving.left:
             await self.claim.finish()
         elif self.tape.overflowed:
             log.error("pause %s is over: its tape outgrew its bounds", self.claim.hitl_id)
             await self.claim.finish()  # to go on from it once more could do things twice
         else:
-            # Who was turned away leaves the tape as it was: nothing has been done.
-            await self.claim.give_back(self.so_far() if serving.drives else None)
+            await self.claim.give_back(self.so_far())
 
 
 def _reached(serving: Serving) -> bool:
@@ -88,11 +89,9 @@ def _reached(serving: Serving) -> bool:
 
     An end that tells of a failure is none: it can be tried again.
     """
-    drive = serving.drive if serving.drives else None
-    if drive is None or drive.ending is None:
-        return False
-    said_all = drive.complete and not drive.reported
-    return said_all or drive.ending.outcome in {"completed", "paused"}
+    drive = serving.drive
+    well = drive.ending is not None and drive.ending.outcome in {"completed", "paused"}
+    return well or (drive.complete and not drive.reported)
 
 
 def _answer(pause: Pause) -> Answer:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
 
+import msgspec
 import pytest
 
 from contract.flow import Event, Request
@@ -18,6 +19,8 @@ from router.dispatch import Router
 from router.local import LocalStack
 from router.problems import Problem
 from router.rollout import Stack
+from router.sections import Limits
+from router.settings import Settings
 from router.stacks import Powers
 from tests.router.asking import Ask, Desk, Options, Pauses, Said, looping
 
@@ -193,6 +196,30 @@ async def test_going_on_needs_the_session_for_itself() -> None:
     with pytest.raises(Problem) as told:
         await desk.go_on(paused.hitl_id)
     assert (told.value.status, told.value.code) == (409, "session_busy")
+    await busy.release("test", "session:s")
+    await asyncio.sleep(1)
+    assert (await desk.go_on(paused.hitl_id)).said[-1] == "completed"
+
+
+class Full(Desk):
+    """A desk whose tapes may hold nothing more in all."""
+
+    def _settings(self) -> Settings:
+        return msgspec.structs.replace(super()._settings(), limits=Limits(total_bytes=1))
+
+
+async def test_whoever_is_turned_away_while_there_is_no_room_leaves_the_pause() -> None:
+    """What a tape cannot hold of what is done is no reason where nothing was done."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    full = Full(desk.world)
+    full.pauses = desk.pauses
+    full.start()
+    busy = desk.world.locks.for_exchange()
+    assert await busy.acquire("test", "session:s", 60.0)
+    with pytest.raises(Problem, match="session_busy"):
+        await full.go_on(paused.hitl_id)
     await busy.release("test", "session:s")
     await asyncio.sleep(1)
     assert (await desk.go_on(paused.hitl_id)).said[-1] == "completed"
