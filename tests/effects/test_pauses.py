@@ -285,7 +285,10 @@ async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
         await pauses.claim(hitl_id, "x1", 60.0)
     assert await pauses.expire_session("companion", "s1") == 2
     assert await pauses.expire_session("companion", "s1") == 0
-    assert [await state(pauses, f"h{n}") for n in (1, 2)] == ["claimed", "claimed"]
+    found = [await pauses.get(f"h{n}") for n in (1, 2)]
+    # By these its owner tells how long he may go on, and that the session has.
+    told = [it and (it.state, it.leased_until - it.expires_at) for it in found]
+    assert told == [("claimed", 60.0), ("claimed", 60.0)]
     assert await pauses.renew("h1", "x1", 60.0)
     assert await pauses.finish("h1", "x1")
     assert await pauses.give_back("h2", "x1")
