@@ -141,7 +141,10 @@ class Claim:
         async with self._keeping:
             now, tape = self._wall(), self.so_far()
             renew = partial(self._store.renew, self.hitl_id, self._owner, LEASE, tape)
-            if not await renew() and not (await self._take_again() and await renew()):
+            # Over means that our cancellation was not heard: what is given back stays so.
+            if not await renew() and (
+                self._over or not await self._take_again() or not await renew()
+            ):
                 return False
             self._until = now + LEASE - _SPARE
             self._kept = self._kept if tape is None else tape
@@ -162,7 +165,7 @@ class Claim:
             except EffectFailed as failure:
                 log.warning("pause %s is not renewed: %s", self.hitl_id, failure.fault.code)
                 continue
-            if not kept:
+            if not kept and not self._over:
                 log.warning("pause %s was lost before it was over", self.hitl_id)
                 self.lost()
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -98,6 +99,37 @@ async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
     with pytest.raises(Problem) as told:
         await desk.go_on(paused.hitl_id)
     assert told.value.code == "finished"
+
+
+class Deaf(Pauses):
+    """Pauses whose driver takes a while to renew, and swallows the cancellation of that."""
+
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        return await super().renew(hitl_id, owner, lease_s, tape)
+
+
+async def test_a_claim_that_is_given_back_stays_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where it was being renewed just then, and that goes on."""
+    desk = Desk(world())
+    desk.pauses = Deaf(desk.now)
+    desk.start()
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+        desk.spec, paused.hitl_id, "me"
+    )
+    await asyncio.sleep(12)
+    await claim.let_go()
+    await asyncio.sleep(1)
+    pause = await desk.pauses.get(paused.hitl_id)
+    assert pause is not None
+    assert pause.state == "answered"
+    assert "lost" not in caplog.text
 
 
 async def lingering(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
