@@ -14,14 +14,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from contract.errors import CutoverError
+from cutover.breaking_off import BrokenOff
 from cutover.terminal import refusals
 from loadtests.comparison import SHOWN, StackSummary
 from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
 from loadtests.metrics import METRICS
 from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
+from loadtests.running import NothingMeasured, run_load
 from loadtests.running import Progress as Step
-from loadtests.running import run_load
 from loadtests.targets import Target, parse_header
 from loadtests.wording import (
     excluded_cell,
@@ -82,10 +83,16 @@ def load_targets(
     return control, candidate
 
 
-async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> LoadReport:
-    """Run a plan with a progress bar, print the report and say where the files are."""
+async def load_and_show(
+    plan: LoadPlan, out: Path, console: Console, broken: BrokenOff | None = None
+) -> LoadReport:
+    """Run a plan with a progress bar, print the report and say where the files are.
+
+    A signal breaks the load off; `broken` tells which.
+    """
+    broken = broken or BrokenOff()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with broken.by_signals(), Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("warming up", total=1.0)
 
         def watch(step: Step) -> None:
@@ -94,7 +101,7 @@ async def load_and_show(plan: LoadPlan, out: Path, console: Console) -> LoadRepo
                 text += ", last streams"
             bar.update(task, completed=step.share, description=text)
 
-        report = await run_load(plan, out, watch)
+        report = await run_load(plan, out, watch, lambda: broken.asked)
     show(report, console)
     console.print(f"rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
     return report
@@ -176,7 +183,8 @@ def load(  # noqa: PLR0913 - a command has the options it has
 ) -> None:
     """Put both stacks under the same load, turn by turn, and report them side by side.
 
-    Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows.
+    Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows;
+    130 (Ctrl-C) or 143: broken off, what was measured until then is written and shown.
     """
     with refusals(REFUSED):
         plan = LoadPlan(
@@ -194,9 +202,21 @@ def load(  # noqa: PLR0913 - a command has the options it has
             rate=rate,
             objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
         )
-        report = asyncio.run(load_and_show(plan, out, Console()))
-    if report.basis == "void":
-        raise typer.Exit(CANNOT_TELL)
+        status = _measured(plan, out)
+    raise typer.Exit(status)
+
+
+def _measured(plan: LoadPlan, out: Path) -> int:
+    """Run a plan and show the report; returns the exit status."""
+    broken = BrokenOff()
+    try:
+        report = asyncio.run(load_and_show(plan, out, Console(), broken))
+    except NothingMeasured as nothing:
+        Console(stderr=True).print(str(nothing), highlight=False)
+        return broken.status
+    if report.broken_off:
+        return broken.status
+    return CANNOT_TELL if report.basis == "void" else 0
 
 
 def _secret(variable: str) -> str:

@@ -27,6 +27,8 @@ LOCUSTFILE = ROOT / "loadtests" / "users.py"
 WARM_UP = Constant(4.0)
 WARM_UP_SECONDS = 1.0
 LAST_LINES = 5
+ENDS_WITHIN = 5.0
+"""Seconds a generator that is broken off has to write down what it has seen."""
 
 
 class GeneratorFailed(CutoverError):
@@ -47,7 +49,10 @@ class Child:
 
 
 async def load(plan: LoadPlan, run: PlannedRun, folder: Path) -> None:
-    """Do one run; its raw rows are in `folder` afterwards. Raises `GeneratorFailed`."""
+    """Do one run; its raw rows are in `folder` afterwards. Raises `GeneratorFailed`.
+
+    Cancelled, it ends the generator; the rows it had seen are there all the same.
+    """
     match plan.engine:
         case "locust":
             child = _locust(plan, run, folder)
@@ -117,13 +122,32 @@ def _open(
 
 async def _finish(child: Child, stack: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *child.command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, env=child.environment
+        *child.command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=STDOUT,
+        env=child.environment,
+        # Ctrl-C on a terminal is for us: we end it, once what it has seen is written.
+        process_group=0,
     )
     try:
         output, _ = await process.communicate(child.told)
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            await _break_off(process)
     if process.returncode:
         raise GeneratorFailed(stack, process.returncode, output.decode("utf-8", "replace"))
+
+
+async def _break_off(process: asyncio.subprocess.Process) -> None:
+    """End a generator: it may write its last rows down, within `ENDS_WITHIN`."""
+    try:
+        process.terminate()
+        async with asyncio.timeout(ENDS_WITHIN):
+            await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -40,8 +40,10 @@ class GeneratorMeter:
 
 
 def write_load(load: GeneratorLoad, folder: Path, name: str) -> None:
-    """Leave the account beside the rows."""
-    (folder / f"generator-{name}.json").write_bytes(msgspec.json.encode(load))
+    """Leave the account beside the rows, whole or not at all: its writer may be killed over it."""
+    beside = folder / f".generator-{name}"
+    beside.write_bytes(msgspec.json.encode(load))
+    beside.replace(folder / f"generator-{name}.json")
 
 
 def read_loads(folder: Path) -> list[GeneratorLoad]:

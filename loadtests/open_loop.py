@@ -10,6 +10,7 @@ would delay its stamps. The plan may hold secret headers and so comes by standar
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from pathlib import Path
@@ -148,15 +149,27 @@ async def run(plan: OpenLoopPlan) -> None:
     name = f"{plan.target.stack}-{uuid4().hex[:12]}"
     with RowWriter(folder / f"rows-{name}.jsonl") as writer:
         generator = GeneratorMeter()
-        await OpenLoop(plan, spec, writer.write).drive(messages)
-        write_load(generator.load(), folder, name)
+        try:
+            await OpenLoop(plan, spec, writer.write).drive(messages)
+        finally:
+            write_load(generator.load(), folder, name)
 
 
 def main() -> None:
     """Read a plan from standard input and drive it."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=OpenLoopPlan)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(plan))
+        try:
+            runner.run(_until_terminated(plan))
+        except asyncio.CancelledError:
+            sys.exit(128 + signal.SIGTERM)
+
+
+async def _until_terminated(plan: OpenLoopPlan) -> None:
+    """Drive a plan; broken off, what is under way is given up and everything written down."""
+    driving = asyncio.ensure_future(run(plan))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, driving.cancel)
+    await driving
 
 
 if __name__ == "__main__":

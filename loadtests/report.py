@@ -21,6 +21,7 @@ from loadtests.rows import Row
 
 VERSION = 1
 LAG_PERCENTILE = 0.99
+BROKEN_OFF = "broken off: its slowest streams are not in it"
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     The sums in `stacks` and `paired` are over the runs that are not void. If a stack has none of
     those left, `basis` is `void`: `stacks` sums up all runs, to look at, and `paired` is empty.
+    `broken_off` says that `runs`, of `planned`, ended before their time.
     """
 
     v: int
@@ -61,6 +63,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     objectives: tuple[Objective, ...]
     cpus: int
+    planned: int
+    broken_off: bool
     runs: tuple[RunSummary, ...]
     basis: Literal["valid", "void"]
     stacks: tuple[StackSummary, ...]
@@ -85,6 +89,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
     rows: Sequence[Row]
     generators: Sequence[GeneratorLoad]
     machine_cpu: float | None
+    broken_off: bool = False
 
 
 def _unreachable(row: Row) -> bool:
@@ -98,6 +103,7 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     late = percentile(lags, LAG_PERCENTILE) if lags else None
     busiest = max((generator.share for generator in finished.generators), default=0.0)
     void = (
+        BROKEN_OFF if finished.broken_off else "",
         "no request was sent" if not rows else "",
         "nobody answers there" if rows and all(map(_unreachable, rows)) else "",
         f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",
@@ -124,6 +130,7 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
     runs = tuple(summarise_run(run, plan) for run in finished)
     every: RunRows = [(run.planned, run.rows) for run in finished]
     valid = [pair for pair, summary in zip(every, runs, strict=True) if not summary.void]
+    planned = plan.pairs * len(plan.targets)
     conclusive = {run.stack for run, _ in valid} == set(plan.stacks)
     return LoadReport(
         v=VERSION,
@@ -140,6 +147,8 @@ def load_report(plan: LoadPlan, finished: Sequence[FinishedRun]) -> LoadReport:
         confidence=CONFIDENCE,
         objectives=plan.objectives,
         cpus=os.cpu_count() or 1,
+        planned=planned,
+        broken_off=len(runs) < planned or any(run.broken_off for run in finished),
         runs=runs,
         basis="valid" if conclusive else "void",
         stacks=_stacks(plan, valid if conclusive else every),

@@ -116,10 +116,15 @@ class RowWriter:
         self.close()
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file; raises `RowsUnreadable`."""
+def read_rows(path: Path, *, torn: bool = False) -> Iterator[Row]:
+    """Yield the rows of a file; raises `RowsUnreadable`.
+
+    With `torn`, its writer may have been ended in the middle of the last line: that is left out.
+    """
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
+            if torn and not line.endswith(b"\n"):
+                return
             try:
                 yield _decoder.decode(line)
             except ILLEGIBLE as error:

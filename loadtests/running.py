@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from contract.errors import CutoverError
 from loadtests.engines import load, warm_up
 from loadtests.flows import flow_named
 from loadtests.generator import read_loads
@@ -48,57 +49,94 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
-async def run_load(plan: LoadPlan, out: Path, watch: Watch = lambda _: None) -> LoadReport:
+class NothingMeasured(CutoverError):
+    """A load was broken off before it had a single row."""
+
+    def __init__(self) -> None:
+        super().__init__("broken off before anything was measured: nothing is written")
+
+
+async def run_load(
+    plan: LoadPlan,
+    out: Path,
+    watch: Watch = lambda _: None,
+    broken_off: Callable[[], bool] = lambda: False,
+) -> LoadReport:
     """Load every stack of a plan in turn; writes `rows.jsonl`, `load.json` and `load.html`.
 
-    Raises `MessagesRefused`, `FlowUnknown` and `GeneratorFailed`, and `OSError` before anything is
-    sent where `out` cannot be written to. Cancelling it ends the generator.
+    Once it is `broken_off` the generator is ended, and what has been measured is all there is.
+    Raises `MessagesRefused`, `FlowUnknown`, `GeneratorFailed` and `NothingMeasured`, and `OSError`
+    before anything is sent where `out` cannot be written to. Cancelling it ends the generator.
     """
     read_messages(flow_named(plan.flow), plan.messages)
-    runs = interleaved(plan.stacks, plan.pairs, plan.seed)
-    finished: list[FinishedRun] = []
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".load-", dir=out) as folder:
-        for target in plan.targets:
-            first = next(run for run in runs if run.stack == target.stack)
-            await warm_up(plan, first, Path(folder) / f"warm-{target.stack}")
-        for run in runs:
-            shown = Progress(run.run + 1, len(runs), run.stack, 0.0, plan.seconds)
-            finished.append(await _one(plan, run, Path(folder) / str(run.run), shown, watch))
-        report = load_report(plan, finished)
+        finished = await _Loading(plan, Path(folder), watch, broken_off).runs()
         rows = [row for run in finished for row in run.rows]
+        report = load_report(plan, finished)
+        if report.broken_off and not rows:
+            raise NothingMeasured
         await asyncio.to_thread(_keep, report, rows, Path(folder) / "kept", out)
     return report
 
 
-async def _one(
-    plan: LoadPlan, run: PlannedRun, folder: Path, shown: Progress, watch: Watch
-) -> FinishedRun:
-    before = cpu_times()
-    await _watched(load(plan, run, folder), shown, watch)
-    busy = cpu_times().share_since(before)
-    # Not on the loop: in a demonstration it serves the stacks as well.
-    rows = await asyncio.to_thread(_read, folder)
-    return FinishedRun(run, rows, read_loads(folder), busy)
+class _Loading:
+    """The runs of a plan, one after the other, until the last or until it is broken off."""
+
+    def __init__(
+        self, plan: LoadPlan, folder: Path, watch: Watch, broken_off: Callable[[], bool]
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._watch = watch
+        self._broken_off = broken_off
+
+    async def runs(self) -> list[FinishedRun]:
+        plan = self._plan
+        runs = interleaved(plan.stacks, plan.pairs, plan.seed)
+        finished: list[FinishedRun] = []
+        for target in plan.targets:
+            first = next(run for run in runs if run.stack == target.stack)
+            await self._whole(warm_up(plan, first, self._folder / f"warm-{target.stack}"))
+        for run in runs:
+            if self._broken_off():
+                break
+            shown = Progress(run.run + 1, len(runs), run.stack, 0.0, plan.seconds)
+            finished.append(await self._one(run, shown))
+        return finished
+
+    async def _one(self, run: PlannedRun, shown: Progress) -> FinishedRun:
+        folder = self._folder / str(run.run)
+        before = cpu_times()
+        whole = await self._whole(load(self._plan, run, folder), shown)
+        busy = cpu_times().share_since(before)
+        # Not on the loop: in a demonstration it serves the stacks as well.
+        rows = await asyncio.to_thread(_read, folder, torn=not whole)
+        return FinishedRun(run, rows, read_loads(folder), busy, broken_off=not whole)
+
+    async def _whole(self, work: Awaitable[None], shown: Progress | None = None) -> bool:
+        """Wait for `work`, tell how far it is, and break it off when asked; gives if it ended."""
+        task = asyncio.ensure_future(work)
+        began = time.monotonic()
+        try:
+            while not task.done() and not self._broken_off():
+                if shown is not None:
+                    self._watch(replace(shown, elapsed=time.monotonic() - began))
+                await asyncio.wait({task}, timeout=TICK_SECONDS)
+            if not task.done():
+                return False
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+        if shown is not None:
+            self._watch(replace(shown, elapsed=shown.seconds))
+        return True
 
 
-def _read(folder: Path) -> list[Row]:
-    return [row for path in sorted(folder.glob("rows-*.jsonl")) for row in read_rows(path)]
-
-
-async def _watched(work: Awaitable[None], shown: Progress, watch: Watch) -> None:
-    """Wait for `work` and tell every now and then how long it has been going on."""
-    task = asyncio.ensure_future(work)
-    began = time.monotonic()
-    try:
-        while not task.done():
-            watch(replace(shown, elapsed=time.monotonic() - began))
-            await asyncio.wait({task}, timeout=TICK_SECONDS)
-        task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    watch(replace(shown, elapsed=shown.seconds))
+def _read(folder: Path, *, torn: bool) -> list[Row]:
+    paths = sorted(folder.glob("rows-*.jsonl"))
+    return [row for path in paths for row in read_rows(path, torn=torn)]
 
 
 def _keep(report: LoadReport, rows: list[Row], beside: Path, out: Path) -> None:

@@ -206,8 +206,14 @@ def _close(environment: Environment, **_: object) -> None:
         StreamUser.recording.keep_counts(environment.stats.total)
 
 
+def _break_off(environment: Environment, **_: object) -> None:
+    """Wait for no stream: whoever ends Locust itself, and not its run, wants it to end now."""
+    environment.stop_timeout = 0.0
+
+
 hooks: Any = events
 hooks.init_command_line_parser.add_listener(_add_arguments)
 hooks.init.add_listener(_prepare)
 hooks.test_start.add_listener(_open)
 hooks.test_stop.add_listener(_close)
+hooks.quitting.add_listener(_break_off)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from loadtests.comparison import SHOWN, MetricSummary, Paired, StackSummary
+from loadtests.report import BROKEN_OFF
 from loadtests.rows import FAILURES
 
 if TYPE_CHECKING:
@@ -82,8 +83,11 @@ def objectives_line(report: LoadReport) -> str:
 
 
 def void_lines(report: LoadReport) -> Sequence[str]:
-    """Write which runs are void and why."""
-    lines = [f"run {run.run} ({run.stack}) is void: {'; '.join(run.void)}" for run in report.void]
+    """Write whether the load was broken off, which runs are void and why."""
+    whole = sum(BROKEN_OFF not in run.void for run in report.runs)
+    lines = [f"Broken off: {whole} of {report.planned} runs are whole."]
+    lines = lines if report.broken_off else []
+    lines += [f"run {run.run} ({run.stack}) is void: {'; '.join(run.void)}" for run in report.void]
     if report.basis == "void":
         lines.append("A stack has no valid run: figures to look at, not to conclude from.")
     return lines
