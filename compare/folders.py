@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 _LOCAL = frozenset({"file", "local"})
 
 
@@ -27,6 +35,18 @@ def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:  # n
             pass
     found: Mapping[str, Mapping[str, Any]] = system.find(root, detail=True)
     return found
+
+
+def no_file(path: str | os.PathLike[str]) -> str:
+    """Name what something on this host is if it is neither file nor folder, "" for those.
+
+    To open a pipe waits for who writes to it, and a device may have no end: nobody reads them.
+    Raises `OSError`.
+    """
+    kind = stat.S_IFMT(Path(path).stat().st_mode)
+    if kind in {stat.S_IFREG, stat.S_IFDIR}:
+        return ""
+    return f"{_KINDS.get(kind, 'something else')}, not a file: it is not read"
 
 
 def _refuse(trouble: OSError) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compare.damage import ILLEGIBLE, CapturesUnreadable, Damage
+from compare.folders import no_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +84,9 @@ class Recordings:
         return [self.place]
 
     def _file(self, path: Path) -> None:
+        if path.exists() and (why := no_file(path)):
+            self.damage.append(Damage("unreadable", str(path), why))
+            return
         if path.suffix != ONE_A_LINE:
             name = path.relative_to(self.place).as_posix() if path != self.place else path.name
             self._found(name, _Place(path))

@@ -12,7 +12,7 @@ import fsspec
 
 from compare.batches import Batch, decompressed
 from compare.damage import CapturesUnreadable, Damage
-from compare.folders import files_below
+from compare.folders import files_below, no_file, on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -81,6 +81,9 @@ def read_lines(
 ) -> Iterator[Line | Damage]:
     """Read one segment; what is torn is yielded as damage; raises `CapturesUnreadable`."""
     try:
+        system, path = fsspec.core.url_to_fs(segment.url)
+        if on_disk(system) and (why := no_file(path)):
+            raise CapturesUnreadable(segment.url, why)
         with fsspec.open(segment.url, "rb") as file:
             pieces = _pieces(file, segment, on_bytes)
             first = next(pieces, b"")

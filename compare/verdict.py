@@ -104,6 +104,10 @@ def _bases(tally: Tally) -> list[str]:
     return [f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())]
 
 
+_DAMAGE = "damaged file, batch or line"
+_PLURALS = {_DAMAGE: "damaged files, batches or lines"}
+
+
 def _passed_over(tally: Tally) -> list[str]:
     reasons = [
         f"{_counted(count, 'exchange')} not compared: {reason}"
@@ -111,12 +115,9 @@ def _passed_over(tally: Tally) -> list[str]:
     ]
     damaged = sum(tally.damage.values())
     if damaged:
-        reasons.append(f"{_counted(damaged, 'damaged line or batch')} passed over")
+        reasons.append(f"{_counted(damaged, _DAMAGE)} passed over")
     return reasons
 
 
 def _counted(count: int, noun: str) -> str:
-    if count == 1:
-        return f"1 {noun}"
-    plural = noun.replace("line or batch", "lines or batches") if "line" in noun else f"{noun}s"
-    return f"{count:,} {plural}"
+    return f"1 {noun}" if count == 1 else f"{count:,} {_PLURALS.get(noun, f'{noun}s')}"

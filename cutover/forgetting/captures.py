@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
-from compare.folders import files_below, on_disk
+from compare.folders import files_below, no_file, on_disk
 from cutover.forgetting.segments import Segment
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class _Folder:
         self._local = on_disk(self._system)
 
     def segments(self) -> Iterator[Segment]:
-        """Yield the segments there are, runs and feedback."""
+        """Yield the segments there are, runs and feedback; a pipe or a device keeps nothing."""
         for path in sorted(files_below(self._system, self._root)):
-            if path.endswith(_PACKED):
+            if path.endswith(_PACKED) and not (self._local and no_file(path)):
                 yield Segment(self._system, path, local=self._local)
 
     def remove_blobs(self, digests: set[bytes], began: float) -> int:

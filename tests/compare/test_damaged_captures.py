@@ -63,7 +63,7 @@ def test_damaged_batches_are_named_and_the_rest_is_read(
     [damage] = result.named
     assert damage.place.endswith("s.jsonl.zst")
     assert damage.detail.startswith(named)
-    assert "1 damaged line or batch passed over" in verdict_on(result).reasons
+    assert "1 damaged file, batch or line passed over" in verdict_on(result).reasons
 
 
 WHOLE = lines(exchange(number=0))

@@ -1,8 +1,9 @@
-"""Folders nobody may look into are no empty ones: neither to who compares nor to who forgets."""
+"""What is below a folder: all of it or none, and files alone, however something is called."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from compare.folders import files_below
 from compare.segments import find_segments
 from cutover.forgetting import Sought, forget_captures
 from effects.whose import Whose
+from loadtests.children import child_environment, module_command
+from tests.patience import PATIENCE_S
 
+NOT_FILES = ("device.jsonl", "pipe.jsonl.zst")
 ANN = Sought(Whose("user", "ann"), b"key")
 
 
@@ -53,3 +57,44 @@ def test_what_is_not_there_is_empty(tmp_path: Path) -> None:
     for place in (str(tmp_path / "absent"), "memory://absent"):
         assert not files_below(*fsspec.core.url_to_fs(place))
         assert not forget_captures(place, ANN).exchanges
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """Give a folder with a device and a pipe nobody writes to, called like captures."""
+    device, pipe = (tmp_path / name for name in NOT_FILES)
+    device.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["diff", "-o", "out"], 2, "2 damaged files, batches or lines passed over"),
+        (["replay", "-o", "out", "--stack", "legacy"], 2, "2 damaged: unreadable"),
+        (["noise"], 2, "2 left out: file unreadable"),
+    ],
+)
+def test_pipes_and_devices_are_counted_and_passed_over(
+    odd: Path, tmp_path_factory: pytest.TempPathFactory, words: list[str], status: int, said: str
+) -> None:
+    """By every command that reads captures: the one does not begin, the other does not end."""
+    done = subprocess.run(
+        module_command("cutover", words[0], str(odd), *words[1:]),
+        cwd=tmp_path_factory.mktemp("here"),
+        env=child_environment(COLUMNS="200"),
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, done.stderr) == (status, "")
+    assert said in " ".join(done.stdout.split())
+
+
+def test_who_forgets_passes_them_over(tmp_path: Path) -> None:
+    """They keep nothing of anybody."""
+    (tmp_path / "device.jsonl.zst").symlink_to("/dev/full")
+    assert not forget_captures(str(tmp_path), ANN).exchanges

@@ -109,6 +109,19 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     assert recordings.size == (tmp_path / "a.jsonl").stat().st_size
 
 
+def test_devices_called_like_files_are_damage(tmp_path: Path) -> None:
+    """Nobody knows whether there is an end to them; in a folder, and named themselves."""
+    for name in ("a.jsonl", "b.sse"):
+        (tmp_path / name).symlink_to("/dev/null")
+    told = [Recordings(place).damage for place in (tmp_path, tmp_path / "b.sse")]
+    assert [(one.kind, Path(one.place).name) for damage in told for one in damage] == [
+        ("unreadable", "a.jsonl"),
+        ("unreadable", "b.sse"),
+        ("unreadable", "b.sse"),
+    ]
+    assert told[0][0].detail == "a device, not a file: it is not read"
+
+
 def test_an_id_that_stands_twice_is_ambiguous(tmp_path: Path) -> None:
     """Both places are named."""
     row = {"id": "x", "body": ""}

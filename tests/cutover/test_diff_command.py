@@ -112,7 +112,7 @@ def test_what_could_not_be_read_is_in_the_exit_status(tmp_path: Path) -> None:
         place = store(tmp_path / name, *content)
         status, said = run(place, "-o", tmp_path / f"{name}-report")
         assert status == expected, said
-        assert "1 damaged line or batch passed over" in said
+        assert "1 damaged file, batch or line passed over" in said
 
 
 @pytest.mark.slow

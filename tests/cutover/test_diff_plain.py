@@ -79,7 +79,7 @@ def test_lines_that_are_no_recording_are_told(tmp_path: Path) -> None:
     place = tmp_path / "a.jsonl"
     status, said = run("--dialect", "openai", place, place, "-o", tmp_path / "out")
     assert status == 4
-    assert "2 damaged lines or batches passed over" in said
+    assert "2 damaged files, batches or lines passed over" in said
 
 
 @pytest.mark.parametrize(
