@@ -14,6 +14,7 @@ from router.driving import Drive, Ending, Frame, Incoming
 from router.remote.answer import AnswerLost
 from router.remote.client import ConnectTimedOut, Unreachable
 from router.remote.headers import returned
+from router.remote.media import media_type, streams
 from router.remote.reading import FrameReader
 from router.remote.refusal import refusal
 from router.remote.splitting import MOST_BYTES, FrameTooLarge, splitter
@@ -121,6 +122,11 @@ class RemoteDrive(Drive):
             if encoding not in _PLAIN:
                 # Nobody can split what is compressed.
                 self._fail("content_encoding", encoding.decode("latin-1"))
+                return
+            kind = media_type(answer.header(b"content-type"))
+            if not streams(self.spec.dialect.framing, kind):
+                # A proxy's page, or an error that calls itself a success.
+                self._fail("content_type", kind)
                 return
             self.headers = headers
             await self._read(answer)

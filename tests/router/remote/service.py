@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+EVENTS, LINES = b"text/event-stream", b"application/x-ndjson"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n" % EVENTS
 
 HELLO = {"message_id": "m", "content": "Hello"}
 FRAMES = [
@@ -42,9 +43,11 @@ class Stream:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def head(self, *more: bytes) -> None:
-        """Begin a stream, with more lines in its head."""
-        await self.raw(HEAD + b"".join(line + b"\r\n" for line in more) + b"\r\n")
+    async def head(self, *more: bytes, kind: bytes = EVENTS) -> None:
+        """Begin a stream of a media type, with more lines in its head."""
+        await self.raw(
+            HEAD.replace(EVENTS, kind) + b"".join(line + b"\r\n" for line in more) + b"\r\n"
+        )
 
     async def raw(self, data: bytes) -> None:
         """Write bytes."""
@@ -131,11 +134,11 @@ async def serving(answer: Answer, secured: SSLContext | None = None) -> AsyncIte
         await service.stop()
 
 
-def streams(*pieces: bytes) -> Answer:
+def streams(*pieces: bytes, kind: bytes = EVENTS) -> Answer:
     """Answer with a whole stream, in these pieces."""
 
     async def answer(_: Asked, stream: Stream) -> None:
-        await stream.head()
+        await stream.head(kind=kind)
         await stream.send(*pieces)
         await stream.end()
 

@@ -21,7 +21,17 @@ from router.redaction import Redactor
 from router.remote.reading import FrameReader, reader_of
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.captured import a_run
-from tests.router.remote.service import Answer, Asked, Service, Stream, says, serving, streams
+from tests.router.remote.service import (
+    EVENTS,
+    LINES,
+    Answer,
+    Asked,
+    Service,
+    Stream,
+    says,
+    serving,
+    streams,
+)
 
 DONE = b"data: [DONE]\n\n"
 
@@ -75,7 +85,8 @@ async def test_a_stream_is_whole_when_its_wire_says_so(
     tmp_path: Path, dialect: str, frames: list[bytes]
 ) -> None:
     """With its terminal event; on a wire that has none, with the end of the stream."""
-    async with declared(tmp_path, streams(*frames), dialect) as (place, _):
+    kind = LINES if "ndjson" in dialect else EVENTS
+    async with declared(tmp_path, streams(*frames, kind=kind), dialect) as (place, _):
         assert await asked(place) == (200, b"".join(frames))
         run = await place.run()
         assert (run.outcome, run.error, len(run.frames)) == ("completed", None, len(frames))
@@ -128,10 +139,53 @@ async def test_nothing_at_all_is_no_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("dialect", "kind"),
+    [
+        ('"ndjson"', b"text/html; charset=utf-8"),
+        ('"ndjson"', b"Text/Event-Stream"),
+        ('"ndjson"', b"application/problem+json"),
+        ('"openai"', b"text/html"),
+        ('"openai"', b"application/json"),
+        ('"openai"', b"application/x-ndjson"),
+    ],
+)
+async def test_what_calls_itself_something_else_is_no_stream(
+    tmp_path: Path, dialect: str, kind: bytes
+) -> None:
+    """A proxy's page, an error that is called a success: no client is given a byte of it."""
+    body = b'<html>\n\ndata: x\n\n{"done":true}\n'
+    async with declared(tmp_path, streams(body, DONE, kind=kind), dialect) as (place, _):
+        assert (await asked(place))[0] == 500
+        run = await place.run()
+    assert (run.outcome, run.error and run.error.code) == ("failed", "content_type")
+    assert run.frames == ()
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("dialect", "kind"),
+    [
+        ('"ndjson"', b"application/json"),
+        ('"ndjson"', b"application/jsonl; charset=utf-8"),
+        ('"ndjson"', b"text/plain"),
+        ('"openai"', b"TEXT/EVENT-STREAM;charset=utf-8"),
+        ('"openai"', b"application/octet-stream"),
+        ('"openai"', b""),
+    ],
+)
+async def test_what_may_be_a_stream_is_passed_on(tmp_path: Path, dialect: str, kind: bytes) -> None:
+    """There is no registered name for lines of JSON, and some say nothing at all."""
+    body = b'{"done":true}\n' if dialect == '"ndjson"' else DONE
+    async with declared(tmp_path, streams(body, kind=kind), dialect) as (place, _):
+        assert await asked(place) == (200, body)
+
+
+@pytest.mark.sockets
 async def test_metrics_and_documents_know_the_flow(tmp_path: Path) -> None:
     """By its name and its path; its body is any object."""
     flow = '"ndjson"\n[metrics]\nenabled = true'
-    async with declared(tmp_path, streams(b'{"done":true}\n'), flow) as (place, _):
+    async with declared(tmp_path, streams(b'{"done":true}\n', kind=LINES), flow) as (place, _):
         assert (await asked(place))[0] == 200
         async with place.session.get(f"{place.url}/metrics") as response:
             assert 'flow="support"' in await response.text()

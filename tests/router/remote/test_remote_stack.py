@@ -162,6 +162,7 @@ FAULTS: dict[str, tuple[Answer, str, str]] = {
     "no content": (says(204), "truncated", "truncated"),
     "an empty stream": (streams(), "truncated", "truncated"),
     "a page": (says(200, b"<html>\n\n</html>"), "truncated", "truncated"),
+    "a page that says so": (streams(WHOLE, kind=b"text/html"), "failed", "content_type"),
     "silence": (hang, "timeout", "first_event_timeout"),
     "signs of life alone": (comments, "failed", "connection_lost"),
     "half a frame": (cut, "failed", "connection_lost"),
