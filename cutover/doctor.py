@@ -16,6 +16,7 @@ from cutover.embedding import recall_told
 from cutover.finding import Finding
 from cutover.flows import flows_of
 from cutover.models import model_entries
+from cutover.pseudonyms import unsearchable
 from cutover.sharing import beside
 from cutover.stacks import DEFAULTS, load_stack
 from cutover.stores import SCHEMES, NoSuchStore, pauses_sealing
@@ -54,7 +55,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Findin
         *_secrets(settings, environ),
         _pauses(settings, environ),
         _captures(settings),
-        *_pseudonyms(settings),
+        *_pseudonyms(settings, environ),
     ]
 
 
@@ -176,12 +177,10 @@ def _captures(settings: Settings) -> Finding:
     return _writable("captures", Path(place), place)
 
 
-def _pseudonyms(settings: Settings) -> list[Finding]:
-    """That captures hold pseudonyms nobody can find again; that is no fault."""
+def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     if settings.captures.pseudonym_key_env:
-        return []
-    said = "[captures] pseudonym_key_env names no key: `cutover forget` will find plain ids alone"
-    return [Finding("pseudonyms", good=True, said=said)]
+        return []  # whether it is set is among the secrets
+    return [Finding("pseudonyms", good=True, said=unsearchable(settings.captures, environ))]
 
 
 def _writable(part: str, folder: Path, said: str) -> Finding:

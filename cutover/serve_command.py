@@ -21,6 +21,7 @@ from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
 from cutover.lasting import run
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
+from cutover.pseudonyms import unsearchable
 from cutover.serve import LAST_WORDS, address, listen, server, settle
 from cutover.sharing import Crew, shared
 from cutover.workers import Line, Supervisor, places
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from cutover.serve import Server
     from router.settings import Settings
+
+log = logging.getLogger(__name__)
 
 CLOSING_SECONDS = 10.0
 """What a worker may need beyond its streams: for captures, stores and connections."""
@@ -60,6 +63,8 @@ def serve(
         discretion(first)
         if watched is not None:
             watched.on_change(discretion)
+        if first.captures.percent and (said := unsearchable(first.captures, os.environ)):
+            log.warning("captures: %s", said)
         post = _Post(
             watched,
             first,

@@ -93,6 +93,24 @@ def test_an_address_there_is_not_is_refused_with_what_is_wrong(
     assert "while" not in str(no.value)
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", ["captures: [captures] pseudonym_key_env names no key"]),
+        ('pseudonym_key_env = "NOT_THERE"', ["captures: 'NOT_THERE' is not set"]),
+        ('pseudonym_key_env = "PATH"', []),
+        ("percent = 0", []),
+    ],
+)
+def test_captures_nobody_will_be_found_in_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, said: list[str]
+) -> None:
+    """At the start, before there are any; nothing where nothing is captured."""
+    (tmp_path / "cutover.toml").write_text(f"[captures]\n{more}\n", "utf-8")
+    CliRunner().invoke(app, ["serve", f"--config={tmp_path / 'cutover.toml'}", "--port=65536"])
+    assert [one.getMessage().rpartition(": ")[0] for one in caplog.records] == said
+
+
 @pytest.mark.sockets
 def test_a_key_that_is_not_set_exits_2(tmp_path: Path) -> None:
     """The variable is named, so that one knows what to set."""
