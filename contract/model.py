@@ -73,7 +73,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Arguments of `model.stream` as a client wrote them: a chat completion that is passed on.
 
-    `more` are all other fields of the request, whether or not anybody here knows them.
+    `more` are all other fields of the request, whether or not anybody here knows them. Both may be
+    `msgspec.Raw`, JSON nobody has read.
     """
 
     model_id: str

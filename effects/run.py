@@ -130,10 +130,13 @@ class Run:
         return entry.items[0]
 
     async def stream(
-        self, operation: Operation, site: str, arguments: msgspec.Struct
+        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes | None = None
     ) -> AsyncGenerator[Any, None]:
-        """Make or play a call that has many results; tails an entry still being recorded."""
-        play = self._ask(operation, site, arguments)
+        """Make or play a call that has many results; tails an entry still being recorded.
+
+        `args` is what the arguments are known by, where the caller knows.
+        """
+        play = self._ask(operation, site, arguments, args)
         entry = play.entry or await self._obtain(play, arguments)
         items, position = entry.items, 0
         polite = entry.end != "open" or not self._records
@@ -181,11 +184,13 @@ class Run:
         finally:
             self.waiting -= 1
 
-    def _ask(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Play:
+    def _ask(
+        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes | None = None
+    ) -> Play:
         """Note a call, with its entry if that is on the tape."""
         self._check()
         self.touch()
-        args = canonical(arguments)
+        args = canonical(arguments) if args is None else args
         self._asked += CALL + len(args)
         if self._asked > MOST_ASKED:
             raise AskedTooMuch(len(self.plays))

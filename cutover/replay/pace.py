@@ -57,11 +57,11 @@ class ClockedRun(Run):
             self._heard(number)
 
     async def stream(
-        self, operation: Operation, site: str, arguments: msgspec.Struct
+        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes | None = None
     ) -> AsyncGenerator[Any, None]:
         """Play a call that has many results; the clock moves on with each."""
         number = len(self.plays)
-        async for item in super().stream(operation, site, arguments):
+        async for item in super().stream(operation, site, arguments, args):
             self._clock.heard(item.at)
             yield item
         self._heard(number)

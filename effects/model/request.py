@@ -82,6 +82,8 @@ def encode(call: ModelCall | PassedCall, model: str) -> bytes:
 
 def _passed(call: PassedCall, model: str) -> bytes:
     options = call.more.get("stream_options") or {}
+    if isinstance(options, msgspec.Raw):
+        options = msgspec.json.decode(options)
     body = {
         "model": model,
         "messages": call.messages,

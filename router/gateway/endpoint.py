@@ -18,9 +18,10 @@ from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
 from router.extensions import drop
 from router.gateway.correlating import SITE, asking, here
+from router.gateway.keying import key_of
 from router.gateway.neighbours import NOT_HERE
 from router.gateway.refusals import GatewayRefused, refused
-from router.gateway.request import Asked, read
+from router.gateway.request import ILLEGIBLE, Asked, NoObject, read
 from router.gateway.whole import WholeAnswer
 from router.gateway.writing import DONE, Writer, event
 from router.problems import Problem
@@ -85,8 +86,11 @@ class Gateway:
             return False
         return not here(self.router, scope["headers"], scope["path_params"].get("exchange"))
 
-    def ask(self, scope: Scope, call: PassedCall) -> AsyncGenerator[Chunk, None]:
-        """Ask the model, or play what was answered to the same question in this exchange."""
+    async def ask(self, scope: Scope, call: PassedCall) -> AsyncGenerator[Chunk, None]:
+        """Ask the model, or play what was answered to the same question in this exchange.
+
+        Raises `GatewayRefused`.
+        """
         path_id = scope["path_params"].get("exchange")
         by_neighbour = self.neighbours is not None and scope.get("client") is None
         if by_neighbour and not here(self.router, scope["headers"], path_id):
@@ -94,7 +98,11 @@ class Gateway:
         run = asking(self.router, scope["headers"], path_id)
         if run is None:
             return self.model.stream(SITE, call)
-        return run.stream(MODEL_STREAM, SITE, call)
+        try:
+            args = await key_of(call)
+        except ILLEGIBLE as error:
+            raise NoObject from error
+        return run.stream(MODEL_STREAM, SITE, call, args)
 
 
 class Models:
@@ -136,7 +144,7 @@ class Completions:
             if self._gateway.elsewhere(scope):
                 await self._within(receive, self._passed_on(scope, body, asked, send))
                 return
-            chunks = self._gateway.ask(scope, asked.call)
+            chunks = await self._gateway.ask(scope, asked.call)
         except Problem as problem:
             await _refuse(send, _shed(problem))
             return
@@ -151,7 +159,7 @@ class Completions:
         if neighbours is not None and await neighbours.answered(scope, body, send):
             return
         try:
-            chunks = self._gateway.ask(scope, asked.call)
+            chunks = await self._gateway.ask(scope, asked.call)
         except GatewayRefused as error:
             await _refuse(send, error)
             return

@@ -1,7 +1,11 @@
-"""A chat completion as a client asks for it: what concerns us is read, the rest passed on."""
+"""A chat completion as a client asks for it: what concerns us is read, the rest passed on unread.
+
+Nobody here asks what is in it, and to decode all of a large body would hold up the loop.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +15,11 @@ from contract.model import PassedCall
 from router.gateway.refusals import GatewayRefused
 
 _CODE: Final = "invalid_request"
-_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+_DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_FILLED: Final = re.compile(rb"\[\s*[^\s\]]")
+_READ: Final = frozenset({"model", "n", "stream", "stream_options"})
+_NOT_MORE: Final = frozenset({"model", "messages", "stream", "stream_options"})
+ILLEGIBLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,33 +31,42 @@ class Asked:
     usage: bool
 
 
+class NoObject(GatewayRefused):
+    """A body that cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(400, _CODE, "the body is no JSON object")
+
+
 def read(body: bytes) -> Asked:
     """Read a request's body; raises `GatewayRefused`."""
     try:
+        body.decode()  # what is passed over unread is text all the same
         fields = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GatewayRefused(400, _CODE, "the body is no JSON object") from error
-    model = fields.pop("model", None)
-    messages = fields.pop("messages", None)
+        read = {name: msgspec.json.decode(fields[name]) for name in _READ & fields.keys()}
+    except ILLEGIBLE as error:
+        raise NoObject from error
+    model, messages = read.get("model"), fields.get("messages")
     if not isinstance(model, str) or not model:
         raise GatewayRefused(400, _CODE, "the id of a model is due", param="model")
-    if not isinstance(messages, list) or not messages:
+    if messages is None or not _FILLED.match(messages):
         raise GatewayRefused(400, _CODE, "a list of messages is due", param="messages")
-    if (many := fields.get("n")) is not None and (type(many) is not int or many != 1):
+    if (many := read.get("n")) is not None and (type(many) is not int or many != 1):
         raise GatewayRefused(400, _CODE, "one answer a call is given", param="n")
-    stream, usage = _wish(fields)
-    return Asked(PassedCall(model_id=model, messages=messages, more=fields), stream, usage)
+    stream, usage, options = _wish(read)
+    more = {name: raw for name, raw in fields.items() if name not in _NOT_MORE}
+    if options:
+        more["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    return Asked(PassedCall(model_id=model, messages=messages, more=more), stream, usage)
 
 
-def _wish(fields: dict[str, Any]) -> tuple[bool, bool]:
+def _wish(read: dict[str, Any]) -> tuple[bool, bool, dict[str, Any]]:
     """Take out how the answer is wanted: that is no part of the question."""
-    stream = fields.pop("stream", None) or False
+    stream = read.get("stream") or False
     if not isinstance(stream, bool):
         raise GatewayRefused(400, _CODE, "true or false is due", param="stream")
-    options = fields.pop("stream_options", None) or {}
+    options = read.get("stream_options") or {}
     if not isinstance(options, dict):
         raise GatewayRefused(400, _CODE, "an object is due", param="stream_options")
     usage = options.pop("include_usage", None) or False
-    if options:
-        fields["stream_options"] = options
-    return stream, bool(usage)
+    return stream, bool(usage), options

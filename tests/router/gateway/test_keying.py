@@ -1,0 +1,123 @@
+"""What a call is known by: the same bytes as if it were decoded whole, and the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.model import PassedCall
+from effects.keys import canonical
+from router.gateway import keying
+from router.gateway.keying import PIECE, key_of
+from router.gateway.refusals import GatewayRefused
+from router.gateway.request import read
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda more: st.lists(more) | st.dictionaries(st.text("aé€𝄞z"), more),
+    max_leaves=30,
+)
+LARGE: dict[str, Any] = {
+    "one text": [{"role": "user", "content": "x" * 4 * PIECE}],
+    "many messages": [{"role": "user", "content": f"text {n}"} for n in range(20_000)],
+    "many parts": [{"content": [{"b": n, "a": [n]} for n in range(20_000)], "role": "user"}],
+    "texts among others": [{"a": 1}, {"content": "y" * 2 * PIECE}, {"b": 2}, {}],
+    "deep": [[[[{"z": "z" * PIECE, "a": ["a" * PIECE, 1]}]]]],
+}
+
+
+def body(messages: Any, **more: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Write a request as many do, with a blank here and there."""
+    return json.dumps({"model": "m", "messages": messages, **more}, ensure_ascii=False).encode()
+
+
+def whole(messages: Any, **more: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Give the key of a call that was decoded whole."""
+    return canonical(PassedCall(model_id="m", messages=messages, more=more))
+
+
+@pytest.mark.parametrize("shape", LARGE)
+async def test_a_large_call_has_the_key_it_had(shape: str) -> None:
+    """Tapes that were written with the body decoded whole are found again."""
+    tools = [{"type": "function", "function": {"name": f"f{n}", "a": {}}} for n in range(3_000)]
+    asked = read(body(LARGE[shape], tools=tools, temperature=0.5))
+    assert await key_of(asked.call) == whole(LARGE[shape], tools=tools, temperature=0.5)
+
+
+@given(st.lists(values, min_size=1), st.dictionaries(st.text("ab€"), values), st.integers(1, 40))
+def test_any_call_has_the_key_it_had(messages: Any, more: Any, piece: int) -> None:  # noqa: ANN401 - any JSON
+    """However small the pieces are."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keying, "PIECE", piece)
+        key = asyncio.run(key_of(read(body(messages, **more)).call))
+    assert key == whole(messages, **more)
+
+
+@pytest.mark.parametrize("shape", sorted(LARGE.keys() - {"one text"}))
+async def test_others_have_their_turn_meanwhile(shape: str) -> None:
+    """At least once for every few pieces: nobody waits for all of a large body."""
+    data = body(LARGE[shape])
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    await key_of(read(data).call)
+    beside.cancel()
+    assert turns > len(data) // PIECE // 3
+
+
+def test_what_nobody_reads_is_passed_on_as_it_was_written() -> None:
+    """The order of keys, blanks, numbers of any size."""
+    written = (
+        b'{"stream_options":{"x":1,"include_usage":true},"model":"m","z": {"b":1, "a":1e999}, '
+    )
+    asked = read(written + b'"messages":[ {"role":"user", "content":"a"} ],"n":1}')
+    assert bytes(asked.call.messages) == b'[ {"role":"user", "content":"a"} ]'
+    more = {name: bytes(raw) for name, raw in asked.call.more.items()}
+    assert more == {"z": b'{"b":1, "a":1e999}', "n": b"1", "stream_options": b'{"x":1}'}
+    assert asked.usage
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b'{"model":"m","messages":[{"content":"\xff"}]}',
+        b'{"model":"m","messages":[{"content":"\\ud83d"}]}',
+        b'{"model":"m","messages":[{"content":tru}]}',
+        b'{"model":"m","messages":[' + b"[" * 9_999 + b"]" * 9_999 + b"]}",
+        b'{"model":"m","messages":[ ]}',
+        b'{"model":"m","messages":{"a":1}}',
+        b'{"model":"m","messages":null}',
+        b'{"model":"m"}',
+        b'{"model":1e999,"messages":[1]}',
+        b"[]",
+        b"",
+    ],
+)
+def test_what_is_no_call_is_refused_unread(wrong: bytes) -> None:
+    """Also where what is wrong stands in what nobody reads."""
+    with pytest.raises(GatewayRefused) as refused:
+        read(wrong)
+    assert refused.value.status == 400
+
+
+async def test_a_number_that_is_none_has_no_key() -> None:
+    """It is the provider's to refuse; on a tape it cannot stand."""
+    asked = read(b'{"model":"m","messages":[1e999]}')
+    with pytest.raises(msgspec.DecodeError):
+        await key_of(asked.call)
