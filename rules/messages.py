@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from contract.model import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from contract.conversations import Turn
     from contract.model import Message
     from contract.tools import ToolCall, ToolResult
+
+NO_NAME: Final = "invalid_tool_name"
+"""Stands for a name that a model made up and no provider takes back."""
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def said(turn: Turn) -> Message:
@@ -37,3 +45,40 @@ def tool_answer(call: ToolCall, result: ToolResult) -> ToolMessage:
     """Tell the model what a tool answered."""
     content = result.content if result.error is None else f"Error: {result.error}"
     return ToolMessage(call.id, content)
+
+
+def acceptable(messages: tuple[Message, ...], offered: Collection[str]) -> tuple[Message, ...]:
+    """Give messages as providers take them back: they refuse some of what their models have said.
+
+    A reply without text is left out; a call's name that is none, and was not `offered`, is replaced
+    by `NO_NAME`. The call is run, and shown, by the name it was made with.
+    """
+    if not any(_refused(message, offered) for message in messages):
+        return messages
+    return tuple(_named(message, offered) for message in messages if not _blank(message))
+
+
+def _refused(message: Message, offered: Collection[str]) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return False
+    return _blank(message) or any(_nameless(call, offered) for call in message.tool_calls)
+
+
+def _blank(message: Message) -> bool:
+    if not isinstance(message, AssistantMessage) or message.tool_calls:
+        return False
+    return not (message.content and message.content.strip())
+
+
+def _nameless(call: ToolCall, offered: Collection[str]) -> bool:
+    return _NAME.fullmatch(call.name) is None and call.name not in offered
+
+
+def _named(message: Message, offered: Collection[str]) -> Message:
+    if not isinstance(message, AssistantMessage) or not message.tool_calls:
+        return message
+    calls = (
+        replace(call, name=NO_NAME) if _nameless(call, offered) else call
+        for call in message.tool_calls
+    )
+    return replace(message, tool_calls=tuple(calls))

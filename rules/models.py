@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from contract.errors import Refused
 from contract.model import ModelCall
+from rules.messages import acceptable
 
 if TYPE_CHECKING:
     from contract.model import Message, ModelInfo
@@ -54,7 +55,7 @@ def question(
     """Build a question to the model; the `last` one may not call tools."""
     return ModelCall(
         model_id=asking.model_id,
-        messages=messages,
+        messages=acceptable(messages, {tool.name for tool in tools}),
         temperature=asking.temperature,
         max_tokens=asking.max_tokens or None,
         tools=tools,

@@ -8,7 +8,7 @@ import pytest
 from contract.conversations import Turn
 from contract.model import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from contract.tools import ToolCall, ToolErrorCode, ToolResult
-from rules.messages import conversation, said, tool_answer, tool_round
+from rules.messages import NO_NAME, acceptable, conversation, said, tool_answer, tool_round
 
 CALL = ToolCall("call_0_0", "dice", "{}")
 
@@ -60,3 +60,37 @@ def test_a_failing_tool_answers_with_its_code(code: ToolErrorCode) -> None:
     """And with nothing else, whatever it has written before."""
     answer = tool_answer(CALL, ToolResult("secret path", error=code))
     assert answer.content == f"Error: {code}"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "get weather", "functions.get_weather", "天气", "a" * 65, "dice\n", "<dice>"]
+)
+def test_a_name_no_provider_takes_back_is_replaced(name: str) -> None:
+    """By one that is none of a tool's; id, arguments and the other calls stay."""
+    odd = ToolCall("c", name, '{"a":1}')
+    told = (UserMessage("Hi"), tool_round("Well", (CALL, odd)), ToolMessage("c", "Error"))
+    assert acceptable(told, {"dice"}) == (
+        UserMessage("Hi"),
+        AssistantMessage("Well", (CALL, ToolCall("c", NO_NAME, '{"a":1}'))),
+        ToolMessage("c", "Error"),
+    )
+
+
+def test_a_name_that_was_offered_is_no_invention() -> None:
+    """Some providers take more than others; who took the offer takes the call."""
+    told = (tool_round("", (ToolCall("c", "files.read", "{}"),)),)
+    assert acceptable(told, {"files.read"}) is told
+
+
+@pytest.mark.parametrize("content", [None, "", " \n\t"])
+def test_a_reply_without_text_is_left_out(content: str | None) -> None:
+    """One that called tools is a reply all the same."""
+    called = AssistantMessage(content, (CALL,))
+    told = (UserMessage("a"), AssistantMessage(content), called, UserMessage("b"))
+    assert acceptable(told, ()) == (UserMessage("a"), called, UserMessage("b"))
+
+
+def test_sound_messages_stay_as_they_are() -> None:
+    """What was captured of them is found again."""
+    told = (SystemMessage(""), UserMessage(""), AssistantMessage("a"), tool_round(" ", (CALL,)))
+    assert acceptable(told, ()) is told
