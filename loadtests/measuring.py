@@ -7,19 +7,18 @@ here, so the empty first chunk some clients count is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 
-from contract.sse import SseDecoder
 from loadtests.rows import ILLEGIBLE, Ending, Row
+from loadtests.wires import events_of, value_at, wire_of
 
 if TYPE_CHECKING:
-    from contract.dialect import Dialect, TextField
     from contract.flow import FlowSpec
+    from loadtests.wires import Events, Wire
 
 STALL_SECONDS = 2.0
 REFUSAL_BYTES = 4_096
@@ -41,33 +40,13 @@ class Planned:
     scheduled: int
 
 
-class _Track:
-    """One growing text of a stream: tells whether an event made it grow."""
-
-    __slots__ = ("_fields", "_length")
-
-    def __init__(self, fields: Mapping[str, TextField]) -> None:
-        self._fields = fields
-        self._length = 0
-
-    def grows(self, name: str, body: object) -> bool:
-        where = self._fields.get(name)
-        text = None if where is None else _at(body, where.path)
-        if where is None or not isinstance(text, str):
-            return False
-        added = len(text) - (self._length if where.growth == "cumulative" else 0)
-        self._length += max(added, 0)
-        return added > 0
-
-
 class StreamMeter:
     """Takes one response as it arrives. `at` is always `time.monotonic_ns()` of the arrival."""
 
     __slots__ = (
-        "_answer",
         "_code",
         "_content_stamps",
-        "_dialect",
+        "_endless",
         "_events",
         "_failed",
         "_first_event",
@@ -76,26 +55,25 @@ class StreamMeter:
         "_headers",
         "_labels",
         "_planned",
-        "_reasoning",
         "_refusal",
         "_sent",
         "_split",
         "_stall",
         "_status",
         "_terminal",
+        "_wire",
     )
 
     def __init__(
         self, spec: FlowSpec, planned: Planned, sent: int, *, stall: float = STALL_SECONDS
     ) -> None:
         self._flow = spec.name
-        self._dialect: Dialect = spec.dialect
+        self._endless = not spec.dialect.terminal
         self._planned = planned
         self._sent = sent
         self._stall = int(stall * SECOND)
-        self._split: _Splitter = _splitter(spec.dialect)
-        self._answer = _Track(spec.dialect.text)
-        self._reasoning = _Track(spec.dialect.reasoning)
+        self._split: Events = events_of(spec.dialect)
+        self._wire: Wire = wire_of(spec.dialect)
         self._status = 0
         self._headers: int | None = None
         self._labels: dict[str, str] = {}
@@ -124,29 +102,20 @@ class StreamMeter:
             self._event(name, data, after)
 
     def _event(self, name: str, data: bytes, after: int) -> None:
+        said = self._wire.read(name, data)
+        if said is None:
+            return
         self._events += 1
         if self._first_event is None:
             self._first_event = after
-        try:
-            body: object = msgspec.json.decode(data)
-        except ILLEGIBLE:
-            self._fails("malformed")
-            return
-        if self._dialect.name is not None:
-            name = str(_at(body, self._dialect.name))
-        self._content(name, body, after)
-        if name in self._dialect.failures:
-            self._fails(str(_at(body, self._dialect.code) or ""))
-        if name in self._dialect.terminal and self._terminal is None:
-            self._terminal = after
-
-    def _content(self, name: str, body: object, after: int) -> None:
-        answered = self._answer.grows(name, body)
-        reasoned = self._reasoning.grows(name, body)
-        if answered and self._first_text is None:
+        if said.answered and self._first_text is None:
             self._first_text = after
-        if answered or reasoned:
+        if said.answered or said.reasoned:
             self._content_stamps.append(after)
+        if said.failed is not None:
+            self._fails(said.failed)
+        if said.terminal and self._terminal is None:
+            self._terminal = after
 
     def _fails(self, code: str) -> None:
         self._failed = True
@@ -154,8 +123,10 @@ class StreamMeter:
 
     def row(self, how: How, at: int, *, code: str = "") -> Row:
         """Close the account; `code` is the transport's own word for what went wrong."""
-        stamps = self._content_stamps
         ended = at - self._sent
+        if how == "done":
+            self._end(ended)
+        stamps = self._content_stamps
         ending, own = self._ending(how)
         quiet = [*stamps, self._terminal if self._terminal is not None else ended]
         return Row(
@@ -182,6 +153,15 @@ class StreamMeter:
             stalls=sum(gap > self._stall for gap in _gaps(quiet)),
             labels=self._labels,
         )
+
+    def _end(self, after: int) -> None:
+        """The body is whole: where nothing else ends a stream of this wire, its end does."""
+        if self._status != HTTP_OK:
+            return
+        for name, data in self._split.flush():
+            self._event(name, data, after)
+        if self._endless and self._terminal is None:
+            self._terminal = after
 
     def _ending(self, how: How) -> tuple[Ending, str]:
         match how:
@@ -210,50 +190,9 @@ def _gaps(stamps: list[int]) -> list[int]:
     return [later - earlier for earlier, later in pairwise(stamps)]
 
 
-def _at(body: object, path: tuple[str, ...]) -> object:
-    for key in path:
-        body = body.get(key) if isinstance(body, dict) else None
-    return body
-
-
 def _refusal_code(body: bytes) -> str:
     """Return the `code` of an `application/problem+json` body, "" when there is none."""
     try:
-        return str(_at(msgspec.json.decode(body), ("code",)) or "")
+        return str(value_at(msgspec.json.decode(body), ("code",)) or "")
     except ILLEGIBLE:
         return ""
-
-
-class _SseSplitter:
-    """Server-sent events as (name, data)."""
-
-    def __init__(self) -> None:
-        self._decoder = SseDecoder()
-
-    def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
-        return [(event.event, event.data) for event in self._decoder.feed(piece)]
-
-    @property
-    def comments(self) -> int:
-        return self._decoder.comments
-
-
-class _LineSplitter:
-    """Lines of JSON as (name, data); empty lines are keep-alives."""
-
-    comments = 0
-
-    def __init__(self) -> None:
-        self._tail = b""
-
-    def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
-        *lines, self._tail = (self._tail + piece).split(b"\n")
-        return [("", line) for line in lines if line.strip()]
-
-
-_Splitter = _SseSplitter | _LineSplitter
-
-
-def _splitter(dialect: Dialect) -> _Splitter:
-    makers: dict[str, Callable[[], _Splitter]] = {"sse": _SseSplitter, "ndjson": _LineSplitter}
-    return makers[dialect.framing]()

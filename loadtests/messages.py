@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.errors import CutoverError
+from contract.flow import SESSION
 from loadtests.rows import ILLEGIBLE
+from loadtests.wires import value_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contract.flow import FlowSpec
 
 ID_LENGTH = 128
+_OPENED = "\0"
+"""In the place of the name a conversation will be given."""
 
 
 class MessagesRefused(CutoverError):
@@ -26,40 +33,68 @@ class MessagesRefused(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One request body, the id it is known by, and what a router routes it by."""
+    """One request: the id it is known by, what a router routes it by, where it is asked, its body.
+
+    `route_key` is None where nobody can tell before it is asked: a conversation is to be opened.
+    """
 
     message_id: str
-    route_key: str
+    route_key: str | None
+    path: str
     body: bytes
 
 
 class Messages:
-    """Bodies in the order of the file, again and again."""
+    """Bodies in the order of the file, again and again, each with the path it is asked at."""
 
-    def __init__(self, spec: FlowSpec, bodies: list[dict[str, Any]], route_key: str = "") -> None:
+    def __init__(
+        self, spec: FlowSpec, bodies: Sequence[tuple[str, dict[str, Any]]], route_key: str = ""
+    ) -> None:
+        self._spec = spec
         self._bodies = bodies
-        self._own = next(iter(spec.route_keys.values()))
-        self._routed = spec.route_keys.get(route_key, self._own)
+        self._routed = route_key
+        fields = {key: field.split(".") for key, field in spec.route_keys.items()}
+        self._own = next(iter(fields.values()), [])
         # A conversation per request: otherwise histories grow during the run and late requests are
         # not like early ones. People stay who they are.
-        self._fresh = [
-            field for key, field in spec.route_keys.items() if key in ("message_id", "session_id")
-        ]
+        self._fresh = [field for key, field in fields.items() if key in ("message_id", SESSION)]
 
     def __len__(self) -> int:
         return len(self._bodies)
 
+    @property
+    def routable(self) -> bool:
+        """Whether it is known of every message what a router routes it by."""
+        return all(self.fresh(index, "").route_key is not None for index in range(len(self)))
+
     def fresh(self, index: int, tag: str) -> Message:
         """Give message `index` (modulo their number) under ids marked with `tag`.
 
-        The tag must be new for every request; body ids are the file's own, then the tag.
+        The tag must be new for every request; body ids are the file's own, then the tag. An id
+        that is no text stays as it is, and a message without one is known by the tag.
         """
-        body = dict(self._bodies[index % len(self._bodies)])
+        path, said = self._bodies[index % len(self._bodies)]
+        body = deepcopy(said)
         for field in self._fresh:
-            if field in body:
-                body[field] = f"{str(body[field])[: ID_LENGTH - 1 - len(tag)]}-{tag}"
-        own = str(body[self._own])
-        return Message(own, str(body.get(self._routed) or own), msgspec.json.encode(body))
+            _mark(body, field, tag)
+        own = value_at(body, self._own) if self._own else None
+        known = str(own) if isinstance(own, str | int) else tag
+        return Message(known, self._key(path, body), path, msgspec.json.encode(body))
+
+    def _key(self, path: str, body: dict[str, Any]) -> str | None:
+        spec = self._spec
+        asked = msgspec.convert(body, spec.requests[path])
+        key = spec.route_key(asked, self._routed, _OPENED if spec.opens else "")
+        return None if key == _OPENED else key
+
+
+def _mark(body: dict[str, Any], field: Sequence[str], tag: str) -> None:
+    """Make an id in a body new, where it is there and text."""
+    *above, last = field
+    holder = value_at(body, above)
+    said = holder.get(last) if isinstance(holder, dict) else None
+    if isinstance(holder, dict) and isinstance(said, str):
+        holder[last] = f"{said[: ID_LENGTH - 1 - len(tag)]}-{tag}"
 
 
 def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> Messages:
@@ -77,12 +112,23 @@ def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> Messages:
     return Messages(spec, bodies, route_key)
 
 
-def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> dict[str, Any]:
-    """Read one body; fields that are no part of the flow's request are notes, and stay here."""
-    try:
-        msgspec.json.decode(line, type=spec.request)
-        body = msgspec.json.decode(line, type=dict[str, Any])
-    except ILLEGIBLE as error:
-        raise MessagesRefused(path, f"line {number}: {error}") from error
-    known = {field.encode_name for field in msgspec.structs.fields(spec.request)}
+def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
+    """Read one body, and where it is asked: at the first of the flow's paths that takes it.
+
+    Fields that are no part of the request there are notes, and stay here.
+    """
+    trouble: Exception | None = None
+    for where, wanted in spec.requests.items():
+        try:
+            msgspec.json.decode(line, type=wanted)
+            body = msgspec.json.decode(line, type=dict[str, Any])
+        except ILLEGIBLE as error:
+            trouble = trouble or error
+            continue
+        return where, body if wanted == dict[str, Any] else _without_notes(body, wanted)
+    raise MessagesRefused(path, f"line {number}: {trouble}") from trouble
+
+
+def _without_notes(body: dict[str, Any], wanted: type[msgspec.Struct]) -> dict[str, Any]:
+    known = {field.encode_name for field in msgspec.structs.fields(wanted)}
     return {name: value for name, value in body.items() if name in known}

@@ -20,6 +20,7 @@ from uuid import uuid4
 import msgspec
 import uvloop
 
+from contract.declared_flow import DeclaredFlow
 from loadtests.arrivals import Arrivals, offsets
 from loadtests.blocking import fault_code, resolved, tls_context
 from loadtests.flows import flow_named
@@ -29,6 +30,7 @@ from loadtests.messages import Message, Messages, read_messages
 from loadtests.response import ResponseReader
 from loadtests.rows import Row, RowWriter
 from loadtests.targets import Target
+from loadtests.wires import accepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +44,7 @@ class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run: `seconds` of arrivals; `patience` and `stall` in seconds; `rows` a folder."""
 
     flow: str
+    declared: DeclaredFlow | None = None
     route_key: str = ""
     run: int
     target: Target
@@ -115,6 +118,7 @@ class OpenLoop:
     def __init__(self, plan: OpenLoopPlan, spec: FlowSpec, take: Callable[[Row], None]) -> None:
         self._plan = plan
         self._spec = spec
+        self._accepted = accepted(spec.dialect)
         self._take = take
 
     async def drive(self, messages: Messages) -> None:
@@ -129,7 +133,7 @@ class OpenLoop:
 
     async def _ask(self, message: Message, due: int) -> None:
         plan = self._plan
-        payload = plan.target.request(self._spec.path, message)
+        payload = plan.target.request(message, self._accepted)
         planned = Planned(plan.run, plan.target.stack, message.message_id, due)
         sent = time.monotonic_ns()
         meter = StreamMeter(self._spec, planned, sent, stall=plan.stall)
@@ -143,7 +147,7 @@ class OpenLoop:
 
 async def run(plan: OpenLoopPlan) -> None:
     """Drive one plan; rows and the generator's account go into its folder."""
-    spec = flow_named(plan.flow)
+    spec = flow_named(plan.flow, plan.declared)
     messages = read_messages(spec, Path(plan.messages), plan.route_key)
     folder = Path(plan.rows)
     name = f"{plan.target.stack}-{uuid4().hex[:12]}"

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from contract.declared_flow import DeclaredFlow
 from contract.errors import CutoverError
 from loadtests.goodput import DEFAULT_OBJECTIVES, Objective
 from loadtests.measuring import STALL_SECONDS
@@ -35,9 +36,9 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `seconds` is the length of one run, and each pair has a run of every target. `rate` (requests
     a second) is the open loop's; `users` and `think` (mean seconds between answer and question)
-    are Locust's. `route_key` is what the router routes by, "" the flow's default. `patience`
-    (longest stream) and `stall` in seconds; `lag` is the schedule lag in seconds at P99 over which
-    a run is void.
+    are Locust's. `declared` is the wire of a flow that is not built in. `route_key` is what the
+    router routes by, "" the flow's default. `patience` (longest stream) and `stall` in seconds;
+    `lag` is the schedule lag in seconds at P99 over which a run is void.
     """
 
     targets: tuple[Target, ...]
@@ -46,6 +47,7 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 20.0
     engine: Engine = "locust"
     flow: str = "chat"
+    declared: DeclaredFlow | None = None
     route_key: str = ""
     pairs: int = 2
     seed: int = 0

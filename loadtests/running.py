@@ -18,7 +18,7 @@ from loadtests.flows import flow_named
 from loadtests.generator import read_loads
 from loadtests.interleaving import PlannedRun, interleaved
 from loadtests.machine import cpu_times
-from loadtests.messages import read_messages
+from loadtests.messages import MessagesRefused, read_messages
 from loadtests.page import write_page
 from loadtests.report import FinishedRun, LoadReport, load_report
 from loadtests.rows import Row, RowWriter, read_rows
@@ -68,7 +68,7 @@ async def run_load(
     Raises `MessagesRefused`, `FlowUnknown`, `GeneratorFailed` and `NothingMeasured`, and `OSError`
     before anything is sent where `out` cannot be written to. Cancelling it ends the generator.
     """
-    read_messages(flow_named(plan.flow), plan.messages)
+    _check_messages(plan)
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".load-", dir=out) as folder:
         finished = await _Loading(plan, Path(folder), watch, broken_off).runs()
@@ -78,6 +78,17 @@ async def run_load(
             raise NothingMeasured
         await asyncio.to_thread(_keep, report, rows, Path(folder) / "kept", out)
     return report
+
+
+def _check_messages(plan: LoadPlan) -> None:
+    """Raise `MessagesRefused`, or `FlowUnknown`, before anything is sent."""
+    messages = read_messages(flow_named(plan.flow, plan.declared), plan.messages, plan.route_key)
+    if any(target.qa_key for target in plan.targets) and not messages.routable:
+        why = (
+            "a message opens a conversation, and the QA header is signed for what it is routed by: "
+            "name the conversation, or route by another key (--route-key)"
+        )
+        raise MessagesRefused(plan.messages, why)
 
 
 class _Loading:

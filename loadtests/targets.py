@@ -60,8 +60,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """TCP port."""
         return urlsplit(self.url).port or (443 if self.tls else 80)
 
-    def request(self, path: str, message: Message) -> bytes:
-        """Write a whole POST request.
+    def request(self, message: Message, accepted: str = "text/event-stream") -> bytes:
+        """Write a whole POST request; what is `accepted` goes into its head.
 
         One connection per request: each one pays for what a new client pays for, and no request
         dies of a connection the server closed while it was idle.
@@ -69,14 +69,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.url)
         forced = (
             [qa_header(self.stack, message.route_key, self.qa_key, time.time())]
-            if self.qa_key
+            if self.qa_key and message.route_key is not None
             else []
         )
         lines = [
-            f"POST {parts.path.rstrip('/')}{path} HTTP/1.1",
+            f"POST {parts.path.rstrip('/')}{message.path} HTTP/1.1",
             f"Host: {parts.netloc}",
             "Connection: close",
-            "Accept: text/event-stream",
+            f"Accept: {accepted}",
             "Content-Type: application/json",
             f"Content-Length: {len(message.body)}",
             *(f"{name}: {value}" for name, value in (*self.headers, *forced)),

@@ -6,7 +6,8 @@ with Locust's web UI, master and workers, or `--headless`. Locust's own table co
 was cut, or said that it failed, as a failure, and its response time ends at the terminal frame;
 its percentiles are bucketed, so ours come from the raw rows each worker writes below `--rows`.
 Headers for every request (one `name: value` a line) are read from `CUTOVER_LOAD_HEADERS`, the key
-that signs the wish for `--stack` from `CUTOVER_LOAD_QA_KEY`.
+that signs the wish for `--stack` from `CUTOVER_LOAD_QA_KEY`, and the wire of a `--flow` that is not
+built in, as JSON, from `CUTOVER_LOAD_DECLARED`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 from locust.stats import StatsEntry
 
+from contract.declared_flow import DeclaredFlow
 from contract.errors import CutoverError
 from loadtests.blocking import exchange
-from loadtests.engines import HEADERS_VARIABLE, QA_KEY_VARIABLE
+from loadtests.engines import DECLARED_VARIABLE, HEADERS_VARIABLE, QA_KEY_VARIABLE
 from loadtests.flows import flow_named
 from loadtests.generator import GeneratorMeter, write_load
 from loadtests.measuring import SECOND, STALL_SECONDS, Planned, StreamMeter
@@ -37,6 +39,7 @@ from loadtests.messages import Message, read_messages
 from loadtests.response import ResponseReader
 from loadtests.rows import Row, RowWriter
 from loadtests.targets import Target, parse_header
+from loadtests.wires import accepted
 
 MILLISECOND = 1_000_000
 
@@ -55,7 +58,10 @@ class Recording:
 
     def __init__(self, environment: Environment) -> None:
         options: Any = environment.parsed_options
-        self.spec = flow_named(options.flow)
+        declared = os.environ.get(DECLARED_VARIABLE)
+        self.spec = flow_named(
+            options.flow, msgspec.json.decode(declared, type=DeclaredFlow) if declared else None
+        )
         self.options = options
         lines = os.environ.get(HEADERS_VARIABLE, "").splitlines()
         self.target = Target(
@@ -127,7 +133,7 @@ class StreamUser(User):
         """Stream one reply; a row and one of Locust's request events come of it."""
         recording = self.recording
         message = recording.next_message()
-        payload = recording.target.request(recording.spec.path, message)
+        payload = recording.target.request(message, accepted(recording.spec.dialect))
         sent = time.monotonic_ns()
         options = recording.options
         planned = Planned(options.run_number, options.stack, message.message_id, self._due or sent)

@@ -16,7 +16,7 @@ from compare.dialects.calls import TOOL_CALL, Calls
 from compare.events import NOT_JSON
 from compare.payloads import Fault, not_json
 from contract.dialects.file import EVERY, DialectFile, TextPlace
-from contract.dialects.naming import Names
+from contract.dialects.naming import Names, code_in
 from contract.dialects.paths import (
     branches_of,
     drop,
@@ -33,7 +33,7 @@ from contract.records import ErrorRecord
 from contract.sse import SseDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from compare.payloads import Payloads
     from contract.dialects.file import Kind
@@ -194,7 +194,7 @@ class Normaliser:
         fault = self._fault(name, piece, value)
         if self._file.empty == "ignore":
             value = without_nulls(value)
-        code = _code(value, self._code) if name in self._errors else ""
+        code = code_in(value, self._code) if name in self._errors else ""
         shared, pieces = self._shared(value, made)
         drop(value, self._ignore.get(EVERY, {}))
         drop(value, self._ignore.get(name, {}))
@@ -230,7 +230,7 @@ class Normaliser:
                         continue  # "finish_reason": null says that there is none yet
                     held = part if isinstance(part, dict) else {path[-1]: part}
                     if name in self._errors:
-                        made.failed(_code(held, self._code))
+                        made.failed(code_in(held, self._code))
                     events.append((made.at, {**held, NAME: name}))
         return events, pieces
 
@@ -282,12 +282,6 @@ def _places(table: Mapping[str, str | tuple[str, ...] | TextPlace]) -> dict[str,
         name: paths_of(place.path if isinstance(place, TextPlace) else place)
         for name, place in table.items()
     }
-
-
-def _code(value: JSON, paths: Iterable[Path]) -> str:
-    found = (item for path in paths for item in look(value, path))
-    code = next((item for item in found if isinstance(item, str | int)), "")
-    return str(code)
 
 
 def _is(kind: Kind, value: object) -> bool:

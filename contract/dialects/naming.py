@@ -11,7 +11,7 @@ from contract.dialects.paths import found_at, look, paths_of
 from contract.paths import Path, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from contract.dialects.file import DialectFile, Naming
 
@@ -77,3 +77,9 @@ def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:  # no
     if file.tools is not None:
         for at in found_at(value, path_of(f"{file.tools.at}.{file.tools.arguments}")):
             yield "arguments", at, False
+
+
+def code_in(value: Any, paths: Iterable[Path]) -> str:  # noqa: ANN401 (JSON)
+    """Give the code of a failure, the first at one of some paths; "" where none is."""
+    found = (item for path in paths for item in look(value, path))
+    return str(next((item for item in found if isinstance(item, str | int)), ""))

@@ -71,7 +71,7 @@ async def load(server: Server, trace: Trace, asked: Asked = CHATS) -> list[Row]:
         arrivals=Poisson(trace.rate, trace.seed),
         seconds=trace.seconds,
     )
-    messages = Messages(asked.spec, [dict(body) for body in asked.bodies])
+    messages = Messages(asked.spec, [(asked.spec.path, dict(body)) for body in asked.bodies])
     await OpenLoop(plan, asked.spec, rows.append).drive(messages)
     broken = [row.ending for row in rows if row.ending != "complete"]
     if broken:

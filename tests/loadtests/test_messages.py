@@ -8,10 +8,16 @@ import msgspec
 import pytest
 
 from contract.chat import CHAT, ChatRequest
+from contract.companion import COMPANION
+from contract.declared_flow import DeclaredFlow, declared_spec
+from contract.dialects import built_in
 from contract.errors import CutoverError
+from contract.session import SESSION
 from loadtests.flows import FlowUnknown, flow_named
 from loadtests.forcing import qa_header
 from loadtests.messages import Message, MessagesRefused, read_messages
+from loadtests.plan import LoadPlan
+from loadtests.running import run_load
 from loadtests.targets import Target, TargetRefused, parse_header
 from router.qa_header import Forced, verify
 
@@ -82,7 +88,7 @@ def test_a_missing_messages_file_is_refused(tmp_path: Path) -> None:
 def test_a_request_is_written_whole() -> None:
     """Path below the address's own, length of the body, own headers."""
     target = Target(stack="graph", url="http://127.0.0.1:81/base/", headers=(("X-A", "b"),))
-    written = target.request("/chat/sse", Message("m", "m", b"{}"))
+    written = target.request(Message("m", "m", "/chat/sse", b"{}"))
     head, _, body = written.partition(b"\r\n\r\n")
     assert body == b"{}"
     assert head.startswith(b"POST /base/chat/sse HTTP/1.1\r\nHost: 127.0.0.1:81\r\n")
@@ -95,7 +101,7 @@ def test_a_wish_for_a_stack_is_one_the_router_honours() -> None:
     _, value = qa_header("graph", "m-1", "secret", now=1_000.0)
     assert verify(value, "m-1", b"secret", 1_000.0) == Forced("graph")
     target = Target(stack="graph", url="http://127.0.0.1:81", qa_key="secret")
-    written = target.request("/chat/sse", Message("m-1", "m-1", b"{}"))
+    written = target.request(Message("m-1", "m-1", "/chat/sse", b"{}"))
     assert b"x-cutover-qa: graph;exp=" in written
     assert b"secret" not in written
 
@@ -131,6 +137,63 @@ def test_a_bad_header_is_refused_without_its_value(text: str) -> None:
     with pytest.raises(TargetRefused) as caught:
         parse_header(text)
     assert "graph" not in str(caught.value).partition(":")[2]
+
+
+def test_a_message_is_asked_where_it_is_taken(tmp_path: Path) -> None:
+    """A picture at the path of pictures, and a line no path takes is refused as the first says."""
+    path = tmp_path / "visits.jsonl"
+    picture = b'{"session_id":"s1","image":"data:image/png;base64,","action":"analyze_only"}\n'
+    path.write_bytes(b'{"session_id":"s1","message":"hi","image":"a note"}\n' + picture)
+    said, shown = (read_messages(COMPANION, path).fresh(index, "t") for index in (0, 1))
+    assert (said.path, shown.path) == ("/chat", "/chat/image")
+    assert msgspec.json.decode(said.body) == {"session_id": "s1-t", "message": "hi"}
+    assert Target(stack="a", url="http://h").request(shown).startswith(b"POST /chat/image HTTP")
+    path.write_bytes(b'{"session_id":"s1"}\n')
+    with pytest.raises(MessagesRefused, match="`message`"):
+        read_messages(COMPANION, path)
+
+
+async def test_a_conversation_nobody_can_name_goes_nowhere_by_wish(tmp_path: Path) -> None:
+    """The router routes it by the name it gives it: the wish would not count, and so is refused."""
+    path = tmp_path / "sessions.jsonl"
+    path.write_bytes(b'{"session_id":"s1","message":"hi"}\n')
+    assert read_messages(SESSION, path).routable
+    path.write_bytes(b'{"session_id":"s1","message":"hi"}\n{"message":"hi"}\n')
+    read = read_messages(SESSION, path)
+    assert [read.fresh(index, "t").route_key for index in (0, 1)] == ["s1-t", None]
+    assert not read.routable
+    target = Target(stack="graph", url="http://127.0.0.1:1", qa_key="k")
+    plan = LoadPlan(targets=(target,), messages=path, flow="session")
+    with pytest.raises(MessagesRefused, match="QA header"):
+        await run_load(plan, tmp_path / "out")
+
+
+def test_a_declared_flow_is_asked_as_it_is_declared(tmp_path: Path) -> None:
+    """Whole bodies, with new ids where they are text, wherever they stand."""
+    spec = declared_spec(
+        "support",
+        DeclaredFlow(
+            path="/api/support",
+            dialect=built_in()["openai"],
+            route_keys={"session_id": "metadata.ticket", "user_id": "user"},
+        ),
+    )
+    path = tmp_path / "tickets.jsonl"
+    path.write_bytes(
+        b'{"metadata":{"ticket":"t1"},"user":"ann","note":"theirs"}\n'
+        b'{"metadata":{"ticket":7},"user":"ann"}\n{"metadata":"none"}\n'
+    )
+    first, second, third = (read_messages(spec, path).fresh(index, "x") for index in range(3))
+    whole = {"metadata": {"ticket": "t1-x"}, "user": "ann", "note": "theirs"}
+    assert (msgspec.json.decode(first.body), first.path) == (whole, "/api/support")
+    assert (first.message_id, first.route_key) == ("t1-x", "t1-x")
+    assert (second.message_id, msgspec.json.decode(second.body)["metadata"]) == ("7", {"ticket": 7})
+    assert third.message_id == "x"
+    assert third.route_key == spec.route_key({"metadata": "none"}, "session_id")
+    assert read_messages(spec, path, "user_id").fresh(0, "x").route_key == "ann"
+    path.write_bytes(b"[]\n")
+    with pytest.raises(MessagesRefused, match="line 1"):
+        read_messages(spec, path)
 
 
 def test_an_unknown_flow_is_named() -> None:

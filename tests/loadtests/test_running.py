@@ -30,6 +30,7 @@ from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
+DECLARED = Path(__file__).parents[2] / "examples" / "declared_flow" / "cutover.toml"
 SCRIPTS = ["first=0.02 gap=0.01 sends=6", "first=0.02 gap=0.01 sends=6 end=cut"]
 
 
@@ -141,6 +142,9 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         ([*urls, "--output", str(tmp_path / "file")], "file exists"),
         ([*urls, "--objective", "speed=1"], "speed=1"),
         ([*urls, "--messages", str(tmp_path / "absent.jsonl")], "absent.jsonl"),
+        ([*urls, "--flow", "chess"], "no flow 'chess'"),
+        ([*urls, "--flow", "support", "--config", str(DECLARED)], "--messages"),
+        ([*urls, "--flow", "support", "--config", str(tmp_path / "none.toml")], "none.toml"),
     ):
         done = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
         assert done.exit_code == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from contract.companion import Feeling
 from rules.emotion import CALM, feel
 from rules.intent import CHAT, intent, snippet
-from rules.lexicon import SPAN, excerpt
+from rules.lexicon import SPAN, Lexicon, excerpt
 
 FELT: list[tuple[str, Feeling]] = [
     ("今天很开心", "joy"),
@@ -89,12 +87,9 @@ def test_a_long_text_is_read_at_its_ends() -> None:
     assert len(excerpt(between)) == 2 * SPAN + 1
 
 
-@pytest.mark.parametrize(
-    "text", ["开心" * 32_768, "happy " * 10_922, "不很太" * 21_845, "a" * 65_536]
-)
-def test_a_long_text_costs_little(text: str) -> None:
-    """No more than its ends do: what is counted is processor time, and generously."""
-    began = time.process_time()
-    feel(text)
-    snippet(text)
-    assert time.process_time() - began < 0.25
+@pytest.mark.parametrize("text", ["开心" * 32_768, "happy " * 10_922, "不很太开心" * 13_107])
+def test_a_long_text_costs_no_more_than_its_ends(text: str) -> None:
+    """What stands between is not looked at, however much of it means something."""
+    lexicon: Lexicon[Feeling] = Lexicon({"joy": "开心 happy"})
+    assert lexicon.hits(text) == lexicon.hits(excerpt(text))
+    assert len(lexicon.hits(text)) <= 2 * SPAN
