@@ -124,7 +124,7 @@ class RemoteDrive(Drive):
                 self._fail("content_encoding", encoding.decode("latin-1"))
                 return
             kind = media_type(answer.header(b"content-type"))
-            if not streams(self.spec.dialect.framing, kind):
+            if not streams(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
                 # A proxy's page, or an error that calls itself a success.
                 self._fail("content_type", kind)
                 return

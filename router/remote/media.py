@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, assert_never
+from typing import TYPE_CHECKING, Final, Literal, assert_never
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _EITHER: Final = frozenset({"", "text/plain", "application/octet-stream"})
 """Says nothing of what is in it: so are streams called whose makers did not think of it."""
@@ -13,9 +16,11 @@ def media_type(header: bytes) -> str:
     return header.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def streams(framing: Literal["sse", "ndjson"], kind: str) -> bool:
-    """Whether what calls itself of a media type may be a stream of a framing."""
-    if kind in _EITHER:
+def streams(
+    framing: Literal["sse", "ndjson"], kind: str, also: Collection[str] = frozenset()
+) -> bool:
+    """Whether what calls itself of a media type may be a stream of a framing; `also` may be."""
+    if kind in _EITHER or kind in also:
         return True
     match framing:
         case "sse":

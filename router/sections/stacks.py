@@ -17,7 +17,8 @@ class Address(Section, frozen=True):
     `first_event_seconds` counts from the request, `idle_seconds` is the longest silence from then
     on (a comment is none), `total_seconds` is the whole stream. `paths` has those of flows that are
     not asked at their own. `flows` are those it has, all where none is named. `resumable`: asked
-    again with the answers its model gave through the gateway, it gives the same text.
+    again with the answers its model gave through the gateway, it gives the same text. `media_types`
+    are what else its streams call themselves, though they are none of those.
     """
 
     url: str
@@ -25,6 +26,7 @@ class Address(Section, frozen=True):
     flows: frozenset[str] = frozenset()
     shadow_safe: bool = False
     resumable: bool = False
+    media_types: frozenset[str] = frozenset()
     connect_seconds: Seconds = 2.0
     first_event_seconds: Seconds = 30.0
     idle_seconds: Seconds = 30.0

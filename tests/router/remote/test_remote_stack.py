@@ -171,6 +171,16 @@ FAULTS: dict[str, tuple[Answer, str, str]] = {
 }
 
 
+async def test_a_stream_may_call_itself_what_the_configuration_says(tmp_path: Path) -> None:
+    """As frameworks do whose default is a page."""
+    named = 'media_types = ["text/html"]'
+    async with house(tmp_path, streams(WHOLE, kind=b"Text/HTML; charset=utf-8"), named) as (
+        place,
+        _,
+    ):
+        assert (await place.ask(HELLO)).body == WHOLE
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_fails_before_the_first_frame_falls_back(tmp_path: Path, fault: str) -> None:
     """The client sees one whole stream of the other stack."""
