@@ -94,7 +94,11 @@ class StreamAssembler:
         self.fault = _fault_in(wire, event)
         if self.fault is not None:
             return None
-        chunk = chunk_of(wire, self._calls, self._model)
+        try:
+            chunk = chunk_of(wire, self._calls, self._model)
+        except RecursionError:  # nested just not too deep to be decoded
+            self.malformed += 1
+            return None
         if self._halves.held or isinstance(wire, Halved):
             chunk = self._halves.join(chunk)
         return self._news(chunk)

@@ -75,7 +75,7 @@ class CallIndexes:
 
     def of(self, index: object, call_id: str) -> int:
         """Return the given index; else the one of that id, a fresh one for a new id, the last."""
-        if isinstance(index, int):
+        if type(index) is int:  # `true` is none, and could not be read from a tape again
             found = index
         elif call_id:
             found = self._by_id.get(call_id, self._next)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -99,6 +100,20 @@ def test_a_malformed_chunk_is_passed_over_and_counted() -> None:
     body = stream(delta(content="a"), b"data: {nope\n\n", delta(content="b"), finish(), DONE)
     chunks, fault, malformed = assembled(body)
     assert ("".join(chunk.text for chunk in chunks), fault, malformed) == ("ab", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("opened", "closed"), [('{"arguments":', "}"), ('[{"thinking":', "}]")], ids=["call", "thought"]
+)
+def test_nesting_at_the_limit_is_malformed_and_no_crash(opened: str, closed: str) -> None:
+    """What can just be decoded may be too deep to be looked into."""
+    limit = sys.getrecursionlimit()
+    for depth in range(limit * 2 // 5, limit):
+        odd = opened * depth + '"deep"' + closed * depth
+        fields = f'"content":{odd}' if closed == "}]" else f'"tool_calls":[{{"function":{odd}}}]'
+        assembler = StreamAssembler()
+        chunks = assembler.feed(f'data: {{"choices":[{{"delta":{{{fields}}}}}]}}\n\n'.encode())
+        assert len(chunks) + assembler.malformed <= 1
 
 
 def test_comments_are_no_chunks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +131,14 @@ def test_tool_calls_without_an_index_go_by_their_id() -> None:
         {"index": None, "function": {"arguments": "3"}},
     )
     assert [piece.index for piece in pieces] == [0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("odd", [True, False, 1.5, "1", [], None])
+def test_what_is_no_index_is_none(odd: object) -> None:
+    """A tape is read again: whatever stands on it has to be of its type."""
+    (call,) = deltas({"index": odd, "id": "a", "function": {"name": "f"}})
+    assert type(call.index) is int
+    assert msgspec.json.decode(msgspec.json.encode(call), type=ToolCallDelta) == call
 
 
 def test_arguments_sent_as_an_object_become_its_text() -> None:
