@@ -24,6 +24,8 @@ MOST_HEAD: Final = 65_536
 MOST_HEADERS: Final = 256
 MOST_WAITING: Final = 16
 """Requests a client may send before those before them are answered."""
+HEAD_SECONDS: Final = 75.0
+"""What a client gets to send a head, the first one or the next that it has begun."""
 
 _TOO_LARGE: Final = 431
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
@@ -86,6 +88,9 @@ class Connection(HttpToolsProtocol):
     """Bytes since the last that belonged to a body, or ended a request."""
     _too_large = False
     _lost = False
+    _heading = True
+    """Whether a head is due, or has begun and not ended."""
+    _silent: asyncio.TimerHandle | None = None
     _told: Callable[[], None] | None = None
     transport: Corked
 
@@ -101,11 +106,13 @@ class Connection(HttpToolsProtocol):
             PASSING: {"call": self.pass_on},
             LEAVING: {"call": self.tell_of_leaving},
         }
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell who wants to know."""
         super().connection_lost(exc)
         self._lost = True
+        self._heard()
         told, self._told = self._told, None
         if told is not None:
             told()
@@ -120,6 +127,7 @@ class Connection(HttpToolsProtocol):
         """Begin a request; its scope says how to drop the connection."""
         super().on_message_begin()
         self.scope["extensions"] = self._extensions
+        self._heading = True
 
     def pass_on(self, body: bytes) -> bool:
         """Send a piece of the response's body; False where it cannot be sent now, and by whom.
@@ -141,6 +149,25 @@ class Connection(HttpToolsProtocol):
         if self._beside > MOST_HEAD and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("Too large.")
+        if self._heading and self._silent is None and not self.transport.is_closing():
+            self._watch()
+
+    def _watch(self) -> None:
+        """Drop a client that begins a head and does not end it: uvicorn keeps it for ever."""
+        self._silent = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            self._watch()  # it is being answered, and has time for its next head until then
+        else:
+            self.transport.close()  # once it has taken all that was sent
+
+    def _heard(self) -> None:
+        self._heading = False
+        if self._silent is not None:
+            self._silent.cancel()
+            self._silent = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, or one behind the body."""
@@ -151,6 +178,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to serve, or wait until the requests before have been."""
+        self._heard()
         if self.framing:
             self.framing = b""
             return

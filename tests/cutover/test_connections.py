@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 
 from cutover.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
 from router.extensions import LEAVING, PASSING
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
@@ -99,6 +100,42 @@ async def test_a_head_without_end_is_refused(sent: bytes) -> None:
     """
     said = await answer(sent)
     assert said.startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"G", GET, GET + b"\r\n" + b"G", CHUNKED + b"0\r\n\r\n" + GET],
+    ids=["nothing", "a letter", "half a head", "a letter of the next", "half of the next"],
+)
+async def test_who_does_not_end_a_head_is_dropped(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such connections cost a client nothing, and would add up until no file can be opened."""
+    monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.05)
+    async with asyncio.timeout(PATIENCE_S):
+        await answer(sent)
+
+
+async def test_nobody_is_dropped_who_is_being_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the next head may have come: there is time for the rest until this one is over."""
+    began = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        began.set()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        await reading(scope, receive, send)
+
+    async with listening(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET + b"\r\n")
+        await began.wait()
+        monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.0)
+        writer.write(GET)
+        assert (await reader.readuntil(b"read")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_requests_far_ahead_of_their_answers_are_not_kept() -> None:
