@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from effects.codes import STORE_CODES, Codes
 from effects.migrations import StoreNotOpened, due
+from effects.sqlite_place import Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Args = TypeVarTuple("Args")
 
+log = logging.getLogger(__name__)
+
 BUSY_MS = 5_000
+_LEAST_MS = 10
+"""What a call still waits for another writer that has waited for its turn all the time."""
 
 _UNAVAILABLE = frozenset(
     {
@@ -48,11 +55,18 @@ class SqliteFile:
     Several stores may share a file. `codes` are those of the faults that come out of `run`.
     """
 
-    def __init__(self, store: str, codes: Codes) -> None:
+    def __init__(
+        self, store: str, path: str | Path, migrations: Migrations, codes: Codes, busy_ms: int
+    ) -> None:
         self._codes = codes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"sqlite {store}")
         self._store = store
+        self._path = path
+        self._migrations = migrations
+        self._busy_ms = busy_ms
+        self._place = Place(path)
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
 
     @classmethod
     @asynccontextmanager
@@ -67,11 +81,12 @@ class SqliteFile:
     ) -> AsyncIterator[SqliteFile]:
         """Connect, making the file where there is none, and bring the store's tables up to date.
 
-        `busy_ms` is how long a call waits for another writer. Raises `StoreNotOpened`.
+        `busy_ms` is how long a call waits in all, for its turn and for another writer. A file that
+        is taken away or replaced is opened anew, as it is by then. Raises `StoreNotOpened`.
         """
-        file = cls(store, codes)
+        file = cls(store, path, migrations, codes, busy_ms)
         try:
-            await file._connect(path, migrations, busy_ms)
+            await file._connect()
             yield file
         finally:
             await file.aclose()
@@ -80,61 +95,100 @@ class SqliteFile:
         self, work: Callable[[sqlite3.Connection, *Args], Result], *args: *Args
     ) -> Result:
         """Do `work(connection, *args)` in the store's thread; raises `EffectFailed`."""
-        if self._connection is None:
+        if self._closed:
             raise EffectFailed(Fault(self._codes.unavailable, data={"reason": "closed"}))
         try:
-            return await self._hop(work, self._connection, *args)
+            return await self._hop(self._do, monotonic(), work, *args)
         except sqlite3.Error as failure:
             raise EffectFailed(self._fault(failure)) from failure
+        except StoreNotOpened as failure:
+            raise EffectFailed(Fault(self._codes.unavailable, data={"reason": "file"})) from failure
         except (UnicodeError, OverflowError) as failure:
             raise EffectFailed(Fault(self._codes.failed, data={"reason": "value"})) from failure
 
     async def aclose(self) -> None:
         """Finish what is queued, then close; idempotent."""
-        connection, self._connection = self._connection, None
+        closed, self._closed = self._closed, True
         try:
-            if connection is not None:
-                await asyncio.shield(self._hop(connection.close))
+            if not closed:
+                await asyncio.shield(self._hop(self._close))
         finally:
             self._thread.shutdown(wait=False)  # ends with what is queued, whoever waits for it
 
-    async def _connect(self, path: str | Path, migrations: Migrations, busy_ms: int) -> None:
+    async def _connect(self) -> None:
         try:
-            await self._hop(self._open, path, migrations)
-            await self._hop(self._limit, busy_ms)
+            await self._hop(self._open)
         except (sqlite3.Error, OSError, ValueError) as failure:
-            raise StoreNotOpened(path, str(failure)) from failure
+            raise StoreNotOpened(self._path, str(failure)) from failure
+
+    def _do(
+        self, asked: float, work: Callable[[sqlite3.Connection, *Args], Result], *args: *Args
+    ) -> Result:
+        connection = self._standing()
+        left = self._busy_ms - int((monotonic() - asked) * 1_000)
+        if left > self._busy_ms // 2:
+            return work(connection, *args)
+        # Those before it have waited for another writer: one after the other they would wait long.
+        _wait(connection, min(self._busy_ms, max(left, _LEAST_MS)))
+        try:
+            return work(connection, *args)
+        finally:
+            _wait(connection, self._busy_ms)
+
+    def _standing(self) -> sqlite3.Connection:
+        """Give the connection, to another file if that is where the one that was open stood."""
+        if self._connection is not None:
+            if not self._place.lost():
+                return self._connection
+            log.error(
+                "%s was removed or replaced while it was open: for %s what is there now is used",
+                self._path,
+                self._store,
+            )
+            with suppress(sqlite3.Error):  # wherever it is by now, it is to be whole
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._close()
+        self._place.clear()
+        return self._open()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _hop(self, work: Callable[[*Args], Result], *args: *Args) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
-    def _open(self, path: str | Path, migrations: Migrations) -> None:
-        connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=BUSY_MS / 1000, isolation_level=None)
+        try:
+            # Also what is written over was said by somebody: nothing of it stays in free pages.
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            with transaction(connection):
+                connection.execute(_VERSIONS)
+                self._migrate(connection)
+            # After that: bringing tables up to date may wait longer than a call.
+            _wait(connection, self._busy_ms)
+        except BaseException:
+            connection.close()
+            raise
         self._connection = connection
-        # Also what is written over was said by somebody: nothing of it stays in free pages.
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        with transaction(connection):
-            connection.execute(_VERSIONS)
-            self._migrate(connection, path, migrations)
+        self._place.taken()
+        return connection
 
-    def _limit(self, busy_ms: int) -> None:
-        # After the opening: bringing tables up to date may wait longer than a call.
-        if self._connection is not None:
-            self._connection.execute(f"PRAGMA busy_timeout = {busy_ms:d}")
-
-    def _migrate(
-        self, connection: sqlite3.Connection, path: str | Path, migrations: Migrations
-    ) -> None:
+    def _migrate(self, connection: sqlite3.Connection) -> None:
         row = connection.execute(
             "SELECT version FROM schema_versions WHERE store = ?", (self._store,)
         ).fetchone()
-        execute_all(connection, due(path, self._store, row[0] if row else 0, migrations))
+        execute_all(
+            connection, due(self._path, self._store, row[0] if row else 0, self._migrations)
+        )
         connection.execute(
             "INSERT INTO schema_versions VALUES (?, ?) "
             "ON CONFLICT (store) DO UPDATE SET version = excluded.version",
-            (self._store, len(migrations)),
+            (self._store, len(self._migrations)),
         )
 
     def _fault(self, failure: sqlite3.Error) -> Fault:
@@ -143,6 +197,10 @@ class SqliteFile:
         if code & _PRIMARY in _UNAVAILABLE:
             return Fault(self._codes.unavailable, retryable=True, data={"sqlite": code})
         return Fault(self._codes.failed, data={"sqlite": code})
+
+
+def _wait(connection: sqlite3.Connection, ms: int) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {ms:d}")
 
 
 def execute_all(connection: sqlite3.Connection, statements: Sequence[str]) -> None:

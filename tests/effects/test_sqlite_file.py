@@ -1,0 +1,154 @@
+"""A store's SQLite file in trouble: locked by another process, removed, replaced, out of reach."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+import pytest
+
+from contract.conversations import Turn
+from contract.errors import EffectFailed
+from effects.conversations import SqliteConversations
+from effects.sqlite import SqliteFile
+
+BUSY_MS = 40
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look where the file is before every call, and not once a second."""
+    monkeypatch.setattr("effects.sqlite_place.LOOK_S", 0.0)
+
+
+def said(number: int) -> Turn:
+    """Make a turn."""
+    return Turn(message_id=f"m{number}", role="user", content="hello", chat_id="c")
+
+
+def removed(path: Path) -> None:
+    """Remove a database as people do: with all that is named like it."""
+    for one in path.parent.glob(f"{path.name}*"):
+        one.unlink()
+
+
+def patience(connection: sqlite3.Connection) -> int:
+    """Tell how many milliseconds this call would wait for another writer."""
+    (found,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    return int(found)
+
+
+@contextmanager
+def kept(path: Path) -> Iterator[list[str]]:
+    """Give the ids of the turns in a file that is whole."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        yield [one for (one,) in connection.execute("SELECT message_id FROM turns ORDER BY seq")]
+
+
+async def test_calls_wait_for_another_writer_together(tmp_path: Path) -> None:
+    """Who has waited behind one that did waits no second time: the hundredth would hang."""
+    go = Event()
+
+    def wait_long(_: sqlite3.Connection) -> None:
+        go.wait()
+        begun = monotonic()
+        while monotonic() - begun < BUSY_MS / 1_000:
+            pass
+
+    async with SqliteFile.open("own", tmp_path / "own.db", (), busy_ms=BUSY_MS) as file:
+        first = asyncio.create_task(file.run(wait_long))
+        behind = [asyncio.create_task(file.run(patience)) for _ in range(3)]
+        await asyncio.sleep(0)  # all are queued
+        go.set()
+        await first
+        assert all(waits < BUSY_MS // 2 for waits in await asyncio.gather(*behind))
+        assert await file.run(patience) == BUSY_MS
+
+
+@pytest.mark.usefixtures("looking")
+async def test_a_file_that_is_removed_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is stored afterwards can be found; it would go with the file nobody sees any more."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path) as store:
+        await store.put("message", said(1))
+        removed(path)
+        for number in (2, 3):
+            assert await store.put("message", said(number))
+    with kept(path) as ids:
+        assert ids == ["m2", "m3"]
+    (told,) = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert "turns.db was removed or replaced" in told.getMessage()
+
+
+@pytest.mark.usefixtures("looking")
+@pytest.mark.parametrize("log_too", [True, False], ids=["with its log", "without its log"])
+async def test_a_file_that_is_replaced_is_read_as_it_is(tmp_path: Path, *, log_too: bool) -> None:
+    """An older copy holds what it held; the log of the file before it is no part of it."""
+    path, copy = tmp_path / "turns.db", tmp_path / "copy.db"
+    async with SqliteConversations.open(path) as store:
+        await store.put("message", said(1))
+    shutil.copy(path, copy)
+    async with SqliteConversations.open(path) as left, SqliteConversations.open(path) as right:
+        for number in range(2, 50):
+            await left.put("message", said(number))
+        if log_too:
+            removed(path)
+        copy.rename(path)
+        for number, store in ((100, left), (101, right), (102, left)):
+            assert await store.put("message", said(number))
+        assert await right.find("message", "m2") is None
+        assert await right.find("message", "m102") == said(102)
+    with kept(path) as ids:
+        assert ids == ["m1", "m100", "m101", "m102"]
+
+
+@pytest.mark.usefixtures("looking")
+async def test_a_file_that_is_moved_away_is_whole(tmp_path: Path) -> None:
+    """What stood in its log alone goes with it: that is what it was put aside for."""
+    path, aside = tmp_path / "turns.db", tmp_path / "aside.db"
+    async with SqliteConversations.open(path) as store:
+        await store.put("message", said(1))
+        path.rename(aside)
+        await store.put("message", said(2))
+    with kept(aside) as old, kept(path) as new:
+        assert (old, new) == (["m1"], ["m2"])
+
+
+@pytest.mark.usefixtures("looking")
+async def test_a_file_out_of_reach_is_a_fault_until_it_is_back(tmp_path: Path) -> None:
+    """A disk that is gone is nothing to write to; once it is there again nobody restarts."""
+    folder, away = tmp_path / "disk", tmp_path / "away"
+    folder.mkdir()
+    async with SqliteConversations.open(folder / "turns.db") as store:
+        await store.put("message", said(1))
+        folder.rename(away)
+        for _ in range(2):
+            with pytest.raises(EffectFailed) as failed:
+                await store.put("message", said(2))
+            assert failed.value.fault.code == "store_unavailable"
+        away.rename(folder)
+        assert await store.find("message", "m1") == said(1)
+
+
+@pytest.mark.usefixtures("looking")
+async def test_newer_tables_are_not_written_to(tmp_path: Path) -> None:
+    """Nor are they where they have come while the file was open."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path) as store:
+        removed(path)
+        with closing(sqlite3.connect(path)) as newer, newer:
+            newer.execute("CREATE TABLE schema_versions (store TEXT PRIMARY KEY, version INTEGER)")
+            newer.execute("INSERT INTO schema_versions VALUES ('conversations', 99)")
+        with pytest.raises(EffectFailed) as failed:
+            await store.find("message", "m1")
+        assert failed.value.fault.data == {"reason": "file"}
