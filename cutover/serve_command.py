@@ -18,6 +18,7 @@ import typer
 from contract.errors import CutoverError
 from cutover.application import application, in_force
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from cutover.large_pieces import give_back
 from cutover.lasting import run
 from cutover.leaving import Leaving
 from cutover.logs import FORMAT, Discretion
@@ -158,6 +159,7 @@ async def _closed(serving: Coroutine[Any, Any, None], leaving: Leaving) -> None:
 
 async def _serve(post: _Post, listening: socket.socket, ready: Callable[[Server], None]) -> None:
     watched, first = post.watched, in_force(post.watched)()
+    give_back()
     async with AsyncExitStack() as stack:
         if watched is not None:
             await stack.enter_async_context(watched.watching())
