@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Final
 
 # The engine imports these when the first graph of a process runs: a user would wait for it.
@@ -99,6 +100,8 @@ async def run(
         await task
     finally:
         await _stop(task)
+        # Its error knows this frame: they would keep each other, and all that was asked.
+        del task
 
 
 async def _drain(
@@ -116,7 +119,21 @@ async def _drain(
         ):
             pass
     except NodeCancelledError as lost:
+        _let_go(lost)
         raise asyncio.CancelledError from lost  # what the node raised, as any flow raises it
+    except BaseException as error:
+        _let_go(error)
+        raise
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Empty the frames an error went through: the engine's hold the error that knows them.
+
+    With them all that was asked would stay, pictures too, until the collector comes.
+    """
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _config(course: Course) -> RunnableConfig:

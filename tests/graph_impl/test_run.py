@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 
 from contract.companion import Said
+from contract.errors import Paused
 from contract.flow import Event
 from graph_impl.run import Course, Sink, run
 
@@ -103,3 +106,25 @@ async def test_a_node_that_cancels_itself_has_not_another_name_for_it() -> None:
     """Both stacks' records of the same crash say the same."""
     with pytest.raises(asyncio.CancelledError):
         await anext(started(Talk(), _lose))
+
+
+async def _pause(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    raise Paused("h")  # noqa: EM101 - an id
+
+
+@pytest.mark.parametrize("node", [_pause, _lose])
+async def test_what_broke_off_keeps_nothing(node: object) -> None:
+    """Nor does whatever it was asked with wait for the collector, which comes after hours."""
+    gc.collect()
+    gc.disable()
+    try:
+        talk = Talk()
+        gone = weakref.ref(talk)
+        with pytest.raises((Paused, asyncio.CancelledError)):
+            async for _ in started(talk, node):
+                pass
+        del talk
+        await settled()
+        assert gone() is None
+    finally:
+        gc.enable()
