@@ -131,7 +131,9 @@ def _let_go(error: BaseException | None) -> None:
 
     With them all that was asked would stay, pictures too, until the collector comes.
     """
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # chains may be rings
+        seen.add(id(error))
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 

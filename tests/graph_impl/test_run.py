@@ -128,3 +128,15 @@ async def test_what_broke_off_keeps_nothing(node: object) -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+async def _turn_in_a_ring(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+async def test_causes_may_go_round() -> None:
+    """An error that is the cause of its own cause ends the run as any other."""
+    with pytest.raises(ValueError, match="first"):
+        await anext(started(Talk(), _turn_in_a_ring))
