@@ -16,6 +16,8 @@ from graph_impl.steady import WAIT_SECONDS, Steady
 from graph_impl.threads import Threads, plain_values
 
 _CONNECTIONS = 8
+_CONNECT_SECONDS = 5
+"""For one connection, and for all attempts at one: it is begun anew when somebody wants it."""
 
 
 class _SteadyPostgres(Steady, AsyncPostgresSaver):
@@ -75,7 +77,13 @@ async def opened(address: str) -> AsyncIterator[Threads]:
         open=False,
         connection_class=Impatient,
         # The saver asks for all three.
-        kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
+        kwargs={
+            "autocommit": True,
+            "prepare_threshold": 0,
+            "row_factory": dict_row,
+            "connect_timeout": _CONNECT_SECONDS,
+        },
+        reconnect_timeout=_CONNECT_SECONDS,
     )
     async with pool:
         threads = PostgresThreads(pool)

@@ -29,19 +29,24 @@ REST_SECONDS = 30.0
 
 Kept = TypeVar("Kept")
 _FAILURES = (Exception,)
+_NEVER = float("-inf")
 
 
 class Patience:
     """Waits for a store of threads, and lets it rest once it has not answered in time."""
 
     def __init__(self) -> None:
-        self._rests_until = float("-inf")
+        self._rests_until = _NEVER
 
     async def without(self, instead: Kept, what: str, call: Coroutine[Any, Any, Kept]) -> Kept:
         """Await a call; gives `instead` where it fails, takes too long, or is not made."""
-        if asyncio.get_running_loop().time() < self._rests_until:
+        now = asyncio.get_running_loop().time()
+        if now < self._rests_until:
             call.close()
             return instead
+        finding_out = self._rests_until != _NEVER
+        if finding_out:
+            self._rests_until = now + REST_SECONDS  # nobody waits beside this one
         limit = asyncio.timeout(WAIT_SECONDS)
         try:
             async with limit:
@@ -51,6 +56,9 @@ class Patience:
             if limit.expired():
                 self._rests_until = asyncio.get_running_loop().time() + REST_SECONDS
             return instead
+        finally:
+            if finding_out and not limit.expired():
+                self._rests_until = _NEVER
 
 
 class Steady(BaseCheckpointSaver[Any]):

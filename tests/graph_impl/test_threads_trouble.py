@@ -173,6 +173,23 @@ async def test_a_store_that_hangs_is_waited_for_once_in_a_while() -> None:
 
 
 @pytest.mark.virtual
+async def test_one_turn_finds_out_whether_a_store_that_hung_answers() -> None:
+    """Those beside it go on without; where it is asked in vain, it rests again."""
+    loop, threads = asyncio.get_running_loop(), Troubled("hangs")
+    await hold(threads, House(), 1)
+    for asked in (2, 3):
+        await asyncio.sleep(REST_SECONDS)
+        began = loop.time()
+        await asyncio.gather(*(hold(threads, House(), 1) for _ in range(3)))
+        assert loop.time() - began == pytest.approx(WAIT_SECONDS)
+        assert threads.troubled.asked == asked
+    threads.troubled.how = ""
+    await asyncio.sleep(REST_SECONDS)
+    await asyncio.gather(*(hold(threads, House(), 2) for _ in range(2)))
+    assert threads.troubled.asked > asked + 2
+
+
+@pytest.mark.virtual
 @pytest.mark.parametrize("how", ["raises", "hangs"])
 async def test_what_cannot_be_forgotten_is_said(how: str) -> None:
     """Whoever asks is told that it is not done."""
