@@ -106,20 +106,18 @@ def _faults(
     house: House, watched: Watched | None, watchdog: Watchdog
 ) -> Callable[[], Mapping[str, str]]:
     def faults() -> Mapping[str, str]:
-        found = dict(house.faults)
-        if watched is not None and watched.fault is not None:
-            found["configuration"] = watched.fault
         parts = house.router.parts
-        if parts.pins.neighbour.fault is not None:
-            found["pins"] = parts.pins.neighbour.fault
-        if parts.flags is not None and parts.flags.fault is not None:
-            found["flags"] = parts.flags.fault
-        if house.news is not None and house.news.fault is not None:
-            found["board"] = house.news.fault
-        if house.locks.fault is not None:
-            found["locks"] = house.locks.fault
-        if watchdog.fault is not None:
-            found["event_loop"] = watchdog.fault
+        telling: dict[str, object] = {
+            "configuration": watched,
+            "pins": parts.pins.neighbour,
+            "flags": parts.flags,
+            "board": house.news,
+            "locks": house.locks,
+            "event_loop": watchdog,
+            **house.kept,
+        }
+        faulty = {part: getattr(one, "fault", None) for part, one in telling.items()}
+        found = house.faults | {part: fault for part, fault in faulty.items() if fault}
         if dropped := house.captures.counts.dropped:
             told = (f"{count} {why}" for why, count in dropped.items())
             found["captures"] = f"exchanges dropped since the start: {', '.join(told)}"

@@ -21,6 +21,9 @@ from cutover.shadow_model import ShadowModel
 from cutover.sharing import ALONE, Crew, shared
 from cutover.stacks import open_stacks, refuse_gaps
 from cutover.stores import (
+    CONVERSATIONS,
+    MEMORY,
+    PAUSES,
     Locks,
     open_conversations,
     open_locks,
@@ -82,6 +85,7 @@ class House:
     meters: Meters | None
     recent: Recent
     shadow_model: ShadowModel
+    kept: Mapping[str, object]
     news: News | None = None
 
 
@@ -130,12 +134,17 @@ async def opened(
             own_replies=own_replies,
         )
         router = Router(parts)
-        news = await open_news(stores.board, router, stack)
         try:
             places = live.tools, memory, captures, live.locks, _faults(entries, first)
-            yield House(router, models, model, *places, meters, recent, shadow_model, news)
+            more = shadow_model, _kept(live, pausing), await open_news(stores.board, router, stack)
+            yield House(router, models, model, *places, meters, recent, *more)
         finally:
             await router.aclose(settings().server.drain_seconds)
+
+
+def _kept(live: Live, pausing: Pausing) -> dict[str, object]:
+    """Give the stores that may be away, by what is kept there."""
+    return {CONVERSATIONS: live.conversations, MEMORY: live.memory, PAUSES: pausing.store}
 
 
 def _flows(settings: Settings, stacks: Mapping[StackName, Stack]) -> dict[str, FlowSpec]:

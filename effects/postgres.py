@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import socket
+import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias, TypeVar
 
@@ -13,6 +14,7 @@ from contract.errors import EffectFailed
 from contract.faults import Fault
 from effects.extras import MissingExtra
 from effects.migrations import due
+from effects.spared import Spared
 
 try:
     import psycopg
@@ -22,7 +24,8 @@ except ImportError as missing:  # pragma: no cover (the extra is installed where
     raise MissingExtra(adapter="PostgreSQL", extra="postgres") from missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from psycopg.abc import PQGen
 
@@ -67,6 +70,7 @@ class Connection(psycopg.AsyncConnection[Any]):
 
 Pool: TypeAlias = AsyncConnectionPool[Connection]
 Row = TypeVar("Row")
+_LEAST_CONNECT = 2
 _PATIENCE = 2.0
 """How many times its limit a statement may take, the network's part included."""
 Steps: TypeAlias = tuple[tuple[LiteralString, ...], ...]
@@ -86,28 +90,39 @@ _REACHED = (
 
 
 class PostgresPool:
-    """Connections to one database; made by `PostgresPool.open(dsn, codes)`."""
+    """Connections to one database; made by `PostgresPool.open(dsn, codes)`.
 
-    def __init__(self, pool: Pool, codes: Codes) -> None:
+    A server that says nothing is spared: one call finds out, those after it fail at once.
+    """
+
+    def __init__(self, pool: Pool, codes: Codes, name: str, monotonic: Callable[[], float]) -> None:
         self._pool = pool
         self._codes = codes
+        self._spared = Spared(name, self._speak, quiet=pool.timeout, monotonic=monotonic)
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, dsn: str, codes: Codes, *, connections: int = 8, limit: float = 5.0
+    async def open(  # noqa: PLR0913 (the last one is for tests)
+        cls,
+        dsn: str,
+        codes: Codes,
+        *,
+        name: str = "PostgreSQL",
+        connections: int = 8,
+        limit: float = 5.0,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[PostgresPool]:
-        """Connect; `limit` in seconds per wait and per statement.
+        """Connect; `limit` in seconds per wait and per statement, `name` what the log calls it.
 
         Raises `EffectFailed` with the code of what is unavailable where no server answers.
         """
 
         async def configure(connection: Connection) -> None:
             milliseconds = str(round(limit * 1000))
+            connection.patience = _PATIENCE * limit
             await connection.execute(
                 "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
             )
-            connection.patience = _PATIENCE * limit
 
         pool: Pool = AsyncConnectionPool(
             dsn,
@@ -117,19 +132,32 @@ class PostgresPool:
             open=False,
             configure=configure,
             connection_class=Connection,
-            kwargs={"autocommit": True},
+            # The library would wait two minutes for a server that takes a connection and is
+            # silent, and then longer and longer between two attempts, when it is long back.
+            kwargs={"autocommit": True, "connect_timeout": max(_LEAST_CONNECT, round(limit))},
+            reconnect_timeout=limit,
         )
-        opened = cls(pool, codes)
+        opened = cls(pool, codes, name, monotonic)
         try:
             with opened._translated():
                 await pool.open(wait=True, timeout=limit)
             yield opened
         finally:
-            await pool.close()
+            await opened.aclose()
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the server now; None where it answers."""
+        return self._spared.fault
+
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
+        """Lend a connection that commits each statement; raises `EffectFailed`."""
+        if self._spared.fault is not None:
+            raise EffectFailed(Fault(self._codes.unavailable, retryable=True))
+        return self._lending()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection that commits each statement; raises `EffectFailed`."""
+    async def _lending(self) -> AsyncIterator[Connection]:
         with self._translated():
             connection = await self._lent()
             try:
@@ -137,6 +165,11 @@ class PostgresPool:
                     yield connection
             finally:
                 await self._pool.putconn(connection)
+
+    async def _speak(self) -> None:
+        """Find out whether the server answers."""
+        async with self._lending() as connection:
+            await connection.execute("SELECT 1")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -186,6 +219,7 @@ class PostgresPool:
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
+        await self._spared.aclose()
         await self._pool.close()
 
     async def _lent(self) -> Connection:
@@ -197,12 +231,18 @@ class PostgresPool:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Turn the library's errors into faults; SQLSTATE is a code, never text."""
-        codes = self._codes
+        codes, spared = self._codes, self._spared
         try:
             yield
+            spared.answered()
         except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+            if isinstance(failure, psycopg.errors.QueryCanceled):
+                spared.answered()  # that it gave up a statement
+            else:
+                spared.silent(codes.unavailable)
             raise EffectFailed(Fault(codes.unavailable, retryable=True)) from failure
         except psycopg.Error as failure:
+            spared.answered()
             fault = Fault(codes.failed, data={"sqlstate": failure.sqlstate})
             raise EffectFailed(fault) from failure
 

@@ -73,10 +73,15 @@ class PostgresConversations:
         where the tables are newer than the code.
         """
         async with PostgresPool.open(
-            dsn, STORE_CODES, connections=connections, limit=limit
+            dsn, STORE_CODES, name="conversations", connections=connections, limit=limit
         ) as pool:
             await pool.migrate("conversations", _STEPS)
             yield cls(pool)
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the server now; None where it answers."""
+        return self._pool.fault
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -25,12 +25,15 @@ from contract.conversations import Turn, Turns
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from effects.conversations.turns import check_ids, check_turn
+from effects.spared import Spared
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
 Kept = TypeVar("Kept", Turn, Turns)
 
+_UNAVAILABLE: Final = "store_unavailable"
+_NOBODYS: Final = "cutover.nobody-s"
 _STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
 _LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -44,6 +47,14 @@ class HttpConversations:
     def __init__(self, base_url: str, session: aiohttp.ClientSession) -> None:
         self._base = base_url.rstrip("/")
         self._session = session
+        quiet = session.timeout.total or 0.0
+        self._spared = Spared("conversations", self._speak, quiet=quiet)
+        self._spared.answered()  # as far as anybody knows
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the service now; None where it answers."""
+        return self._spared.fault
 
     @classmethod
     @asynccontextmanager
@@ -56,7 +67,11 @@ class HttpConversations:
         async with aiohttp.ClientSession(
             headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
-            yield cls(base_url, session)
+            conversations = cls(base_url, session)
+            try:
+                yield conversations
+            finally:
+                await conversations.aclose()
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
@@ -87,9 +102,19 @@ class HttpConversations:
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
+        await self._spared.aclose()
         await self._session.close()
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        if self._spared.fault is not None:
+            raise EffectFailed(Fault(_UNAVAILABLE, retryable=True))
+        return await self._send(method, path, body)
+
+    async def _speak(self) -> None:
+        """Find out whether the service answers: a message nobody knows will do."""
+        await self._send("GET", f"/messages/{_NOBODYS}")
+
+    async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         try:
             async with self._session.request(
                 method,
@@ -98,10 +123,13 @@ class HttpConversations:
                 headers={"content-type": "application/json"} if body is not None else None,
                 allow_redirects=False,
             ) as answer:
-                return answer.status, await answer.read()
+                found = answer.status, await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError) as failure:
             # RuntimeError is what a closed session raises.
-            raise EffectFailed(Fault("store_unavailable", retryable=True)) from failure
+            self._spared.silent(_UNAVAILABLE)
+            raise EffectFailed(Fault(_UNAVAILABLE, retryable=True)) from failure
+        self._spared.answered()
+        return found
 
 
 def _expect(status: int, body: bytes) -> bytes:
@@ -110,7 +138,7 @@ def _expect(status: int, body: bytes) -> bytes:
         return body
     data: dict[str, str | int | float | bool | None] = {"status": status}
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
-        raise EffectFailed(Fault("store_unavailable", retryable=True, data=data))
+        raise EffectFailed(Fault(_UNAVAILABLE, retryable=True, data=data))
     raise EffectFailed(Fault("store_failed", data=data))
 
 

@@ -56,7 +56,7 @@ class PostgresPauses(StoredPauses):
         where the table is newer than the code.
         """
         async with PostgresPool.open(
-            dsn, STORE_CODES, connections=connections, limit=limit
+            dsn, STORE_CODES, name="pauses", connections=connections, limit=limit
         ) as pool:
             await pool.migrate("pauses", _STEPS)
             yield cls(PostgresTable(pool), sealing=sealing, clock=clock)
@@ -67,6 +67,11 @@ class PostgresTable:
 
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the server now; None where it answers."""
+        return self._pool.fault
 
     async def write(self, statement: str, values: Values) -> int:
         """Execute one statement; returns how many rows it touched."""

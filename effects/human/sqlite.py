@@ -57,6 +57,8 @@ class SqlitePauses(StoredPauses):
 class SqliteTable:
     """The table in an SQLite file."""
 
+    fault = None
+
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 

@@ -30,6 +30,11 @@ Reply = TypeVar("Reply")
 class Table(Protocol):
     """The table of pauses; statements name their values `:name`. Raises `EffectFailed`."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for it now; None where it answers."""
+        ...
+
     async def write(self, statement: str, values: Values) -> int:
         """Execute one statement; returns how many rows it touched."""
         ...
@@ -71,6 +76,11 @@ class StoredPauses:
         self._table = table
         self._codec = Codec(sealing or Unsealed())
         self._clock = clock
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the store now; None where it answers."""
+        return self._table.fault
 
     async def open(self, pause: Pause) -> bool:
         """Store a pause; False when the id is taken."""

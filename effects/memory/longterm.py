@@ -37,6 +37,11 @@ class LongTermMemory:
         self.recalls: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
 
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the store now; None where it answers."""
+        return self._shelf.fault
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Make the vectors that are due, in the background, until it is left."""

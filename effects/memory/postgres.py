@@ -98,7 +98,7 @@ class PostgresMemory(LongTermMemory):
         where no server answers, `StoreNotOpened` where the tables are newer than the code.
         """
         async with PostgresPool.open(
-            dsn, MEMORY_CODES, connections=connections, limit=limit
+            dsn, MEMORY_CODES, name="memory", connections=connections, limit=limit
         ) as pool:
             await pool.migrate("memory", _STEPS)
             if embedder is not None and not await make_vector_tables(pool):
@@ -118,6 +118,11 @@ class PostgresShelf:
     def __init__(self, pool: PostgresPool, vectors: PostgresVectors) -> None:
         self._pool = pool
         self._vectors = vectors
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the server now; None where it answers."""
+        return self._pool.fault
 
     async def by_text(self, query: Recall, wanted: Sequence[str]) -> tuple[MemoryEntry, ...]:
         """Find what shares terms with the query, best first."""

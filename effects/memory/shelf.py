@@ -35,6 +35,11 @@ class Found(NamedTuple):
 class Shelf(Protocol):
     """Keeps entries, and the vectors one maker made of them; every method raises `EffectFailed`."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for it now; None where it answers."""
+        ...
+
     async def by_text(self, query: Recall, terms: Sequence[str]) -> tuple[MemoryEntry, ...]:
         """Find by full text."""
         ...

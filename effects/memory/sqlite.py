@@ -92,6 +92,8 @@ class SqliteMemory(LongTermMemory):
 class SqliteShelf:
     """Implements `effects.memory.shelf.Shelf`."""
 
+    fault = None
+
     def __init__(self, file: SqliteFile, vectors: SqliteVectors) -> None:
         self._file = file
         self._vectors = vectors

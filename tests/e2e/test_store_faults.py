@@ -71,6 +71,22 @@ async def test_a_store_that_breaks_under_way_ends_in_failure_frames(
         assert await outcomes(place) == [("failed", "store_failed")]
 
 
+class Silent:
+    """A store nobody waits for now."""
+
+    fault = "memory_unavailable; as long as it is away"
+
+
+async def test_a_store_nobody_waits_for_is_a_fault(tmp_path: Path) -> None:
+    """Until it answers again, `/readyz` says so, and with it the metrics."""
+    async with deployed(tmp_path) as place:
+        assert (await place.get("/readyz"))["faults"] == {}
+        for part in place.house.kept:
+            place.house.kept = {**place.house.kept, part: Silent()}
+        told = (await place.get("/readyz"))["faults"]
+        assert told == dict.fromkeys(("conversations", "memory", "pauses"), Silent.fault)
+
+
 async def outcomes(place: Deployment) -> list[tuple[str, str]]:
     """Give outcome and error of every captured run."""
     return [(run.outcome, run.error.code if run.error else "") for run in await place.lines()]

@@ -22,6 +22,7 @@ from effects.conversations import HttpConversations, MemoryConversations, Sqlite
 from effects.conversations.postgres import PostgresConversations
 from effects.conversations.service import LARGEST_BODY, conversation_service
 from effects.migrations import StoreNotOpened
+from tests.e2e.deployment import until
 from tests.effects.asgi import served
 from tests.patience import PATIENCE_S
 
@@ -59,6 +60,28 @@ def answered_by(answer: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
         await response(scope, receive, send)
 
     return app
+
+
+async def test_a_silent_service_costs_one_call_its_limit() -> None:
+    """Those after it fail before they wait for anything, with the same fault, until it speaks."""
+    speaks = asyncio.Event()
+
+    async def answer(_: Request) -> Response:
+        await speaks.wait()
+        return Response(status_code=404)
+
+    async with (
+        served(answered_by(answer)) as url,
+        HttpConversations.open(url, limit=0.05) as store,
+    ):
+        with pytest.raises(EffectFailed) as first:
+            await store.find("message", "m1")
+        assert store.fault is not None
+        with pytest.raises(EffectFailed) as next_one:
+            store.find("message", "m1").send(None)  # to the first thing it waits for
+        assert next_one.value.fault == first.value.fault
+        speaks.set()
+        await until(lambda: store.fault is None)
 
 
 async def test_a_file_keeps_its_turns(tmp_path: Path) -> None:

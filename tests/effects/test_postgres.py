@@ -16,8 +16,10 @@ from effects.codes import STORE_CODES
 from effects.conversations.postgres import PostgresConversations
 from effects.migrations import StoreNotOpened, due
 from effects.postgres import PostgresPool, Steps
+from tests.e2e.deployment import until
 from tests.e2e.relay import relayed
 from tests.effects.postgres import own_schema
+from tests.patience import PATIENCE_S
 
 STEPS: Steps = (
     ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('one')"),
@@ -138,6 +140,13 @@ async def ask(pool: PostgresPool, patience: float = 60.0) -> None:
         await connection.execute("SELECT 1")
 
 
+async def dawdle(pool: PostgresPool) -> None:
+    """Ask what takes longer than it may."""
+    async with pool.connection() as connection:
+        await connection.execute("SET statement_timeout = 1")
+        await connection.execute("SELECT pg_sleep(60)")
+
+
 async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
     """What limits a statement is the server's to watch; the next connection is a new one."""
     there = psycopg.conninfo.conninfo_to_dict(dsn)
@@ -150,6 +159,48 @@ async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
             assert failed.value.fault.code == STORE_CODES.unavailable
             relay.flows.set()
             await ask(pool)
+
+
+class Clock:
+    """Goes when it is told to."""
+
+    time = 0.0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        return self.time
+
+
+async def test_a_silent_server_costs_one_call_its_limit(dsn: str) -> None:
+    """Those after it fail before they wait for anything, with the same fault, until it speaks."""
+    there, clock = psycopg.conninfo.conninfo_to_dict(dsn), Clock()
+    async with relayed(int(str(there["port"]))) as relay:
+        through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
+        async with PostgresPool.open(
+            through, STORE_CODES, connections=1, limit=PATIENCE_S, monotonic=clock
+        ) as pool:
+            relay.flows.clear()
+            clock.time += PATIENCE_S
+            with pytest.raises(EffectFailed) as first:
+                await ask(pool, patience=0.01)
+            assert pool.fault is not None
+            with pytest.raises(EffectFailed) as next_one:
+                ask(pool).send(None)  # to the first thing it waits for
+            assert next_one.value.fault == first.value.fault
+            relay.flows.set()
+            await until(lambda: pool.fault is None)
+            await ask(pool)
+
+
+async def test_a_statement_that_takes_too_long_is_an_answer(dsn: str) -> None:
+    """The server gave it up, and says so: it is asked on."""
+    clock = Clock()
+    async with PostgresPool.open(dsn, STORE_CODES, connections=1, monotonic=clock) as pool:
+        clock.time += 60
+        with pytest.raises(EffectFailed) as failed:
+            await dawdle(pool)
+        assert failed.value.fault.code == STORE_CODES.unavailable
+        assert pool.fault is None
 
 
 async def test_a_server_that_hung_up_costs_nobody_an_answer(dsn: str) -> None:
