@@ -19,9 +19,11 @@ from cutover.models import model_entries
 from cutover.pseudonyms import unsearchable
 from cutover.sharing import beside
 from cutover.stacks import DEFAULTS, load_stack
+from cutover.store_doctor import looked_into_file, looked_into_server
 from cutover.stores import SCHEMES, NoSuchStore, pauses_sealing
 from cutover.tool_server_doctor import examined
 from effects.human import Unsealed
+from effects.looks import Look
 from router.abilities import powers_of
 from router.addresses import AUTO, address, secret
 from router.remote import endpoint_url
@@ -108,10 +110,35 @@ async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:
     if url != AUTO and scheme not in SCHEMES.get(what, (scheme,)):
         return Finding(part, good=False, said=str(NoSuchStore(what, scheme)))
     if scheme == "sqlite":
-        return _writable(part, Path(rest.removeprefix("/")).parent, place)
+        return await asyncio.to_thread(_file, part, Path(rest.removeprefix("/")), place)
     if scheme in _PORTS:
-        return await _reached(part, url, place)
+        look = await looked_into_server(what, url)
+        return _told(part, place, look) if look else await _silent(part, url, place)
     return Finding(part, good=True, said=f"{place}: for the life of one process")
+
+
+def _file(part: str, path: Path, place: str) -> Finding:
+    """Whether a file can be used, or made."""
+    folder = _writable(part, path.parent, place)
+    if not (folder.good and path.exists()):
+        return folder
+    look = looked_into_file(part.partition(".")[2], path)
+    if look.good and not os.access(path, os.W_OK):
+        look = Look(good=False, said="the file cannot be written to")
+    return _told(part, place, look)
+
+
+def _told(part: str, place: str, look: Look) -> Finding:
+    return Finding(part, good=look.good, said=f"{place}: {look.said}")
+
+
+async def _silent(part: str, url: str, place: str) -> Finding:
+    """Say whether anybody is there at all; a service is not asked more than that."""
+    reached = await _reached(part, url, place)
+    if not reached.good or url.startswith("http"):
+        return reached
+    said = f"{place}: takes connections and says nothing, or nothing that is understood"
+    return Finding(part, good=False, said=said)
 
 
 async def _recall(settings: Settings, environ: Mapping[str, str]) -> Finding:

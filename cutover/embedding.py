@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from contract.errors import CutoverError
+from contract.errors import CutoverError, EffectFailed
 from cutover.models import KeyMissing
 from effects.embeddings import EndpointEmbedder
 from effects.model import Limits, ModelEntry, Provider, Secret
@@ -60,6 +60,8 @@ async def recall_told(settings: Settings, environ: Mapping[str, str]) -> tuple[b
         made_by = _maker(section, environ)
         where = address(settings.stores.memory, environ)
         why = await _lack(where)
+    except EffectFailed:
+        return False, "[stores] memory cannot be asked whether it keeps vectors"
     except CutoverError as error:
         return False, str(error)
     return (False, f"{_FULL_TEXT}: {why}") if why else (True, f"vectors by {made_by}")
@@ -80,7 +82,8 @@ async def _lack(where: str) -> str:
     if scheme != "postgresql":
         return ""
     tables: Any = import_module("effects.memory.postgres_vectors")
-    return "" if await tables.may_have_vectors(where) else "the server has no pgvector"
+    why: str = await tables.why_no_vectors(where)
+    return why
 
 
 def _local() -> Any:  # noqa: ANN401 - a class of an optional library

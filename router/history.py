@@ -26,7 +26,7 @@ MOST = 10_000
 PROVIDER = "provider "
 """What a flag of a provider begins with, so that it is not taken for the file's."""
 
-_MIGRATIONS: Migrations = (
+MIGRATIONS: Migrations = (
     (
         """CREATE TABLE changes (
             id INTEGER PRIMARY KEY, at INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
@@ -84,7 +84,7 @@ class History:
         cls, path: str | Path, wall: Callable[[], float] = time.time, *, most: int = MOST
     ) -> AsyncIterator[History]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("history", path, _MIGRATIONS) as file:
+        async with SqliteFile.open("history", path, MIGRATIONS) as file:
             yield cls(file, wall, most)
 
     async def note(

@@ -19,7 +19,7 @@ BUSY_MS = 500
 """How long to wait for another writer: nobody is kept waiting for the board."""
 
 _DAY_SECONDS = 86_400
-_MIGRATIONS: Migrations = (
+MIGRATIONS: Migrations = (
     (
         """CREATE TABLE board_notes (
             key TEXT PRIMARY KEY, mark TEXT NOT NULL, phase TEXT NOT NULL,
@@ -54,7 +54,7 @@ class SqliteBoard:
         cls, path: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[SqliteBoard]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("board", path, _MIGRATIONS, busy_ms=BUSY_MS) as file:
+        async with SqliteFile.open("board", path, MIGRATIONS, busy_ms=BUSY_MS) as file:
             yield cls(file, wall)
 
     async def post(self, posts: Sequence[Post]) -> Mapping[str, Note]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from effects.whose import Whose
 
-_STEPS = (
+STEPS = (
     (
         """CREATE TABLE turns (
             seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message_id text NOT NULL UNIQUE,
@@ -75,7 +75,7 @@ class PostgresConversations:
         async with PostgresPool.open(
             dsn, STORE_CODES, name="conversations", connections=connections, limit=limit
         ) as pool:
-            await pool.migrate("conversations", _STEPS)
+            await pool.migrate("conversations", STEPS)
             yield cls(pool)
 
     @property

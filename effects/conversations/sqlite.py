@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from effects.whose import Whose
 
-_MIGRATIONS: Migrations = (
+MIGRATIONS: Migrations = (
     (
         """CREATE TABLE turns (
             seq INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
@@ -64,7 +64,7 @@ class SqliteConversations:
     @asynccontextmanager
     async def open(cls, path: str | Path) -> AsyncIterator[SqliteConversations]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("conversations", path, _MIGRATIONS) as file:
+        async with SqliteFile.open("conversations", path, MIGRATIONS) as file:
             yield cls(file)
 
     async def find(self, site: str, message_id: str) -> Turn | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from effects.human.sealing import Sealing
     from effects.postgres import Connection
 
-_STEPS: Steps = (
+STEPS: Steps = (
     (
         """CREATE TABLE graph_checkpoints (
             hitl_id text PRIMARY KEY, exchange text NOT NULL, flow text NOT NULL,
@@ -58,7 +58,7 @@ class PostgresPauses(StoredPauses):
         async with PostgresPool.open(
             dsn, STORE_CODES, name="pauses", connections=connections, limit=limit
         ) as pool:
-            await pool.migrate("pauses", _STEPS)
+            await pool.migrate("pauses", STEPS)
             yield cls(PostgresTable(pool), sealing=sealing, clock=clock)
 
 

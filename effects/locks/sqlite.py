@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BUSY_MS = 1_000
 """How long to wait for another writer."""
 
-_MIGRATIONS: Migrations = (
+MIGRATIONS: Migrations = (
     (
         """CREATE TABLE locks (
             key TEXT PRIMARY KEY, token TEXT NOT NULL, expires REAL NOT NULL
@@ -50,7 +50,7 @@ class SqliteLeases:
         cls, path: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[SqliteLeases]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("locks", path, _MIGRATIONS, LOCK_CODES, busy_ms=BUSY_MS) as file:
+        async with SqliteFile.open("locks", path, MIGRATIONS, LOCK_CODES, busy_ms=BUSY_MS) as file:
             # Left by whoever was killed; a lock that is asked for again is taken over anyway.
             await file.run(_expire, wall())
             yield cls(file, wall)

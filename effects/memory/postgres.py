@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from effects.whose import Whose
 
 _LOG: Final = logging.getLogger(__name__)
-_STEPS: Steps = (
+STEPS: Steps = (
     (
         """CREATE TABLE memories (
             seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, memory_id text NOT NULL,
@@ -100,7 +100,7 @@ class PostgresMemory(LongTermMemory):
         async with PostgresPool.open(
             dsn, MEMORY_CODES, name="memory", connections=connections, limit=limit
         ) as pool:
-            await pool.migrate("memory", _STEPS)
+            await pool.migrate("memory", STEPS)
             if embedder is not None and not await make_vector_tables(pool):
                 _LOG.warning("memory: the server has no pgvector 0.7: recalled by full text")
                 embedder = None

@@ -30,9 +30,13 @@ _STEPS: Steps = (
 )
 _USABLE = "SELECT to_regtype('halfvec') IS NOT NULL"
 _OFFERED = """
-SELECT to_regtype('halfvec') IS NOT NULL
-    OR EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector')
+SELECT to_regtype('halfvec') IS NOT NULL, installed_version, rolsuper OR (
+    SELECT bool_or(trusted) FROM pg_available_extension_versions WHERE name = 'vector'
+) AND has_database_privilege(current_database(), 'CREATE')
+FROM pg_roles LEFT JOIN pg_available_extensions ON name = 'vector'
+WHERE rolname = current_user
 """
+_THERE = "SELECT EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector')"
 _EXTEND = "CREATE EXTENSION IF NOT EXISTS vector"
 _LET_IN = "INSERT INTO memory_makers VALUES (%s) ON CONFLICT DO NOTHING"
 _ALL_WAIT = """
@@ -99,13 +103,26 @@ async def make_vector_tables(pool: PostgresPool) -> bool:
     return usable
 
 
-async def may_have_vectors(dsn: str) -> bool:
-    """Whether the server offers pgvector; nothing is made. Raises `EffectFailed`."""
+async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
+    """Say why a store here would have no vectors, "" where it would; nothing is made.
+
+    Raises `EffectFailed`.
+    """
     async with (
-        PostgresPool.open(dsn, MEMORY_CODES, connections=1) as pool,
+        PostgresPool.open(dsn, MEMORY_CODES, connections=1, limit=limit) as pool,
         pool.connection() as connection,
     ):
-        return await _true(connection, _OFFERED)
+        there = await _true(connection, _THERE)
+        row = await (await connection.execute(_OFFERED)).fetchone()
+    usable, installed, creatable = row or (False, None, False)
+    if usable:
+        return ""
+    if not there:
+        return "the server has no pgvector"
+    if installed:
+        found = f"pgvector {installed} is installed, but not found or too old"
+        return f"{found}: 0.7 or newer is due, in a schema that is looked in"
+    return "" if creatable else "the extension vector is not created, and the role may not do it"
 
 
 class PostgresVectors:

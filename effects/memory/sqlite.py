@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from effects.whose import Whose
 
 
-_MIGRATIONS: Migrations = (
+MIGRATIONS: Migrations = (
     (
         """CREATE TABLE memories (
             seq INTEGER PRIMARY KEY, memory_id TEXT NOT NULL, user_id TEXT NOT NULL,
@@ -80,7 +80,7 @@ class SqliteMemory(LongTermMemory):
 
         With an embedder entries are found by its vectors, if they are more like than `least`.
         """
-        async with SqliteFile.open("memory", path, _MIGRATIONS, MEMORY_CODES) as file:
+        async with SqliteFile.open("memory", path, MIGRATIONS, MEMORY_CODES) as file:
             vectors = SqliteVectors(embedder, least)
             if embedder is not None:
                 await file.run(vectors.register)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BUSY_MS = 50
 """How long to wait for another writer: nobody waits longer for a pin."""
 
-_MIGRATIONS: Migrations = (
+MIGRATIONS: Migrations = (
     (
         """CREATE TABLE pins (
             key TEXT PRIMARY KEY, stack TEXT NOT NULL, version TEXT NOT NULL,
@@ -48,7 +48,7 @@ class SqlitePins:
         cls, path: str | Path, wall: Callable[[], float] = time.time
     ) -> AsyncIterator[SqlitePins]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("pins", path, _MIGRATIONS, busy_ms=BUSY_MS) as file:
+        async with SqliteFile.open("pins", path, MIGRATIONS, busy_ms=BUSY_MS) as file:
             # What ended while nobody was here may be much: not in the way of a request.
             await file.run(_expire, wall())
             yield cls(file, wall)

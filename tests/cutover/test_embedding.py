@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import quote, urlencode
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 from contract.memory import MemoryEntry, Recall
@@ -23,6 +26,8 @@ from tests.effects.asgi import served
 from tests.effects.embeddings.serving import asked, hashing
 from tests.effects.postgres import own_schema
 
+READER = "pg_read_all_settings"
+"""A role every server has, that may make nothing."""
 ENDPOINT = """
 [embeddings]
 base_url = "http://127.0.0.1:{port}/v1"
@@ -116,6 +121,29 @@ def test_the_doctor_says_what_recall_uses(tmp_path: Path) -> None:
             _, said = doctor(tmp_path, ENDPOINT.format(port=1), port=port)
             assert "missing recall: vectors by small" in said
             assert "nobody listens at 127.0.0.1:1" in said
+
+
+@pytest.mark.sockets
+async def test_a_role_that_may_not_create_the_extension_is_named(pgvector_dsn: str) -> None:
+    """The server has pgvector, the database has not; and who is not there cannot be asked."""
+    settings = parse('[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS)
+    name = f"bare_{uuid4().hex}"
+    bare = psycopg.conninfo.conninfo_to_dict(pgvector_dsn) | {"dbname": name}
+    query = urlencode({key: value for key, value in bare.items() if key != "user"})
+    async with await psycopg.AsyncConnection.connect(pgvector_dsn, autocommit=True) as admin:
+        await admin.execute(f"CREATE DATABASE {name}".encode())
+        try:
+            owner = f"postgresql:///?{query}&user={bare['user']}"
+            assert (await recall_told(settings, {"DB": owner}))[0]
+            others = f"{owner}&options={quote(f'-crole={READER}')}"
+            good, said = await recall_told(settings, {"DB": others})
+        finally:
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    assert not good
+    assert said.endswith("the extension vector is not created, and the role may not do it")
+    nobody = {"DB": "postgresql://127.0.0.1:1/x"}
+    told = (False, "[stores] memory cannot be asked whether it keeps vectors")
+    assert await recall_told(settings, nobody) == told
 
 
 @pytest.mark.sockets

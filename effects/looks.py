@@ -1,0 +1,57 @@
+"""Looking into a store without opening it for work: nothing is made, changed or brought up to date.
+
+What there is to say holds no address and no text of a server's: either may hold a secret.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOOK_SECONDS = 2.0
+"""How long a look may take."""
+
+_TABLES = "SELECT count(*) FROM sqlite_master WHERE name = 'schema_versions'"
+_VERSION = "SELECT version FROM schema_versions WHERE store = ?"
+
+
+class Look(NamedTuple):
+    """Whether a store can be used, and what there is to say of it."""
+
+    good: bool
+    said: str
+
+
+def standing(version: int, known: int) -> Look:
+    """Judge the version of a store's tables, 0 where there are none, by those the code knows."""
+    if version > known:
+        return Look(good=False, said=f"its tables are version {version}, this code knows {known}")
+    if not version:
+        return Look(good=True, said="opened, without tables yet")
+    if version < known:
+        said = f"opened, tables of version {version}: the router will bring them to {known}"
+        return Look(good=True, said=said)
+    return Look(good=True, said=f"opened, tables of version {version}")
+
+
+def look_into_file(path: Path, store: str, known: int) -> Look:
+    """Look into an SQLite file that is there; `known` is the version of the code, 0 for none."""
+    try:
+        with closing(sqlite3.connect(_address(path), timeout=LOOK_SECONDS, uri=True)) as file:
+            (versioned,) = file.execute(_TABLES).fetchone()
+            row = file.execute(_VERSION, (store,)).fetchone() if versioned and known else None
+    except sqlite3.OperationalError:
+        return Look(good=False, said="the file cannot be opened")
+    except sqlite3.DatabaseError:
+        return Look(good=False, said="the file is no SQLite database")
+    return standing(row[0] if row else 0, known) if known else Look(good=True, said="opened")
+
+
+def _address(path: Path) -> str:
+    # Where nobody has the file open there is no log beside it, and reading would make one.
+    beside = all(path.with_name(f"{path.name}-{part}").exists() for part in ("wal", "shm"))
+    return f"{path.absolute().as_uri()}?mode=ro" + ("" if beside else "&immutable=1")

@@ -1,0 +1,189 @@
+"""`cutover doctor` looks into every store: one sentence for each reason, no secret, no trace."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Thread
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from cutover.doctor import examine
+from cutover.finding import Finding
+from cutover.flows import SPECS
+from effects.conversations.postgres import PostgresConversations
+from effects.memory import SqliteMemory
+from router.settings import parse
+from tests.effects.postgres import own_schema
+
+pytestmark = pytest.mark.sockets
+
+PASSWORD = "s3cr3t"
+
+
+async def found(part: str, address: str) -> Finding:
+    """Examine a set-up with one store there; gives what is said of it."""
+    text = f'[stores]\nhistory = ""\n{part} = "env:PLACE"'
+    settings = parse(text, "cutover.toml", SPECS)
+    environ = {"PLACE": address, "OPENAI_API_KEY": "none"}
+    (finding,) = [one for one in await examine(settings, environ) if one.part == f"stores.{part}"]
+    assert PASSWORD not in finding.said
+    return finding
+
+
+def names(folder: Path) -> list[str]:
+    """Name what stands in a folder."""
+    return sorted(one.name for one in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("version", "good", "said"),
+    [
+        (3, True, "opened, tables of version 3"),
+        (1, True, "opened, tables of version 1: the router will bring them to 3"),
+        (0, True, "opened, without tables yet"),
+        (99, False, "its tables are version 99, this code knows 3"),
+    ],
+)
+async def test_the_version_of_a_file_is_told(
+    tmp_path: Path,
+    version: int,
+    good: bool,  # noqa: FBT001 - a row of a table
+    said: str,
+) -> None:
+    """A newer one would keep the router from starting; nothing is made beside the file."""
+    path = tmp_path / "store.sqlite"
+    async with SqliteMemory.open(path):
+        pass
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE schema_versions SET version = ?", (version,))
+    before = path.read_bytes(), names(tmp_path)
+    looked = await found("memory", f"sqlite:///{path}")
+    assert (looked.good, looked.said) == (good, f"env:PLACE: {said}")
+    assert (path.read_bytes(), names(tmp_path)) == before
+
+
+async def test_a_file_a_router_has_open_is_looked_into(tmp_path: Path) -> None:
+    """As it stands, what is not in the file itself yet included."""
+    path = tmp_path / "store.sqlite"
+    async with SqliteMemory.open(path):
+        before = names(tmp_path)
+        looked = await found("memory", f"sqlite:///{path}")
+        assert (looked.good, looked.said) == (True, "env:PLACE: opened, tables of version 3")
+        assert names(tmp_path) == before
+
+
+async def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
+    """Something else stands there, or nothing that can be opened."""
+    path = tmp_path / "store.sqlite"
+    path.write_text("something else, and long enough to be looked at " * 9)
+    looked = await found("pauses", f"sqlite:///{path}")
+    assert (looked.good, looked.said) == (False, "env:PLACE: the file is no SQLite database")
+    looked = await found("pauses", f"sqlite:///{tmp_path}")
+    assert (looked.good, looked.said) == (False, "env:PLACE: the file cannot be opened")
+
+
+@pytest.fixture
+async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
+    """Give an address without tables."""
+    async with own_schema(postgres_dsn) as own:
+        yield own
+
+
+async def test_a_database_is_opened(dsn: str) -> None:
+    """With its version, and without a table made."""
+    looked = await found("conversations", dsn)
+    assert (looked.good, looked.said) == (True, "env:PLACE: opened, without tables yet")
+    assert (await found("conversations", dsn)).said == looked.said, "none was made"
+    async with PostgresConversations.open(dsn, connections=1):
+        pass
+    looked = await found("conversations", dsn)
+    assert (looked.good, looked.said) == (True, "env:PLACE: opened, tables of version 1")
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute("UPDATE schema_versions SET version = 99")
+    looked = await found("conversations", dsn)
+    assert not looked.good
+    assert looked.said == "env:PLACE: its tables are version 99, this code knows 1"
+    looked = await found("checkpoints", dsn)
+    assert (looked.good, looked.said) == (True, "env:PLACE: opened")
+
+
+async def test_a_database_that_cannot_be_used_is_told(postgres_dsn: str) -> None:
+    """Each reason has its sentence."""
+    for name, value, said in (
+        ("dbname", f"none_{PASSWORD}", "it has no such database"),
+        ("user", f"nobody_{PASSWORD}", "it has no such role"),
+        ("options", "-csearch_path=nowhere", "none of the schemas to look in is there"),
+    ):
+        there = psycopg.conninfo.conninfo_to_dict(postgres_dsn) | {name: value}
+        address = f"postgresql://{there['user']}:{PASSWORD}@127.0.0.1:{there['port']}/"
+        address += f"{there['dbname']}?options={quote(str(there.get('options', '')))}"
+        looked = await found("memory", address)
+        assert (looked.good, looked.said) == (False, f"env:PLACE: {said}")
+
+
+@contextmanager
+def refusing(*answers: bytes) -> Iterator[int]:
+    """Listen for one client, answer what it says so and hang up; gives the port."""
+
+    def serve(server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client:
+            for answer in answers:
+                client.recv(65_536)
+                client.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = Thread(target=serve, args=(server,))
+        serving.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            serving.join()
+
+
+async def test_a_refused_password_is_told() -> None:
+    """Neither it, nor whose it is."""
+    fields = b'SFATAL\0C28P01\0Mpassword authentication failed for user "s3cr3t"\0\0'
+    error = b"E" + (len(fields) + 4).to_bytes(4, "big") + fields
+    with refusing(b"N", error) as port:
+        looked = await found("pauses", f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/x")
+    assert (looked.good, looked.said) == (False, "env:PLACE: its password is refused")
+    with refusing(b"-WRONGPASS invalid username-password pair s3cr3t\r\n") as port:
+        looked = await found("locks", f"redis://u:{PASSWORD}@127.0.0.1:{port}/0")
+    said = "its password is refused, or it asks for one"
+    assert (looked.good, looked.said) == (False, f"env:PLACE: {said}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "scheme"), [("memory", "postgresql"), ("locks", "redis")])
+async def test_a_server_that_says_nothing_is_told(part: str, scheme: str) -> None:
+    """It takes connections: that is not enough."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        looked = await found(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
+    assert not looked.good
+    assert looked.said.startswith("env:PLACE: takes connections and says nothing")
+
+
+async def test_nobody_there_is_told() -> None:
+    """With the place, and without the rest of the address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for part, scheme in (("memory", "postgresql"), ("locks", "redis")):
+        looked = await found(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
+        assert looked.said == f"env:PLACE: nobody listens at 127.0.0.1:{port}"
+
+
+async def test_a_redis_is_asked(redis_url: str) -> None:
+    """It answers, or has no such database."""
+    looked = await found("locks", redis_url)
+    assert (looked.good, looked.said) == (True, "env:PLACE: answers")
+    looked = await found("locks", f"{redis_url}?db=99999")
+    assert not looked.good
+    assert "no such database" in looked.said
