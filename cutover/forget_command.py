@@ -79,7 +79,8 @@ async def _kept(
     settings: Settings, whose: Whose, exchanges: Collection[str]
 ) -> tuple[ForgottenRows, ForgottenThreads]:
     rows = await forget_rows(settings.stores, os.environ, whose, exchanges)
-    return rows, await forget_threads(settings, os.environ, rows.chats)
+    threads = forget_threads(settings, os.environ, rows.chats, all_known=rows.all_chats)
+    return rows, await threads
 
 
 def _settings(config: Path) -> Settings:
@@ -111,7 +112,11 @@ def _tell(
             f"captures: {len(captures.exchanges)} exchanges, {captures.feedbacks} with feedback, "
             f"{captures.blobs} long texts"
         )
-    typer.echo(f"conversations: {rows.turns} turns")
-    typer.echo(f"memory: {rows.memories} entries")
-    typer.echo(f"pauses: {rows.pauses}")
-    typer.echo(f"threads: of {threads.sessions} sessions")
+    for removed, line in (
+        (rows.turns, "conversations: {} turns"),
+        (rows.memories, "memory: {} entries"),
+        (rows.pauses, "pauses: {}"),
+        (threads.sessions, "threads: of {} sessions"),
+    ):
+        if removed is not None:  # what could not be asked has not removed nothing
+            typer.echo(line.format(removed))

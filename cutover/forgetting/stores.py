@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,12 +15,13 @@ from effects.memory import SqliteMemory
 from router.addresses import address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from effects.whose import Whose
     from router.sections import Stores
 
+Removed = TypeVar("Removed")
 Store = TypeVar("Store")
 _NOTHING = Forgotten(0, frozenset())
 
@@ -33,16 +34,18 @@ class KeptElsewhere(CutoverError):
 
 
 class ForgottenRows(NamedTuple):
-    """What was removed from the stores, and what could not be: sentences.
+    """What was removed from the stores, None where that failed, and why it did: sentences.
 
-    `chats` are those concerned: what is a copy of them is outdated.
+    `chats` are those concerned, what is a copy of them is outdated; not `all_chats` where those
+    that hold the turns could not be asked.
     """
 
-    turns: int
-    memories: int
-    pauses: int
+    turns: int | None
+    memories: int | None
+    pauses: int | None
     left: tuple[str, ...]
     chats: frozenset[str]
+    all_chats: bool
 
 
 async def forget_rows(
@@ -53,38 +56,44 @@ async def forget_rows(
     A store that fails does not keep the others from being told.
     """
     left: list[str] = []
-    turns, memories, pauses = _NOTHING, 0, 0
-    with _telling(left, "conversations"):
-        turns = await _turns(address(stores.conversations, environ), whose)
-    with _telling(left, "memory"):
-        memories = await _memories(address(stores.memory, environ), whose)
-    chats = turns.chats | ({whose.value} if whose.kind == "chat" else frozenset())
+    turns = await _tried(left, "conversations", _turns(stores, environ, whose))
+    memories = await _tried(left, "memory", _memories(stores, environ, whose))
+    chats = (turns or _NOTHING).chats | ({whose.value} if whose.kind == "chat" else frozenset())
     # A pause of one message is found by its exchange: others of the chat are not concerned.
     sessions = frozenset[str]() if whose.kind == "message" else chats
-    with _telling(left, "pauses"):
-        users = {whose.value} if whose.kind == "user" else set()
-        pauses = await _pauses(address(stores.pauses, environ), exchanges, sessions, users)
-    return ForgottenRows(turns.turns, memories, pauses, tuple(left), chats)
+    users = {whose.value} if whose.kind == "user" else set[str]()
+    sought = exchanges, sessions, users
+    pauses = await _tried(left, "pauses", _pauses(stores, environ, *sought))
+    removed = turns.turns if turns else None
+    all_chats = turns is not None or whose.kind == "chat"
+    return ForgottenRows(removed, memories, pauses, tuple(left), chats, all_chats)
 
 
-async def _turns(where: str, whose: Whose) -> Forgotten:
+async def _turns(stores: Stores, environ: Mapping[str, str], whose: Whose) -> Forgotten:
     database = "effects.conversations.postgres:PostgresConversations.open"
+    where = address(stores.conversations, environ)
     async with _opened(where, SqliteConversations.open, database) as conversations:
         return await conversations.forget(whose) if conversations is not None else _NOTHING
 
 
-async def _memories(where: str, whose: Whose) -> int:
+async def _memories(stores: Stores, environ: Mapping[str, str], whose: Whose) -> int:
     """Remove memories; their vectors go with them, whoever made them."""
     database = "effects.memory.postgres:PostgresMemory.open"
+    where = address(stores.memory, environ)
     async with _opened(where, SqliteMemory.open, database) as memory:
         return await memory.forget(whose) if memory is not None else 0
 
 
 async def _pauses(
-    where: str, exchanges: Collection[str], sessions: Collection[str], users: Collection[str]
+    stores: Stores,
+    environ: Mapping[str, str],
+    exchanges: Collection[str],
+    sessions: Collection[str],
+    users: Collection[str],
 ) -> int:
     """Remove pauses; what is sealed goes without its key."""
     database = "effects.human.postgres:PostgresPauses.open_pool"
+    where = address(stores.pauses, environ)
     async with _opened(where, SqlitePauses.open_file, database) as pauses:
         return await pauses.forget(exchanges, sessions, users) if pauses is not None else 0
 
@@ -117,11 +126,18 @@ def sqlite_there(rest: str) -> Path | None:
     return path if path.exists() else None
 
 
-@contextmanager
-def _telling(left: list[str], part: str) -> Iterator[None]:
+async def _tried(left: list[str], part: str, forgetting: Awaitable[Removed]) -> Removed | None:
     """Turn what keeps a store from forgetting into a sentence."""
     try:
-        yield
+        return await forgetting
     except CutoverError as error:
-        why = error.fault.code if isinstance(error, EffectFailed) else str(error)
-        left.append(f"{part}: {why}")
+        left.append(f"{part}: {reason(error)}")
+        return None
+
+
+def reason(error: CutoverError) -> str:
+    """Say why a store did not forget."""
+    if not isinstance(error, EffectFailed):
+        return str(error)
+    code = error.fault.code
+    return f"the store cannot be reached ({code})" if code.endswith("_unavailable") else code

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from contract.errors import CutoverError, EffectFailed
-from cutover.forgetting.stores import sqlite_there
+from contract.errors import CutoverError
+from cutover.forgetting.stores import reason, sqlite_there
 from cutover.sharing import beside
 from cutover.stacks import open_keepers
 from router.addresses import address
@@ -17,23 +17,37 @@ if TYPE_CHECKING:
     from router.settings import Settings
 
 
-class ForgottenThreads(NamedTuple):
-    """Of how many sessions threads were removed, if there were any, and what could not be."""
+_UNKNOWN = "threads: of which chats is not known without the conversations; come again"
 
-    sessions: int
+
+class ForgottenThreads(NamedTuple):
+    """Of how many sessions threads were removed, if there were any, and what could not be.
+
+    `sessions` is None where that failed.
+    """
+
+    sessions: int | None
     left: tuple[str, ...]
 
 
 async def forget_threads(
-    settings: Settings, environ: Mapping[str, str], sessions: Collection[str]
+    settings: Settings,
+    environ: Mapping[str, str],
+    sessions: Collection[str],
+    *,
+    all_known: bool = True,
 ) -> ForgottenThreads:
     """Remove the threads of sessions; the store is told nothing where there are none.
+
+    Not `all_known`, there may be others of whoever is to be forgotten.
 
     The turns are gone by then: whoever has to come again has to be told for which sessions.
     """
     try:
         stores = settings.stores
         where = beside(address(stores.conversations, environ), address(stores.checkpoints, environ))
+        if not all_known and _there(where):
+            return ForgottenThreads(None, (_UNKNOWN,))
         if not sessions or not _there(where):
             return ForgottenThreads(0, ())
         async with AsyncExitStack() as stack:
@@ -41,9 +55,8 @@ async def forget_threads(
                 for session in sessions:
                     await kept.forget(session)
     except CutoverError as error:
-        why = error.fault.code if isinstance(error, EffectFailed) else str(error)
         named = ", ".join(map(repr, sorted(sessions)))
-        return ForgottenThreads(0, (f"threads of {named}: {why}; use --chat",))
+        return ForgottenThreads(None, (f"threads of {named}: {reason(error)}; use --chat",))
     return ForgottenThreads(len(sessions), ())
 
 

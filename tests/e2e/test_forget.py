@@ -125,4 +125,34 @@ def test_a_service_that_keeps_the_conversations_is_named(tmp_path: Path) -> None
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
     assert "not removed: conversations: kept by a service" in result.output
+    assert "conversations: 0" not in result.output
+    assert "memory: 0 entries" in result.output, "there is no file: that is known"
     assert list(tmp_path.iterdir()) == [path], "nothing is made by forgetting"
+
+
+@pytest.mark.slow
+def test_a_store_out_of_reach_is_named(tmp_path: Path) -> None:
+    """No count is told of it, nor of threads whose chats it alone knows; no password either."""
+    threads = tmp_path / "threads.sqlite"
+    threads.touch()
+    path = tmp_path / "cutover.toml"
+    path.write_text(
+        f'[captures]\npath = "{tmp_path}/captures"\n'
+        '[stores]\nconversations = "env:DB"\nmemory = "env:DB"\npauses = "memory://"\n'
+        f'checkpoints = "sqlite:///{threads}"\n'
+    )
+    command = ["forget", "--config", str(path), "--user", "ann", "--plain"]
+    nobody = {"DB": "postgresql://u:s3cr3t@127.0.0.1:1/x"}
+    result = CliRunner().invoke(app, command, env=nobody)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "captures: 0 exchanges, 0 with feedback, 0 long texts",
+        "pauses: 0",
+    ]
+    assert [line for line in result.stderr.splitlines() if line.startswith("not removed")] == [
+        "not removed: conversations: the store cannot be reached (store_unavailable)",
+        "not removed: memory: the store cannot be reached (memory_unavailable)",
+        "not removed: threads: of which chats is not known without the conversations; come again",
+    ]
+    assert "s3cr3t" not in result.output
+    assert threads.stat().st_size == 0

@@ -85,4 +85,4 @@ async def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
     (tmp_path / "no.db").write_bytes(b"this is no database at all, but a text" * 99)
     sessions, left = await forget_threads(own, {}, {"s-2", "s-1"})
     why = "the sqlite store of threads ([stores] checkpoints) cannot be opened: DatabaseError"
-    assert (sessions, left) == (0, (f"threads of 's-1', 's-2': {why}; use --chat",))
+    assert (sessions, left) == (None, (f"threads of 's-1', 's-2': {why}; use --chat",))
