@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError, EffectFailed
 from cutover.models import KeyMissing
-from effects.embeddings import EndpointEmbedder
+from effects.embeddings import EndpointEmbedder, maker_named
+from effects.memory.makers import made_in_file
 from effects.model import Limits, ModelEntry, Provider, Secret
 from router.addresses import address
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from effects.embeddings import Embedder
+    from effects.memory.makers import Made
     from router.sections import Embeddings
     from router.settings import Settings
 
@@ -64,7 +68,11 @@ async def recall_told(settings: Settings, environ: Mapping[str, str]) -> tuple[b
         return False, "[stores] memory cannot be asked whether it keeps vectors"
     except CutoverError as error:
         return False, str(error)
-    return (False, f"{_FULL_TEXT}: {why}") if why else (True, f"vectors by {made_by}")
+    if why:
+        return False, f"{_FULL_TEXT}: {why}"
+    made = await _made(where)
+    lacking = made.lacking(_named(section)) if made else ""
+    return True, f"vectors by {made_by}" + (f"; {lacking}" if lacking else "")
 
 
 def _maker(section: Embeddings, environ: Mapping[str, str]) -> str:
@@ -84,6 +92,23 @@ async def _lack(where: str) -> str:
     tables: Any = import_module("effects.memory.postgres_vectors")
     why: str = await tables.why_no_vectors(where)
     return why
+
+
+async def _made(where: str) -> Made | None:
+    scheme, _, rest = where.partition("://")
+    path = Path(rest.removeprefix("/"))
+    if scheme == "postgresql":
+        tables: Any = import_module("effects.memory.postgres_vectors")
+        found: Made | None = await tables.made_in_database(where)
+        return found
+    return await asyncio.to_thread(made_in_file, path) if scheme == "sqlite" else None
+
+
+def _named(section: Embeddings) -> str:
+    """Name who makes the vectors, as the memory does."""
+    if section.local:
+        return maker_named(_local().name, _local().size)
+    return maker_named(section.model, section.dimensions)
 
 
 def _local() -> Any:  # noqa: ANN401 - a class of an optional library

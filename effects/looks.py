@@ -41,7 +41,7 @@ def standing(version: int, known: int) -> Look:
 def look_into_file(path: Path, store: str, known: int) -> Look:
     """Look into an SQLite file that is there; `known` is the version of the code, 0 for none."""
     try:
-        with closing(sqlite3.connect(_address(path), timeout=LOOK_SECONDS, uri=True)) as file:
+        with closing(sqlite3.connect(read_only(path), timeout=LOOK_SECONDS, uri=True)) as file:
             (versioned,) = file.execute(_TABLES).fetchone()
             row = file.execute(_VERSION, (store,)).fetchone() if versioned and known else None
     except sqlite3.OperationalError:
@@ -51,7 +51,8 @@ def look_into_file(path: Path, store: str, known: int) -> Look:
     return standing(row[0] if row else 0, known) if known else Look(good=True, said="opened")
 
 
-def _address(path: Path) -> str:
+def read_only(path: Path) -> str:
+    """Give the URI by which a file is read, and nothing made beside it."""
     # Where nobody has the file open there is no log beside it, and reading would make one.
     beside = all(path.with_name(f"{path.name}-{part}").exists() for part in ("wal", "shm"))
     return f"{path.absolute().as_uri()}?mode=ro" + ("" if beside else "&immutable=1")

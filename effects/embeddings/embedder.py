@@ -40,7 +40,12 @@ class Embedder(Protocol):
 
 def maker(embedder: Embedder) -> str:
     """Say who makes the vectors: those of two makers are never compared."""
-    return f"{embedder.name}/{embedder.dimensions}"
+    return maker_named(embedder.name, embedder.dimensions)
+
+
+def maker_named(model: str, dimensions: int) -> str:
+    """Name who makes vectors of so many dimensions by a model."""
+    return f"{model}/{dimensions}"
 
 
 def normalised(vectors: Vectors) -> Vectors:

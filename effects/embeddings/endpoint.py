@@ -92,7 +92,7 @@ class EndpointEmbedder:
                     if not isinstance(answer, Fault):
                         return answer
                     step = rescue.failed(answer, _now(), "nothing")
-                    _LOG.warning("embeddings of %r: %s", self.name, answer.code)
+                    _LOG.warning("embeddings of %r: %s%s", self.name, answer.code, _lengths(answer))
                 case Wait(seconds):
                     await self._sleep(seconds)
                     step = rescue.next(_now())
@@ -132,6 +132,14 @@ class EndpointEmbedder:
             said = error_in(content)
             raise EffectFailed(status_fault(response.status_code, response.headers, said))
         return content
+
+
+def _lengths(fault: Fault) -> str:
+    """Say of vectors of other lengths which they have; nothing of any other fault."""
+    if fault.data.get("reason") != "dimensions":
+        return ""
+    sent, configured = fault.data["sent"], fault.data["configured"]
+    return f", it sends {sent} dimensions and [embeddings] dimensions is {configured}"
 
 
 def _unreachable(error: Exception) -> Fault:

@@ -35,6 +35,7 @@ class LocalEmbedder:
     """A text is the mean of its tokens' vectors; made by `LocalEmbedder.open()`."""
 
     name = "wordllama-l2-supercat"
+    size = 256
 
     def __init__(self, weights: Vectors, tokenizer: Tokenizer, thread: ThreadPoolExecutor) -> None:
         self._weights = weights

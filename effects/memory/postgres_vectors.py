@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
+import logging
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple
 
+from contract.errors import EffectFailed
 from effects.codes import MEMORY_CODES
+from effects.memory.makers import ENTRIES, VECTORS_BY_MAKER, Made
 from effects.memory.shelf import Stored
 from effects.postgres import PostgresPool, attempted
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from effects.embeddings import Vector, Vectors
     from effects.postgres import Connection, Steps
 
+_LOG: Final = logging.getLogger(__name__)
 _STEPS: Steps = (
     (
         # Session and relation are the entry's: what is ruled out is so before it is compared.
@@ -125,6 +129,24 @@ async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
     return "" if creatable else "the extension vector is not created, and the role may not do it"
 
 
+async def made_in_database(dsn: str, limit: float = 2.0) -> Made | None:
+    """Count what a database holds; None where there are no such tables yet, or no answer."""
+    try:
+        async with (
+            PostgresPool.open(dsn, MEMORY_CODES, connections=1, limit=limit) as pool,
+            pool.reading() as connection,
+        ):
+            return await _made(connection)
+    except EffectFailed:
+        return None
+
+
+async def _made(connection: Connection) -> Made:
+    vectors = await (await connection.execute(VECTORS_BY_MAKER)).fetchall()
+    entries = await (await connection.execute(ENTRIES)).fetchone()
+    return Made(entries[0] if entries else 0, dict(vectors))
+
+
 class PostgresVectors:
     """The vectors of one maker."""
 
@@ -139,6 +161,8 @@ class PostgresVectors:
             await connection.execute("LOCK TABLE memory_makers IN ACCESS EXCLUSIVE MODE")
             if (await connection.execute(_LET_IN, (self.maker,))).rowcount:
                 await connection.execute(_ALL_WAIT, {"maker": self.maker})
+                if lacking := (await _made(connection)).lacking(self.maker):
+                    _LOG.warning("memory: %s", lacking)
             if not await _true(connection, _WAIT, self.maker):
                 for statement in _REMOVE_OTHERS:
                     await connection.execute(statement, (self.maker,))

@@ -6,9 +6,11 @@ new has a larger number, and whatever is forgotten ends a generation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 from effects.embeddings import maker
+from effects.memory.makers import ENTRIES, VECTORS_BY_MAKER, Made
 from effects.memory.matrices import Matrices
 from effects.memory.shelf import Stored
 from effects.sqlite import transaction
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from effects.embeddings import Embedder, Vector, Vectors
     from effects.memory.matrices import Matrix
 
+_LOG: Final = logging.getLogger(__name__)
 VECTOR_TABLES = (
     "CREATE TABLE memory_makers (made_by TEXT PRIMARY KEY) WITHOUT ROWID",
     # Session and relation are the entry's: what is ruled out is so before it is read.
@@ -84,6 +87,10 @@ class SqliteVectors:
             )
             if added.rowcount:
                 connection.execute(_ALL_WAIT, (self.maker,))
+                vectors = dict(connection.execute(VECTORS_BY_MAKER).fetchall())
+                made = Made(connection.execute(ENTRIES).fetchone()[0], vectors)
+                if lacking := made.lacking(self.maker):
+                    _LOG.warning("memory: %s", lacking)
             if not _any(connection, "memory_waiting WHERE made_by = ?", self.maker):
                 for table in ("memory_makers", "memory_vectors", "memory_waiting"):
                     connection.execute(f"DELETE FROM {table} WHERE made_by != ?", (self.maker,))  # noqa: S608 (ours)

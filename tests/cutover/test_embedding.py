@@ -16,7 +16,8 @@ from cutover.embedding import open_embedder, recall_told
 from cutover.flows import SPECS
 from cutover.models import KeyMissing
 from cutover.stores import open_memory
-from effects.embeddings import maker
+from effects.embeddings import HashedEmbedder, maker
+from effects.embeddings.local import LocalEmbedder
 from effects.memory.longterm import LongTermMemory
 from router.settings import parse
 from router.toml_table import ConfigRefused
@@ -99,6 +100,8 @@ async def test_the_local_model_needs_no_network(tmp_path: Path) -> None:
             assert found[0].text == best
     said = await recall_told(settings, {})
     assert said == (True, "vectors by wordllama-l2-supercat, in this process")
+    assert embedder is not None
+    assert maker(embedder) == f"{LocalEmbedder.name}/{LocalEmbedder.size}"
 
 
 @pytest.mark.sockets
@@ -121,6 +124,33 @@ def test_the_doctor_says_what_recall_uses(tmp_path: Path) -> None:
             _, said = doctor(tmp_path, ENDPOINT.format(port=1), port=port)
             assert "missing recall: vectors by small" in said
             assert "nobody listens at 127.0.0.1:1" in said
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("kept", ["sqlite", "postgresql"])
+async def test_vectors_of_another_size_are_told(
+    kept: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Before the router starts with it; what is found by full text for a while is no fault."""
+    async with AsyncExitStack() as stack:
+        where = f"sqlite:///{tmp_path}/m.db"
+        if kept == "postgresql":
+            server = psycopg.conninfo.conninfo_to_dict(request.getfixturevalue("pgvector_dsn"))
+            address = f"postgresql:///?{urlencode(server)}"
+            where = await stack.enter_async_context(own_schema(address))
+        text = '[stores]\nmemory = "env:DB"' + ENDPOINT.format(port=1)
+        settings = parse(text, "file", SPECS)
+        told = "vectors by small, 64 dimensions, http://127.0.0.1:1/v1"
+        assert await recall_told(settings, {"DB": where}) == (True, told), "there are no tables"
+        async with AsyncExitStack() as opened:
+            memory = await open_memory(where, opened, HashedEmbedder(32, "small"))
+            await memory.write("w", (MemoryEntry(memory_id="1", user_id="u", text="tea"),))
+        good, said = await recall_told(settings, {"DB": where})
+        assert good
+        assert said == (
+            f"{told}; 1 of 1 entries have none of 'small/64' yet, and are found by full text "
+            "until it has made them; vectors of 'small/32' are not compared with its"
+        )
 
 
 @pytest.mark.sockets

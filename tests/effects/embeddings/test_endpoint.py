@@ -85,11 +85,12 @@ async def test_what_stays_is_a_fault_at_once(answer: Answer, code: str) -> None:
     assert (failed.code, noted.waits, len(noted.requests)) == (code, [], 1)
 
 
-async def test_other_dimensions_are_named() -> None:
-    """Whoever configured them sees both numbers."""
+async def test_other_dimensions_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever configured them sees both numbers, in the log as well."""
     async with endpoint(hashing(32)) as embedder:
         failed = await fault(embedder)
     assert failed.data == {"reason": "dimensions", "sent": 32, "configured": 64}
+    assert "it sends 32 dimensions and [embeddings] dimensions is 64" in caplog.text
 
 
 async def test_numbers_that_are_none_are_refused() -> None:

@@ -136,6 +136,22 @@ async def test_another_model_begins_anew(house: House) -> None:
         assert set(await told(memory, "tea")) == {"likes tea", "drinks tea"}
 
 
+async def test_another_model_is_told_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """How many wait for its vectors, and whose there are; the first model has nobody to replace."""
+    async with house.open(OLD) as memory:
+        await memory.write("w", (entry("likes tea"), entry("likes cake")))
+    assert caplog.messages == []
+    lacking = (
+        "memory: 2 of 2 entries have none of 'new/128' yet, and are found by full text until it "
+        "has made them; vectors of 'old/64' are not compared with its"
+    )
+    async with house.open(NEW):
+        await house.settled(NEW)
+    async with house.open(NEW):
+        pass
+    assert caplog.messages == [lacking]
+
+
 async def test_a_process_with_the_old_model_finds_by_full_text(house: House) -> None:
     """Where its vectors have been removed, nothing is found by the few it made since."""
     async with house.open(OLD) as old:
