@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,7 +10,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from cutover.cli import app
+from cutover.cli import app, main
 from loadtests.children import child_environment
 
 COMMANDS = (
@@ -56,6 +57,18 @@ def test_the_version_is_told() -> None:
     """That of the installed package."""
     told = CliRunner().invoke(app, ["--version"])
     assert (told.exit_code, told.output) == (0, f"cutover {version('cutover')}\n")
+
+
+def test_a_start_seldom_looks_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is hardly any among what is imported, and looking for it takes its time."""
+    before = gc.get_threshold()
+    monkeypatch.setattr(sys, "argv", ["cutover", "--version"])
+    try:
+        with pytest.raises(SystemExit):
+            main()
+        assert gc.get_threshold() == (10_000, *before[1:])
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_help_keeps_the_names_of_sections() -> None:
