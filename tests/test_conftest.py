@@ -1,5 +1,6 @@
 """What tests/conftest.py promises, proven on small suites of their own."""
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+LOOKED_FOR_GARBAGE = gc.isenabled()
+"""Whether the collector ran while this file was read."""
 PROMISES = Path(__file__).with_name("conftest.py")
 
 SETTINGS = """
@@ -55,6 +58,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_a_task_left_behind_fails_its_test(suite: pytest.Pytester) -> None:
     """The test itself passes, its teardown names the task; a cancelled task is none."""
@@ -64,6 +68,7 @@ def test_a_task_left_behind_fails_its_test(suite: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*the test left tasks behind*", "*forever()*"])
 
 
+@pytest.mark.untraced
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "outcome"), [("", "skipped"), ("true", "errors")])
 def test_a_missing_server_skips_here_and_fails_in_ci(
@@ -76,6 +81,13 @@ def test_a_missing_server_skips_here_and_fails_in_ci(
     result = suite.runpytest_inprocess("-rs", "-p", "no:cacheprovider")
     result.assert_outcomes(**{outcome: 2})
     result.stdout.fnmatch_lines(["*no Redis on 127.0.0.1:6379*"])
+
+
+def test_no_garbage_is_looked_for_while_the_suite_is_read() -> None:
+    """Nor among what it consists of, later; among what tests make, it is."""
+    assert not LOOKED_FOR_GARBAGE
+    assert gc.isenabled()
+    assert gc.get_freeze_count()
 
 
 @pytest.fixture
