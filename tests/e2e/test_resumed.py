@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -41,34 +41,37 @@ class Chatter:
         await stream.head()
         await stream.send(self.event("ACCEPT"), self.event("START_REPLY"))
         self.text, sent = self.says, 0
-        async for count, piece in self.pieces(asked):
-            self.text += piece
-            if count % self.every:
-                continue
-            if sent == self.breaks:
-                stream.reset()
-                return
-            sent += 1
-            await stream.send(self.event("SEND", self.text))
+        async with aclosing(self.pieces(asked)) as pieces:
+            async for count, piece in pieces:
+                self.text += piece
+                if count % self.every:
+                    continue
+                if sent == self.breaks:
+                    stream.reset()
+                    return
+                sent += 1
+                await stream.send(self.event("SEND", self.text))
         await stream.send(self.event("SUCCESS", self.text), self.event("END"))
         await stream.end()
 
-    async def pieces(self, asked: Asked) -> AsyncIterator[tuple[int, str]]:
+    async def pieces(self, asked: Asked) -> AsyncGenerator[tuple[int, str], None]:
         """Ask the model; without a gateway there is none, and a fixed text instead."""
         if not self.gateway:
             for count, piece in enumerate("abcdefgh", 1):
                 yield count, piece
             return
         exchange = asked.header("x-cutover-exchange")[0]
-        async with AsyncOpenAI(
-            api_key="none",
-            base_url=f"{self.gateway}/exchanges/{exchange}/v1",
-            default_headers={"x-cutover-role": asked.header("x-cutover-role")[0]},
-            http_client=DefaultAioHttpClient(trust_env=False),
-        ) as client:
-            answer = await client.chat.completions.create(
+        async with (
+            AsyncOpenAI(
+                api_key="none",
+                base_url=f"{self.gateway}/exchanges/{exchange}/v1",
+                default_headers={"x-cutover-role": asked.header("x-cutover-role")[0]},
+                http_client=DefaultAioHttpClient(trust_env=False),
+            ) as client,
+            await client.chat.completions.create(
                 model="gpt-4.1", messages=[{"role": "user", "content": "Hello"}], stream=True
-            )
+            ) as answer,
+        ):
             count = 0
             async for chunk in answer:
                 if chunk.choices and chunk.choices[0].delta.content:
