@@ -52,6 +52,8 @@ CHECKS = [
     status_code_conformance,
 ]
 CLOSED = {"required": ["role", "content"], "additionalProperties": False}
+LENGTHY = "SessionRequest"
+"""The body of which texts are drawn that are too long."""
 STREAM = "text/event-stream; charset=utf-8"
 
 
@@ -73,6 +75,7 @@ async def test_whatever_is_sent_is_answered_as_documented(
     async with deployed(tmp_path, setup) as place:
         document = await place.get("/openapi.json")
         await _let_models_be_reached(place, document)
+        _forget_lengths(document, LENGTHY if mode is GenerationMode.NEGATIVE else "")
         await asyncio.to_thread(fuzz, place.url, document, mode)
         await place.settled()
         assert (await place.get("/healthz")) == {"status": "alive"}
@@ -116,6 +119,21 @@ async def _let_models_be_reached(place: Deployment, document: dict[str, Any]) ->
             asked = body["schema"]["properties"]
             asked["model"] = {"enum": ids}
             asked["messages"] |= {"items": {"type": "object", "properties": text, **CLOSED}}
+
+
+def _forget_lengths(part: Any, sparing: str) -> None:  # noqa: ANN401 - any JSON
+    """Let patterns of texts say all, but in one body: to read one with its length takes a second.
+
+    What is drawn to be allowed is a hundred times shorter; what is to be refused may be longer.
+    """
+    if isinstance(part, list):
+        for inner in part:
+            _forget_lengths(inner, sparing)
+    elif isinstance(part, dict) and (not sparing or part.get("title") != sparing):
+        if "pattern" in part:
+            part.pop("maxLength", None)
+        for inner in part.values():
+            _forget_lengths(inner, sparing)
 
 
 def _takes_anything(operation: APIOperation) -> bool:
