@@ -79,6 +79,7 @@ def test_a_pure_package_needs_two_libraries_at_most(package: str) -> None:
     assert not foreign
 
 
+@pytest.mark.untraced
 def test_the_graph_engine_is_named_in_one_place() -> None:
     """Outside graph_impl/ and its own tests nobody imports LangGraph, tests included."""
     others = [package for package in PACKAGES if package != "graph_impl"]
@@ -90,6 +91,7 @@ def test_the_graph_engine_is_named_in_one_place() -> None:
     assert not leaks
 
 
+@pytest.mark.untraced
 def test_removing_the_legacy_stack_leaves_one_line_to_remove() -> None:
     """`rm -r legacy` breaks a single import, in cutover/."""
     others = [package for package in PACKAGES if package != "legacy"]

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+import pytest
+
 from tests.architecture.tree import PACKAGES, ROOT, parsed, sources
 
 MOST_LINES_OF_A_FILE = 400
@@ -30,6 +32,7 @@ def test_no_file_is_long() -> None:
     assert not long
 
 
+@pytest.mark.untraced
 def test_no_function_is_long() -> None:
     """A function fits on a screen, its docstring included."""
     long = {
@@ -41,6 +44,7 @@ def test_no_function_is_long() -> None:
     assert not long
 
 
+@pytest.mark.untraced
 def test_the_usual_function_is_short() -> None:
     """Half of all functions stay within a dozen lines."""
     sizes = [lines for path in sources(*PACKAGES) for _, lines in functions(path)]

@@ -22,6 +22,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.untraced
 def test_the_example_runs_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files, its command, what it says; the width of columns apart."""
     monkeypatch.chdir(tmp_path)

@@ -21,6 +21,7 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
 
+@pytest.mark.untraced
 async def test_a_session_outlives_kill_minus_nine(tmp_path: Path) -> None:
     """Killed in its first turn on graph, gone on with on legacy, then on graph again."""
     connector = aiohttp.TCPConnector(force_close=True)

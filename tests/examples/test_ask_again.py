@@ -34,6 +34,7 @@ async def recorded(folder: Path, stack: Stack, captures: Path | None = None) -> 
     return folder / "captures"
 
 
+@pytest.mark.untraced
 @pytest.mark.sockets
 @pytest.mark.slow
 async def test_what_was_asked_is_asked_again(

@@ -91,6 +91,7 @@ TROUBLES: dict[str, Act] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("trouble", TROUBLES)

@@ -38,6 +38,7 @@ def commented(served: Served, assigned: Stack, sent: int) -> None:
         assert served.frames[sent][1] == expected[0]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, cancelled, hang], ids=["crash", "cancelled", "hang"])
 async def test_it_breaks_after_any_frame(assigned: Stack, act: Act) -> None:
@@ -61,6 +62,7 @@ async def test_it_breaks_after_any_frame(assigned: Stack, act: Act) -> None:
             assert (thought.assigned, thought.served) == (assigned, second.stack)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_it_wakes_up_later_and_goes_on(assigned: Stack) -> None:
     """Everything it asks for is refused: it is fenced, and nothing of it reaches the client."""

@@ -102,6 +102,7 @@ def test_chats_and_messages_are_found_by_their_fields(whose: Whose, *, found: bo
     assert Sought(whose, KEY).stands_in(line(body)) is found
 
 
+@pytest.mark.untraced
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(min_size=1))
 def test_any_id_is_found_however_it_was_redacted(user: str, name: str) -> None:
     """Also where a name is part of it, and where it looks like a pseudonym."""

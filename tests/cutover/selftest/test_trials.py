@@ -31,6 +31,7 @@ def bench() -> Bench:
     return Bench(LEGACY, GRAPH)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("fault", SEEDED, ids=lambda fault: f"{fault.place}: {fault.name}")
 def test_a_fault_is_found_as_one_cause_on_its_layer(bench: Bench, fault: Fault) -> None:
     """Neither more, nor elsewhere, nor of another kind."""

@@ -170,6 +170,7 @@ ROWS: Mapping[str, Row] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", ROWS)
 async def test_a_fault_of_the_provider_behind_a_stack(house: House, name: str) -> None:
     """The client sees one honest stream; tape, record and metrics say who answered."""

@@ -42,6 +42,7 @@ def redacted(place: str, pieces: Sequence[str]) -> RunRecord:
     return ex.redactor().exchange([record], dialect)[0]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_cut(place: str, name: str) -> None:
