@@ -51,4 +51,4 @@ def test_flows_nobody_has_are_not_named(tmp_path: Path) -> None:
     said = started_and_stopped(tmp_path)
     assert "  /api/support  support: ramp\n" in said
     assert "/chat/sse" not in said
-    assert "WARNING" not in said
+    assert "WARNING cutover.composition" not in said
