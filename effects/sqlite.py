@@ -14,7 +14,7 @@ from contract.errors import EffectFailed
 from contract.faults import Fault
 from effects.codes import STORE_CODES, Codes
 from effects.migrations import StoreNotOpened, due
-from effects.sqlite_place import Place
+from effects.sqlite_place import MOVING, Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -145,21 +145,34 @@ class SqliteFile:
                 self._path,
                 self._store,
             )
-            with suppress(sqlite3.Error):  # wherever it is by now, it is to be whole
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._close()
-        self._place.clear()
+            self._part()
         return self._open()
+
+    def _part(self) -> None:
+        """Close what was lost: whole, wherever it is by now, and with no log left behind."""
+        with MOVING, self._place.parting() as alone:
+            if alone and self._connection is not None:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._place.clear()
+        self._close()
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+            self._place.left()
 
     def _hop(self, work: Callable[[*Args], Result], *args: *Args) -> asyncio.Future[Result]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _open(self) -> sqlite3.Connection:
+        with MOVING:
+            self._connection = self._opened()
+            self._place.taken()
+            return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
             # Also what is written over was said by somebody: nothing of it stays in free pages.
@@ -174,8 +187,6 @@ class SqliteFile:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
-        self._place.taken()
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:

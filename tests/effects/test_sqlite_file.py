@@ -6,6 +6,8 @@ import asyncio
 import logging
 import shutil
 import sqlite3
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -152,3 +154,72 @@ async def test_newer_tables_are_not_written_to(tmp_path: Path) -> None:
         with pytest.raises(EffectFailed) as failed:
             await store.find("message", "m1")
         assert failed.value.fault.data == {"reason": "file"}
+
+
+NOTES = (("CREATE TABLE IF NOT EXISTS notes (text TEXT)",),)
+ANOTHER = """
+import sqlite3, sys
+file = sqlite3.connect(sys.argv[1], isolation_level=None)
+file.execute("PRAGMA journal_mode = WAL")
+file.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT)")
+file.execute("INSERT INTO notes VALUES ('theirs')")
+print("there", flush=True)
+sys.stdin.readline()
+print(*(text for (text,) in file.execute("SELECT text FROM notes")))
+"""
+
+
+def note(connection: sqlite3.Connection, text: str) -> None:
+    """Write a note down."""
+    connection.execute("INSERT INTO notes VALUES (?)", (text,))
+
+
+def fold(connection: sqlite3.Connection) -> None:
+    """Empty the log into the file, as deleting does."""
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+@pytest.mark.usefixtures("looking")
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "removed"])
+async def test_the_log_of_who_was_there_first_stays(tmp_path: Path, *, replaced: bool) -> None:
+    """A process that is started anew may have the new file open when others come to look."""
+    path, link, copy = tmp_path / "own.db", tmp_path / "link.db", tmp_path / "copy.db"
+    link.symlink_to(path)
+    async with SqliteFile.open("own", copy, NOTES):
+        pass
+    async with (
+        SqliteFile.open("own", path, NOTES) as left,
+        SqliteFile.open("own", link, NOTES) as right,
+    ):
+        await left.run(note, "old")
+        await left.run(fold)
+        copy.replace(path) if replaced else path.unlink()
+        other = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", ANOTHER, str(path), stdin=PIPE, stdout=PIPE
+        )
+        assert other.stdout is not None
+        assert await other.stdout.readline() == b"there\n"
+        await right.run(note, "right")
+        await left.run(note, "left")
+        said, _ = await other.communicate(b"\n")
+    assert said == b"theirs right left\n"
+
+
+@pytest.mark.usefixtures("looking")
+async def test_a_link_that_leads_elsewhere_leaves_a_whole_file(tmp_path: Path) -> None:
+    """What it led to may be open by its own name: its log stays."""
+    path, other, link = tmp_path / "own.db", tmp_path / "other.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    async with (
+        SqliteFile.open("own", path, NOTES) as named,
+        SqliteFile.open("own", link, NOTES) as linked,
+    ):
+        await named.run(note, "named")
+        link.unlink()
+        link.symlink_to(other)
+        await linked.run(note, "linked")
+        await named.run(note, "again")
+        assert (tmp_path / "own.db-wal").exists()
+    for one, texts in ((path, ["named", "again"]), (other, ["linked"])):
+        with closing(sqlite3.connect(one)) as connection:
+            assert [text for (text,) in connection.execute("SELECT text FROM notes")] == texts
