@@ -149,11 +149,14 @@ class Connection(HttpToolsProtocol):
         if self._beside > MOST_HEAD and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("Too large.")
-        if self._heading and self._silent is None and not self.transport.is_closing():
-            self._watch()
+        if self._silent is None and not self.transport.is_closing():
+            cycle: Any = self.cycle  # None before the first request, whose head is due
+            # Answered, it may send empty lines, or what nobody reads of its body.
+            if self._heading or cycle.response_complete:
+                self._watch()
 
     def _watch(self) -> None:
-        """Drop a client that begins a head and does not end it: uvicorn keeps it for ever."""
+        """Drop a client that sends something and no whole head: uvicorn keeps it for ever."""
         self._silent = self.loop.call_later(HEAD_SECONDS, self._give_up)
 
     def _give_up(self) -> None:

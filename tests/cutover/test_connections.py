@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -114,6 +114,33 @@ async def test_who_does_not_end_a_head_is_dropped(
     monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.05)
     async with asyncio.timeout(PATIENCE_S):
         await answer(sent)
+
+
+async def refusing(_scope: object, _receive: object, send: Any) -> None:  # noqa: ANN401 - ASGI
+    """Answer at once, whatever is still to come."""
+    head = [(b"content-length", b"4")]
+    await send({"type": "http.response.start", "status": 413, "headers": head})
+    await send({"type": "http.response.body", "body": b"read"})
+
+
+@pytest.mark.parametrize(
+    ("app", "sent", "behind"),
+    [(reading, GET + b"\r\n", b"\r\n"), (refusing, CHUNKED, b"1\r\n")],
+    ids=["empty lines", "a body nobody reads"],
+)
+async def test_who_is_answered_and_begins_no_head_is_dropped(
+    app: Callable[..., object], sent: bytes, behind: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty lines before a head are passed over (RFC 9112, 2.2), and so are refused bodies."""
+    monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.05)
+    async with asyncio.timeout(PATIENCE_S), listening(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        await reader.readuntil(b"read")
+        writer.write(behind)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
 
 
 async def test_nobody_is_dropped_who_is_being_answered(monkeypatch: pytest.MonkeyPatch) -> None:
