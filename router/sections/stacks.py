@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from router.sections.section import MIB, Bytes, Seconds, Section
 
 _URLS = ("http://", "https://")
+_MediaType = Annotated[str, Meta(pattern=r"^[a-z0-9._+-]+/[a-z0-9._+-]+\Z")]
+"""In lower case and without parameters, as those of answers are when they are held against it."""
 
 
 class Address(Section, frozen=True):
@@ -26,7 +28,7 @@ class Address(Section, frozen=True):
     flows: frozenset[str] = frozenset()
     shadow_safe: bool = False
     resumable: bool = False
-    media_types: frozenset[str] = frozenset()
+    media_types: frozenset[_MediaType] = frozenset()
     connect_seconds: Seconds = 2.0
     first_event_seconds: Seconds = 30.0
     idle_seconds: Seconds = 30.0

@@ -314,6 +314,14 @@ def test_own_replies_need_a_model_that_is_asked() -> None:
     assert read(own).shadow.history == "own"
 
 
+@pytest.mark.parametrize("kind", ["Text/HTML", "text/html; charset=utf-8", "html", "text/é"])
+def test_no_stream_is_called_what_none_can_be(kind: str) -> None:
+    """Answers are held against it in lower case, without parameters: it would never fit."""
+    stack = '[stacks.graph]\nurl = "http://far"\nmedia_types = ["%s"]'
+    assert f"stacks.graph.media_types[0] = {kind!r}" in refusal(stack % kind)
+    assert read(stack % "text/html").stacks.place("graph")
+
+
 def test_a_stack_is_resumable_only_through_the_gateway() -> None:
     """The refusal says what is due."""
     stack = '[stacks.graph]\nurl = "http://far"\nresumable = true\n'
