@@ -41,6 +41,7 @@ th:first-child, td:first-child { text-align: left; }
 tr.next td { border-top: 2px solid var(--line); }
 figure { margin: 1.5rem 0; } figcaption { font-weight: 600; } svg { width: 100%; height: auto; }
 svg text { font-size: 12px; fill: var(--dim); }
+@media (max-width: 600px) { svg text { font-size: 18px; } }
 .tick { text-anchor: end; } .mid { text-anchor: middle; }
 .grid { stroke: var(--line); fill: none; } .curve { fill: none; stroke-width: 2; }
 .curve.s0 { stroke: var(--s0); } .curve.s1 { stroke: var(--s1); stroke-dasharray: 6 3; }
