@@ -115,9 +115,15 @@ def compare_pairs(metric: Metric, stacks: tuple[str, str], runs: RunRows, clock:
     """Compare control and candidate (in this order) by the P95 of the runs of each pair."""
     control, candidate = (_p95s(metric, stack, runs, clock) for stack in stacks)
     shared = sorted(control.keys() & candidate.keys())
-    differences = [log(candidate[pair]) - log(control[pair]) for pair in shared]
-    if not differences:
+    if not shared:
         return Paired(metric=metric.name, pairs=0, reason="no pair has values on both sides")
+    differences = [
+        log(candidate[pair]) - log(control[pair])
+        for pair in shared
+        if candidate[pair] > 0 and control[pair] > 0
+    ]
+    if not differences:
+        return Paired(metric=metric.name, pairs=0, reason="a P95 is 0")
     ratio = exp(fmean(differences))
     if len(differences) == 1:
         return Paired(metric=metric.name, pairs=1, ratio=ratio, reason="one pair has no spread")
@@ -138,6 +144,6 @@ def _p95s(metric: Metric, stack: str, runs: RunRows, clock: Clock) -> dict[int, 
     found: dict[int, float] = {}
     for run, rows in runs:
         values = sorted(metric.sample(rows, clock)) if run.stack == stack else []
-        if values and (worst := percentile(values, COMPARED)) > 0:
-            found[run.pair] = worst
+        if values:
+            found[run.pair] = percentile(values, COMPARED)
     return found

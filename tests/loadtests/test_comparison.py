@@ -84,6 +84,13 @@ def test_the_statistic_is_the_paired_difference_of_log_p95() -> None:
     assert (found.pairs, found.reason) == (5, "")
 
 
+def gaps(legacy: int, graph: int) -> RunRows:
+    """Make a pair of runs in which each answer paused for that long at most, microseconds."""
+    runs = interleaved(BOTH, 1, 0)
+    longest = {"legacy": legacy, "graph": graph}
+    return [(run, [row(gaps=(0, longest[run.stack]))]) for run in runs]
+
+
 def test_few_pairs_make_no_statement() -> None:
     """A ratio is shown, with what it lacks."""
     two = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110), (100, 120)), "scheduled")
@@ -97,6 +104,13 @@ def test_no_data_on_one_side_is_no_ratio() -> None:
     found = compare_pairs(METRICS["ttft"], BOTH, paired_runs((100, 110))[:1], "scheduled")
     assert found.ratio is None
     assert "no pair" in found.reason
+
+
+@pytest.mark.parametrize("pair", [(0, 110), (100, 0), (0, 0)])
+def test_a_percentile_of_zero_has_no_ratio_and_says_so(pair: tuple[int, int]) -> None:
+    """Answers that come in one burst have gaps of nothing: that is no lack of values."""
+    found = compare_pairs(METRICS["icl_max"], BOTH, gaps(*pair), "scheduled")
+    assert (found.ratio, found.reason) == (None, "a P95 is 0")
 
 
 def test_what_was_excluded_is_counted_and_weighed() -> None:
