@@ -31,6 +31,17 @@ class MessagesRefused(CutoverError):
         super().__init__(f"cannot use {str(path)!r} as messages: {reason}")
 
 
+class ConversationsUnnamed(CutoverError):
+    """Nobody knows before what a router will route a message by, and so what to sign."""
+
+    def __init__(self, flow: str) -> None:
+        super().__init__(
+            f"a message to the flow {flow!r} opens a conversation, and the QA header is signed for "
+            "what it is routed by: route by another key (--route-key), or name the conversation in "
+            "--messages"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One request: the id it is known by, what a router routes it by, where it is asked, its body.

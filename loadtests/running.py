@@ -18,7 +18,7 @@ from loadtests.flows import flow_named
 from loadtests.generator import read_loads
 from loadtests.interleaving import PlannedRun, interleaved
 from loadtests.machine import cpu_times
-from loadtests.messages import MessagesRefused, read_messages
+from loadtests.messages import ConversationsUnnamed, read_messages
 from loadtests.page import write_page
 from loadtests.report import FinishedRun, LoadReport, load_report
 from loadtests.rows import Row, RowWriter, read_rows
@@ -81,14 +81,10 @@ async def run_load(
 
 
 def _check_messages(plan: LoadPlan) -> None:
-    """Raise `MessagesRefused`, or `FlowUnknown`, before anything is sent."""
+    """Raise `MessagesRefused`, `ConversationsUnnamed` or `FlowUnknown` before anything is sent."""
     messages = read_messages(flow_named(plan.flow, plan.declared), plan.messages, plan.route_key)
     if any(target.qa_key for target in plan.targets) and not messages.routable:
-        why = (
-            "a message opens a conversation, and the QA header is signed for what it is routed by: "
-            "name the conversation, or route by another key (--route-key)"
-        )
-        raise MessagesRefused(plan.messages, why)
+        raise ConversationsUnnamed(plan.flow)
 
 
 class _Loading:

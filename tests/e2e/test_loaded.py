@@ -12,7 +12,7 @@ import pytest
 from cutover.flows import declared_at
 from cutover.load_messages import MessagesDue, bundled
 from loadtests.flows import FLOWS, flow_named
-from loadtests.messages import MessagesRefused, read_messages
+from loadtests.messages import ConversationsUnnamed, read_messages
 from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
 from loadtests.running import run_load
@@ -64,8 +64,9 @@ async def test_a_router_is_asked_for_both_of_its_stacks(flow: str, tmp_path: Pat
         targets = tuple(Target(stack=one, url=deployment.url, qa_key="qa") for one in STACKS)
         plan = brief(flow, targets, messages, "open")
         if flow == "session":  # each message opens one, whose name nobody knows before
-            with pytest.raises(MessagesRefused, match="--route-key"):
+            with pytest.raises(ConversationsUnnamed, match="--route-key") as refused:
                 await run_load(plan, tmp_path / "out")
+            assert str(messages) not in str(refused.value)  # a file nobody has named
             plan = msgspec.structs.replace(plan, route_key="user_id")
         await check(plan, tmp_path / "out")
 

@@ -15,7 +15,7 @@ from contract.errors import CutoverError
 from contract.session import SESSION
 from loadtests.flows import FlowUnknown, flow_named
 from loadtests.forcing import qa_header
-from loadtests.messages import Message, MessagesRefused, read_messages
+from loadtests.messages import ConversationsUnnamed, Message, MessagesRefused, read_messages
 from loadtests.plan import LoadPlan
 from loadtests.running import run_load
 from loadtests.targets import Target, TargetRefused, parse_header
@@ -164,7 +164,7 @@ async def test_a_conversation_nobody_can_name_goes_nowhere_by_wish(tmp_path: Pat
     assert not read.routable
     target = Target(stack="graph", url="http://127.0.0.1:1", qa_key="k")
     plan = LoadPlan(targets=(target,), messages=path, flow="session")
-    with pytest.raises(MessagesRefused, match="QA header"):
+    with pytest.raises(ConversationsUnnamed, match="QA header"):
         await run_load(plan, tmp_path / "out")
 
 
