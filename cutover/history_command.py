@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.history import opening
-from cutover.terminal import in_words
+from cutover.terminal import UNFOLDED, in_words, tables
 from router.settings import load, parse
 from router.toml_table import unknown
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from router.history import Entry
     from router.settings import Settings
 
 REFUSED = 2
-
-_WHOLE = ("when (UTC)", "what")
-"""The columns that are not folded where the terminal is narrow."""
 
 
 def history(
@@ -52,7 +50,7 @@ def history(
         for entry in found:
             typer.echo(msgspec.json.encode(entry).decode())
     elif found:
-        Console().print(_table(found))
+        _show(found, tables())
     else:
         typer.echo("no change yet")
 
@@ -74,22 +72,38 @@ def _settings(config: Path) -> Settings:
     return load(config, SPECS)
 
 
+def _show(entries: list[Entry], console: Console) -> None:
+    """Print a table where there is room for it; else of each change who, and below it what."""
+    table = _table(entries)
+    wide = console.options.update(width=UNFOLDED)
+    if console.measure(table, options=wide).maximum <= console.width:
+        console.print(table)
+        return
+    for entry in entries:
+        when, who, what, before, after, version = _cells(entry)
+        said = f"{when}  {who}, version {version}\n    {what}: {before} → {after}"
+        console.print(Text(said), soft_wrap=True)
+
+
 def _table(entries: list[Entry]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("when (UTC)", "who", "what", "before", "after", "version"):
-        table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
+        table.add_column(title, no_wrap=True)
     for entry in entries:
         # As text: what people wrote into a file is no markup.
-        cells = (
-            _moment(entry.at),
-            entry.who,
-            entry.what,
-            bytes(entry.before).decode(),
-            bytes(entry.after).decode(),
-            entry.version,
-        )
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(Text, _cells(entry)))
     return table
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    return (
+        _moment(entry.at),
+        entry.who,
+        entry.what,
+        bytes(entry.before).decode(),
+        bytes(entry.after).decode(),
+        entry.version,
+    )
 
 
 def _moment(at: int) -> str:

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from contract.errors import CutoverError
 from cutover.breaking_off import BrokenOff
 from cutover.flows import declared_at
 from cutover.load_messages import bundled
-from cutover.terminal import refusals
+from cutover.terminal import bar, refusals, tables
 from loadtests.comparison import SHOWN, StackSummary
 from loadtests.flows import flow_named
 from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
@@ -94,15 +94,14 @@ async def load_and_show(
     A signal breaks the load off; `broken` tells which.
     """
     broken = broken or BrokenOff()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with broken.by_signals(), Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("warming up", total=1.0)
+    with broken.by_signals(), bar(console, TimeElapsedColumn()) as shown:
+        task = shown.add_task("warming up", total=1.0)
 
         def watch(step: Step) -> None:
             text = f"run {step.number} of {step.runs}: {step.stack}"
             if step.elapsed > step.seconds:
                 text += ", last streams"
-            bar.update(task, completed=step.share, description=text)
+            shown.update(task, completed=step.share, description=text)
 
         report = await run_load(plan, out, watch, lambda: broken.asked)
     show(report, console)
@@ -218,7 +217,7 @@ def _measured(plan: LoadPlan, out: Path) -> int:
     """Run a plan and show the report; returns the exit status."""
     broken = BrokenOff()
     try:
-        report = asyncio.run(load_and_show(plan, out, Console(), broken))
+        report = asyncio.run(load_and_show(plan, out, tables(), broken))
     except NothingMeasured as nothing:
         Console(stderr=True).print(str(nothing), highlight=False)
         return broken.status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.progress import ProgressColumn
+
+UNFOLDED = 1_000
+"""Columns of a line nobody folds."""
 
 
 @contextmanager
@@ -36,6 +40,12 @@ def in_words(trouble: CutoverError | OSError) -> str:
     if isinstance(trouble, CutoverError) or not (trouble.strerror and trouble.filename):
         return str(trouble)
     return f"{str(trouble.filename)!r}: {trouble.strerror.lower()}"
+
+
+def tables() -> Console:
+    """Make a console for tables: a terminal folds them, a file or a pipe gets whole lines."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=UNFOLDED)
 
 
 def bar(console: Console, *columns: ProgressColumn) -> Progress:

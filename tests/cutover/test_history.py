@@ -172,6 +172,35 @@ def test_a_rollback_is_in_the_history_in_the_name_of_who_did_it(tmp_path: Path) 
     )
 
 
+def test_no_change_is_cut_where_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file gets a whole line each, a narrow terminal two, and neither half a word."""
+    path = tmp_path / "cutover.toml"
+    audit = f'[admin]\naudit_path = "{tmp_path}/audit.jsonl"\n'
+    stores = f'[stores]\nhistory = "sqlite:///{tmp_path}/history.sqlite"\n'
+    path.write_text(f"[flows.chat]\nenable_langgraph = true\n{audit}{stores}", "utf-8")
+    CliRunner().invoke(app, ["rollback", "chat", "--config", str(path)])
+    told = json.loads(shown("--json", "--config", str(path))[1])
+    monkeypatch.delenv("COLUMNS", raising=False)
+    _, wide = shown("--config", str(path))
+    assert wide.split("\n")[0].split() == [
+        "when",
+        "(UTC)",
+        "who",
+        "what",
+        "before",
+        "after",
+        "version",
+    ]
+    assert wide.split("\n")[1].endswith(f"  true    false  {told['version']}")
+    monkeypatch.setenv("COLUMNS", "60")
+    _, narrow = shown("--config", str(path))
+    first, second = narrow.rstrip("\n").split("\n")
+    assert first.endswith(f"  {told['who']}, version {told['version']}")
+    assert second == "    flows.chat.enable_langgraph: true → false"
+
+
 def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     """An unknown flow, a file that is not there; none yet and none wanted are no faults."""
     path = tmp_path / "cutover.toml"
