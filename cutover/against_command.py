@@ -61,7 +61,7 @@ def _table(found: Against) -> Table:
             percent(change.newer_share),
             change.layer,
             change.title,
-            change.path,
+            f"{change.flow} {change.path}",
             change.id,
         )
         table.add_row(*(escape(visible(cell)) for cell in cells))

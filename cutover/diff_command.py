@@ -33,7 +33,7 @@ from cutover.diffing import (
 )
 from cutover.flows import SPECS, flows_at
 from cutover.plain_diffing import AskedPlain, asked_plain
-from cutover.terminal import bar, refusals, tell_written
+from cutover.terminal import bar, refusals, tables, tell_written
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -169,7 +169,7 @@ def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
                 wanted = Wanted(out, formats or list(Format), prompt_map_at(prompts))
                 status = _captures(asked, wanted, console)
             case [older, newer]:
-                status = report_against(Path(older), Path(newer), out, Console())
+                status = report_against(Path(older), Path(newer), out, tables())
             case _:
                 raise PlacesMisread(len(places))
     raise typer.Exit(status)
@@ -194,7 +194,7 @@ def _captures(asked: Asked | AskedPlain, wanted: Wanted, console: Console) -> in
             noise = read_noise(asked.captures, asked.again, SPECS)
         report = with_noise(report, noise)
     report = with_sources(report, wanted.prompts)
-    _summary(report, write_report(report, wanted.out, wanted.formats), Console())
+    _summary(report, write_report(report, wanted.out, wanted.formats), tables())
     return status_of(report)
 
 
@@ -233,7 +233,8 @@ def _table(report: Report) -> Table:
         table.add_column(name, overflow="fold", justify="right" if name == "share" else "left")
     for cluster in report.clusters[:CLUSTERS_PRINTED]:
         title = f"{cluster.title} (waived)" if cluster.waived else cluster.title
-        cells = percent(cluster.share), cluster.layer, title, cluster.path, cluster.id
+        where = f"{cluster.flow} {cluster.path}"
+        cells = percent(cluster.share), cluster.layer, title, where, cluster.id
         table.add_row(*(escape(visible(cell)) for cell in cells))
     if len(report.clusters) > CLUSTERS_PRINTED:
         table.add_row("", "", f"… {len(report.clusters) - CLUSTERS_PRINTED} more", "", "")

@@ -26,7 +26,7 @@ from cutover.diff_command import (
 from cutover.diffing import Asked, Format, reported, rules_at, waivers_at, write_report
 from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of
 from cutover.replay import Progress as Reached
-from cutover.terminal import bar, refusals, tell_written
+from cutover.terminal import bar, refusals, tables, tell_written
 
 if TYPE_CHECKING:
     from compare.report import Report
@@ -101,7 +101,7 @@ def replay_captures(  # noqa: PLR0913 - the options of a command
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
-    _tell(wishes, counts, report, Console())
+    _tell(wishes, counts, report, tables())
     raise typer.Exit(_status(counts, report))
 
 
@@ -167,7 +167,8 @@ def _tell(wishes: Wishes, counts: Counts, report: Report | None, console: Consol
             console.print(f"  {escape(visible(reason))}", highlight=False)
     console.print(_counted(counts))
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
-        cause = f"{cluster.layer}: {cluster.title}, {cluster.path} ({cluster.exchanges:,})"
+        place = f"{cluster.flow} {cluster.path}"
+        cause = f"{cluster.layer}: {cluster.title}, {place} ({cluster.exchanges:,})"
         console.print(f"  {escape(visible(cause))}", highlight=False)
     for name in counts.named:
         console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)

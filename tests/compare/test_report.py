@@ -97,6 +97,17 @@ def test_one_stack_beside_what_it_did_before_is_called_so() -> None:
     assert "<bdi>legacy now</bdi>" in page(mixed)
 
 
+def test_a_cause_is_shown_with_its_flow() -> None:
+    """What differs alike in two flows are two causes, and not the same line twice."""
+    written = report(exchange(graph=Script(system="冷")))
+    other = [msgspec.structs.replace(one, flow="companion") for one in written.clusters]
+    both = msgspec.structs.replace(written, clusters=(*written.clusters, *other))
+    summaries = re.findall(r'<span class="what">(.*?)</span>\s', page(both))
+    assert len(summaries) == 2
+    assert "chat" in summaries[0]
+    assert "companion" in summaries[1]
+
+
 def test_streams_are_laid_out_only_where_they_part() -> None:
     """Of a prompt that changed nothing on the wire, equal streams need one line."""
     said = "Both streams are equal"

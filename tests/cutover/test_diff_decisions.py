@@ -134,7 +134,7 @@ def test_two_reports_are_held_against_each_other(tmp_path: Path) -> None:
     """Folders or files; a new cause exits 1, a gone one 0."""
     older, newer = report(tmp_path / "a", Script()), report(tmp_path / "b", COLD)
     status, said = run(older, newer / "report.json", "-o", tmp_path / "changes")
-    assert (status, "worse" in said, "Prompt differs" in said) == (1, True, True)
+    assert (status, "worse" in said, "Prompt differs  chat " in said) == (1, True, True)
     assert {path.name for path in (tmp_path / "changes").iterdir()} == {
         "changes.md",
         "changes.json",

@@ -51,10 +51,12 @@ def test_a_planted_difference_is_found_once_on_its_layer(
     good: Path, tmp_path: Path, stack: str, layer: str
 ) -> None:
     """Code that was changed after the capture; one cause, one finding, exit status 1."""
-    status, _ = typed(good, "--stack", f"{HERE}:{stack}", "-o", tmp_path / "out")
+    status, said = typed(good, "--stack", f"{HERE}:{stack}", "-o", tmp_path / "out")
     report = report_of(tmp_path / "out")
     assert status == 1
     assert [(cluster.layer, cluster.exchanges) for cluster in report.clusters] == [(layer, 1)]
+    [cause] = report.clusters
+    assert f"  {layer}: {cause.title}, {cause.flow} {cause.path} (1)" in said
     assert "1 pair: legacy as recorded → graph as it is now" in report.verdict.reasons
 
 
