@@ -41,13 +41,18 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StackSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One stack over all its runs; `served_elsewhere` counts answers another stack gave."""
+    """One stack over all its runs.
+
+    `served_elsewhere` counts answers another stack gave, `wordless` complete ones without text: a
+    question put to the user, or nothing at all.
+    """
 
     stack: str
     requests: int
     endings: Mapping[str, int]
     codes: Mapping[str, int]
     served_elsewhere: int
+    wordless: int = 0
     goodput: Goodput
     metrics: tuple[MetricSummary, ...]
 
@@ -101,6 +106,7 @@ def summarise_stack(
         endings=dict(Counter(row.ending for row in rows).most_common()),
         codes=dict(Counter(f"{row.ending} {row.code}" for row in rows if row.code).most_common()),
         served_elsewhere=sum(served_by(row) != stack for row in rows),
+        wordless=sum(row.ending == "complete" and not row.contents for row in rows),
         goodput=goodput(own, objectives, clock),
         metrics=tuple(summarise_metric(metric, rows, clock) for metric in METRICS.values()),
     )

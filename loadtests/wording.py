@@ -57,7 +57,7 @@ def paired_cell(paired: Paired | None) -> str:
 
 
 def failures_line(stack: StackSummary) -> str:
-    """Write a stack's failures by kind, cancellations apart."""
+    """Write a stack's failures by kind; what came without words and cancellations apart."""
     counts = {ending: stack.endings.get(ending, 0) for ending in FAILURES}
     failed = sum(counts.values())
     kinds = ", ".join(f"{number} {ending}" for ending, number in counts.items() if number)
@@ -65,6 +65,7 @@ def failures_line(stack: StackSummary) -> str:
     return (
         f"{stack.requests} requests, {failed} failed"
         + (f" ({kinds})" if kinds else "")
+        + (f", {stack.wordless} complete without words" if stack.wordless else "")
         + (f", {cancelled} given up by the generator" if cancelled else "")
         + (f", {stack.served_elsewhere} served elsewhere" if stack.served_elsewhere else "")
     )

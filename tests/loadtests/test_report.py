@@ -11,6 +11,7 @@ import pytest
 
 from loadtests.chart import Curve, distribution
 from loadtests.generator import GeneratorLoad
+from loadtests.goodput import parse_objective
 from loadtests.interleaving import PlannedRun
 from loadtests.page import page
 from loadtests.plan import LoadPlan, PlanRefused
@@ -158,6 +159,19 @@ def test_cells_say_what_is_missing() -> None:
     assert "one pair has no spread" in paired_cell(found.paired[0])
     assert paired_cell(None) == ""
     assert (milliseconds(0.0123), milliseconds(1.5), milliseconds(None)) == ("12.3", "1500", "?")
+
+
+def test_answers_without_words_are_counted_apart() -> None:
+    """A question to the user is complete, has no TTFT, and is good where none is asked for."""
+    question = row(first_token=None, first_text=None, last_content=None, contents=0, gaps=())
+    found = report(finished(0, [row(), question]), finished(1, [row()]))
+    assert failures_line(found.stacks[0]) == "2 requests, 0 failed, 1 complete without words"
+    assert failures_line(found.stacks[1]) == "1 requests, 0 failed"
+    assert found.stacks[0].goodput.good == 1
+    asked = tuple(map(parse_objective, ("ttfe=2", "ttle=60")))
+    plan = msgspec.structs.replace(PLAN, objectives=asked)
+    again = load_report(plan, [finished(0, [question]), finished(1, [row()])])
+    assert again.stacks[0].goodput.good == 1
 
 
 @pytest.mark.parametrize(
