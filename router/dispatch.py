@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from router.parts import Parts
 
 
+_PIECE = 0.25
+"""Seconds of a wait that are counted together."""
+
+
 class Router:
     """Hands requests to stacks and keeps the books."""
 
@@ -219,12 +223,16 @@ class Router:
         self.cut()
         loop = asyncio.get_running_loop()
         # Also those whose stack does not let go are to be written down.
-        deadline = loop.time() + max(seconds, 2 * LETS_GO)
+        left = max(seconds, 2 * LETS_GO)
         # Whoever was sending has been cancelled, but may not have had its turn to say so.
         await asyncio.sleep(0)
-        while self._closing and loop.time() < deadline:
-            await asyncio.wait(set(self._closing), timeout=deadline - loop.time())
-        await self._mirror.aclose(max(deadline - loop.time(), 0))
+        while self._closing and left > 0:
+            # In pieces, of which none counts for more than it was to be: while the machine stands
+            # still nobody has had any of that time.
+            piece, began = min(left, _PIECE), loop.time()
+            await asyncio.wait(set(self._closing), timeout=piece)
+            left -= min(loop.time() - began, piece)
+        await self._mirror.aclose(max(left, 0))
 
     async def _conclude(self, ticket: Ticket) -> None:
         try:

@@ -11,6 +11,7 @@ import pytest
 
 from contract.chat import CHAT, ChatRequest
 from contract.flow import Event
+from cutover.selftest.virtual_time import VirtualLoop
 from effects.model import Hang
 from router.qa_header import sign
 from router.rollout import Stack, bucket
@@ -158,6 +159,22 @@ async def test_closing_ends_open_streams_in_failure_frames() -> None:
     assert made.states == {"cancelled(stopping)": 1}
     assert [run.outcome for run in made.runs] == ["failed"]
     assert made.world.model.open == 0
+
+
+async def test_time_in_which_the_machine_stood_still_is_not_spent_by_closing() -> None:
+    """Who is deaf to its end is on record when it returns, though nobody had a turn for long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    made = House(CASE, Rules(stand_in=False), legacy=after(FLOWS["legacy"], 4, deaf(40.0)))
+    stream = asyncio.ensure_future(reading(made, CASE.body))
+    await asyncio.sleep(5.0)
+    made.router.cut()
+    await stream
+    assert not made.runs
+    loop.call_later(0.1, loop.stand_still, 30.0)
+    await made.router.aclose(0.2)
+    assert [run.outcome for run in made.runs] == ["failed"]
+    await asyncio.sleep(50.0)
 
 
 async def test_closing_waits_for_shadows_as_long_as_it_may() -> None:
