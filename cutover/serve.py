@@ -28,7 +28,7 @@ _GENERATIONS = (10_000, 20, 20)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNSENT = 131_072
 """Bytes the kernel takes that it cannot send yet: megabytes of what nobody reads are no use."""
-LAST_WORDS = 2
+LAST_WORDS = 5
 """Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
 
 

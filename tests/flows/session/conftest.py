@@ -1,0 +1,15 @@
+"""Stores of threads are waited for as long as a busy machine takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from graph_impl import postgres_threads, steady
+from tests.patience import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def _threads_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no thread be done without because the machine stood still: these tests look at them."""
+    for module in (steady, postgres_threads):
+        monkeypatch.setattr(module, "WAIT_SECONDS", PATIENCE_S)
