@@ -150,7 +150,7 @@ def value_at(body: Any, path: Sequence[str | int]) -> Any:  # noqa: ANN401 (JSON
     for step in path:
         if isinstance(body, dict):
             body = body.get(step)
-        elif isinstance(body, list) and isinstance(step, int):
+        elif isinstance(body, list) and isinstance(step, int) and step < len(body):
             body = body[step]
         else:
             return None

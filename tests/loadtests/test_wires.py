@@ -9,7 +9,7 @@ from contract.dialects import built_in, dialect_of
 from contract.flow import FlowSpec
 from loadtests.measuring import How, Planned, StreamMeter
 from loadtests.rows import Row
-from loadtests.wires import Said, accepted, wire_of
+from loadtests.wires import Said, accepted, value_at, wire_of
 from tests.loadtests.streams import MS, SENT
 
 OPENAI = (
@@ -118,6 +118,14 @@ def test_a_payload_that_is_no_object_says_nothing() -> None:
     """A number, a list, null: events without a text."""
     wire = wire_of(spec("openai").dialect)
     assert [wire.read("", data) for data in (b"7", b"[1]", b"null")] == [Said()] * 3
+
+
+def test_nothing_stands_behind_the_end_of_a_list() -> None:
+    """Nor below a text, nor at a name in a list."""
+    body = {"parts": [{"text": "a"}]}
+    assert value_at(body, ("parts", 0, "text")) == "a"
+    for path in (("parts", 1, "text"), ("parts", "text"), ("parts", 0, "text", "more")):
+        assert value_at(body, path) is None
 
 
 def test_a_client_asks_for_what_the_wire_is() -> None:
