@@ -308,7 +308,7 @@ def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]
     return Stream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
 
 
-def at_path(value: Any, path: Iterable[str]) -> Any:  # noqa: ANN401 (JSON)
+def at_path(value: Any, path: Iterable[str]) -> Any:
     """Return what stands at a path of keys, None where nothing does."""
     for key in path:
         if not isinstance(value, dict):

@@ -19,12 +19,12 @@ _KINDS = {
 _LOCAL = frozenset({"file", "local"})
 
 
-def on_disk(system: Any) -> bool:  # noqa: ANN401 - fsspec has no types
+def on_disk(system: Any) -> bool:
     """Whether a file system of fsspec is that of this host."""
     return bool(_LOCAL & set(system.protocol))
 
 
-def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:  # noqa: ANN401 - as above
+def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
     """Give all files below a folder, with what is known of each; raises `OSError`.
 
     A folder nobody may look into is empty to fsspec: here it is an error, for what is in it would

@@ -35,7 +35,7 @@ def _changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
     return tuple(sorted(found, key=itemgetter(0)))
 
 
-def _found(left: Any, right: Any) -> list[ValueChange]:  # noqa: ANN401 (JSON)
+def _found(left: Any, right: Any) -> list[ValueChange]:
     found: list[ValueChange] = []
     if not _of_one_shape(left, right, "", found):
         found = aligned(left, right)
@@ -48,7 +48,7 @@ def _found(left: Any, right: Any) -> list[ValueChange]:  # noqa: ANN401 (JSON)
 _remembered = lru_cache(maxsize=1_024)(_changes)
 
 
-def _of_one_shape(left: Any, right: Any, path: str, found: list[ValueChange]) -> bool:  # noqa: ANN401 (JSON)
+def _of_one_shape(left: Any, right: Any, path: str, found: list[ValueChange]) -> bool:
     """Collect the leaves that differ; False where keys or lists do, for these need aligning."""
     if type(left) is dict and type(right) is dict:
         return left.keys() == right.keys() and all(
@@ -61,28 +61,28 @@ def _of_one_shape(left: Any, right: Any, path: str, found: list[ValueChange]) ->
     return True
 
 
-def aligned(left: Any, right: Any) -> list[ValueChange]:  # noqa: ANN401 (JSON)
+def aligned(left: Any, right: Any) -> list[ValueChange]:
     """List the differences of two values, lists and keys aligned."""
     found = DeepDiff(left, right, view="tree", verbose_level=2)
     levels = [level for group in found.values() for level in group]
     return [(_path(level), _said(level.t1), _said(level.t2)) for level in levels]
 
 
-def _path(level: Any) -> str:  # noqa: ANN401 (DeepDiff ships no type for it)
+def _path(level: Any) -> str:
     steps = _STEP.findall(level.path())
     return "".join(f"[{index}]" if index else f".{a or b}" for a, b, index in steps)
 
 
-def _sorted(value: Any) -> bytes:  # noqa: ANN401 (JSON)
+def _sorted(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _said(value: Any) -> str | None:  # noqa: ANN401 (JSON)
+def _said(value: Any) -> str | None:
     if type(value).__name__ == "NotPresent":
         return None
     return value if isinstance(value, str) else written(value)
 
 
-def written(value: Any) -> str:  # noqa: ANN401 (JSON)
+def written(value: Any) -> str:
     """Write a JSON value compactly."""
     return msgspec.json.encode(value).decode()

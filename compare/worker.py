@@ -37,7 +37,7 @@ def main() -> None:
         return
 
 
-def work(connection: Any) -> None:  # noqa: ANN401 (first what to do, then parts: no one type)
+def work(connection: Any) -> None:
     """Take what to do and what is asked, then parts; answer each with its tally, or why not."""
     compare, question = connection.recv()
     while True:

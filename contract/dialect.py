@@ -63,7 +63,7 @@ class Wire(Protocol):
         ...
 
     @property
-    def events(self) -> Any:  # noqa: ANN401 (a union of structs is no type mypy can name)
+    def events(self) -> Any:
         """The union of structs the payloads decode into."""
         ...
 

@@ -164,7 +164,7 @@ class FlowSpec:
         return said if len(said) <= LONGEST_KEY else ""
 
 
-def value_in(body: object, name: str) -> Any:  # noqa: ANN401 (a body's field is any JSON)
+def value_in(body: object, name: str) -> Any:
     """Give a field of a body, None where it has none of that name."""
     return body.get(name) if isinstance(body, Mapping) else getattr(body, name, None)
 

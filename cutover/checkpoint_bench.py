@@ -179,7 +179,7 @@ def _of_file(connection: sqlite3.Connection) -> int:
     return int(size)
 
 
-def _bytes(value: Any) -> int:  # noqa: ANN401 - whatever the saver keeps
+def _bytes(value: Any) -> int:
     if isinstance(value, bytes | str):
         return len(value)
     if isinstance(value, dict):
@@ -201,7 +201,7 @@ async def own_schema(address: str) -> AsyncIterator[str]:
         await connection.close()
 
 
-async def _connected(address: str) -> Any:  # noqa: ANN401 - of an extra
+async def _connected(address: str) -> Any:
     from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
 
     return await AsyncConnection.connect(address, autocommit=True)

@@ -208,7 +208,7 @@ class Live:
     conversations: Conversations
     locks: Locks
 
-    def __call__(self, body: Any) -> Effects:  # noqa: ANN401 - any flow's request
+    def __call__(self, body: Any) -> Effects:
         """Bundle the ports for one request."""
         return Effects(
             model=self.model,

@@ -94,7 +94,7 @@ class Connection(HttpToolsProtocol):
     _told: Callable[[], None] | None = None
     transport: Corked
 
-    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401 - uvicorn's
+    def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.parser = _Parser(self)
 

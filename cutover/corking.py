@@ -27,7 +27,7 @@ class Corked(asyncio.Transport):
         self.is_closing: Callable[[], bool] = transport.is_closing
         self._soon = asyncio.get_running_loop().call_soon
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as it is declared
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Tell about the connection."""
         return self._transport.get_extra_info(name, default)
 

@@ -133,7 +133,7 @@ _PromptMap = Annotated[
 ]
 
 
-def diff(  # noqa: PLR0913, PLR0917 (options of the command line)
+def diff(
     places: _Places,
     out: _Out = None,
     chunking: _Chunking = ChunkingChoice.ignore,

@@ -111,5 +111,5 @@ def _named(section: Embeddings) -> str:
     return maker_named(section.model, section.dimensions)
 
 
-def _local() -> Any:  # noqa: ANN401 - a class of an optional library
+def _local() -> Any:
     return import_module("effects.embeddings.local").LocalEmbedder

@@ -50,7 +50,7 @@ def open_flags(
     return flagged
 
 
-def _made(where: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - an OpenFeature provider
+def _made(where: str, options: dict[str, Any]) -> Any:
     module_name, _, attribute = where.partition(":")
     try:
         factory = getattr(import_module(module_name), attribute)

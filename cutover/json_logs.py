@@ -80,7 +80,7 @@ def _gather(value: Mapping[str, Any], texts: list[str], but: frozenset[str] = fr
             _gather(one, texts)
 
 
-def _each(striking: Striking, value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
+def _each(striking: Striking, value: Any) -> Any:
     match value:
         case str():
             return _struck(striking, value)

@@ -163,7 +163,7 @@ Objectives = Annotated[
 Folder = Annotated[Path, Option("--output", "-o", help="Folder for the report.")]
 
 
-def load(  # noqa: PLR0913 - a command has the options it has
+def load(
     *,
     url: Annotated[str, Option(help="One address for both stacks.")] = "",
     legacy_url: Annotated[str, Option(help="Address of the legacy stack.")] = "",

@@ -45,6 +45,6 @@ def open_meters(models: ModelRegistry) -> Meters:
     return Meters(panel, Exchanges(panel, lambda: models.entries))
 
 
-def _module(name: str) -> Any:  # noqa: ANN401 - a module
+def _module(name: str) -> Any:
     """Import what needs Prometheus' client, which nobody pays for who does not want metrics."""
     return import_module(f"router.metrics.{name}")

@@ -67,7 +67,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Say it as JSON.")]
 
 
 @prompts.command()
-def check(  # noqa: PLR0913 (options of the command line)
+def check(
     folder: _Folder,
     *,
     config: _Config = None,
@@ -95,7 +95,7 @@ def check(  # noqa: PLR0913 (options of the command line)
 
 
 @prompts.command()
-def convert(  # noqa: PLR0913 (options of the command line)
+def convert(
     folder: _Folder,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the prompts go.")],
     *,

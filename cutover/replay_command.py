@@ -69,7 +69,7 @@ _Only = Annotated[list[str] | None, typer.Option(help="This exchange only; repea
 _NoReport = Annotated[bool, typer.Option("--no-report", help="Compare later.")]
 
 
-def replay_captures(  # noqa: PLR0913 - the options of a command
+def replay_captures(
     captures: _Captures,
     *,
     stack: _StackName,

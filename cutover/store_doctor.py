@@ -59,5 +59,5 @@ async def looked_into_server(what: str, url: str) -> Look | None:
     return found
 
 
-def _named(module: str) -> Any:  # noqa: ANN401 - its library is an extra
+def _named(module: str) -> Any:
     return import_module(module)

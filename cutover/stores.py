@@ -178,6 +178,6 @@ def sqlite_file(rest: str) -> Path:
     return path
 
 
-def _extra(module: str, name: str) -> Any:  # noqa: ANN401 - a class of an optional library
+def _extra(module: str, name: str) -> Any:
     """Import an adapter whose library is an extra; raises `MissingExtra`."""
     return getattr(import_module(module), name)

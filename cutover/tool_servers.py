@@ -71,7 +71,7 @@ def _read_only(section: Section) -> bool | frozenset[str] | None:
             return None
 
 
-def mcp() -> Any:  # noqa: ANN401 - a module, whose library is an extra
+def mcp() -> Any:
     """Import the adapter; the SDK costs a second, which those without servers are spared."""
     try:
         library = import_module(_LIBRARY)

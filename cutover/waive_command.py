@@ -37,7 +37,7 @@ class WaiverPast(CutoverError):
         super().__init__(f"until {until} is past: today is {today}")
 
 
-def waive(  # noqa: PLR0913, PLR0917 (options of the command line)
+def waive(
     finding: Annotated[str, typer.Argument(help="The finding's id, from a report.", metavar="ID")],
     owner: Annotated[str, typer.Option(help="Who answers for it.")],
     reason: Annotated[str, typer.Option(help="Why it is accepted.")],

@@ -60,14 +60,14 @@ def contained(told: Told) -> Iterator[None]:
 class _Containing:
     """A task factory on top of another."""
 
-    def __init__(self, before: Any) -> None:  # noqa: ANN401 - typeshed has no name for it
+    def __init__(self, before: Any) -> None:
         self._make = before or _plain
 
     def __call__(
         self,
         loop: asyncio.AbstractEventLoop,
         made: Made,
-        **more: Any,  # noqa: ANN401 - differs from one Python to the next
+        **more: Any,
     ) -> asyncio.Future[Any]:
         context = more.get("context")
         told = _told.get() if context is None else context.get(_told)
@@ -79,11 +79,11 @@ class _Containing:
         return task
 
 
-def _plain(loop: asyncio.AbstractEventLoop, made: Made, **more: Any) -> asyncio.Future[Any]:  # noqa: ANN401
+def _plain(loop: asyncio.AbstractEventLoop, made: Made, **more: Any) -> asyncio.Future[Any]:
     return asyncio.Task(made, loop=loop, **more)
 
 
-async def _ends_alone(made: Made, told: Told) -> Any:  # noqa: ANN401 - whatever it returns
+async def _ends_alone(made: Made, told: Told) -> Any:
     try:
         return await made
     except (SystemExit, KeyboardInterrupt) as error:

@@ -211,12 +211,12 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - one lock's trouble must not keep the others
             log.warning("lock %r expires by itself: %s", key, _kind(error))
 
-    def _dies_with_exchange(self, operation: Operation, arguments: Any) -> bool:  # noqa: ANN401
+    def _dies_with_exchange(self, operation: Operation, arguments: Any) -> bool:
         if operation is ops.TOOLS_RUN:
             return _read_only(self._live.tools, arguments.name)
         return operation.kind == "read"
 
-    async def _write(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+    async def _write(self, entry: Entry, arguments: Any) -> None:
         ours = False
         if self.covered is not None:
             with suppress(EffectFailed):  # nobody has said so in time
@@ -226,7 +226,7 @@ class Exchange:
         else:
             entry.close("cut", self.stamp())
 
-    async def _pump(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+    async def _pump(self, entry: Entry, arguments: Any) -> None:
         contain(partial(_tell, entry.operation.label))
         operation, site = entry.operation, entry.site
         if operation.streams:
@@ -240,7 +240,7 @@ class Exchange:
         else:
             await self._record(entry, PERFORM[operation.label](self._live, site, arguments))
 
-    async def _within_deadline(self, call: Awaitable[Any]) -> Any:  # noqa: ANN401
+    async def _within_deadline(self, call: Awaitable[Any]) -> Any:
         seconds = self._deadlines.write
         limit = asyncio.timeout(seconds)
         try:
@@ -260,14 +260,14 @@ class Exchange:
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
             self._fail(entry, error)
 
-    def _complete(self, entry: Entry, item: Any) -> None:  # noqa: ANN401
+    def _complete(self, entry: Entry, item: Any) -> None:
         stamp = self.stamp()
         if entry.operation is ops.TOOLS_RUN:
             item = replace(item, at=stamp)
         entry.append(item)
         entry.close("complete", stamp)
 
-    async def _record_stream(self, entry: Entry, arguments: Any) -> None:  # noqa: ANN401
+    async def _record_stream(self, entry: Entry, arguments: Any) -> None:
         try:
             async for chunk in stream_model(self._live, entry.site, arguments):
                 # A copy: an adapter may give the same object again, and records do not change.

@@ -43,7 +43,7 @@ class Connection(psycopg.AsyncConnection[Any]):
 
     patience: float | None = None
 
-    async def wait(self, gen: PQGen[Result], *more: Any, **named: Any) -> Result:  # noqa: ANN401 - passed on
+    async def wait(self, gen: PQGen[Result], *more: Any, **named: Any) -> Result:
         """Wait for an answer; raises `psycopg.OperationalError` where none comes."""
         if self.patience is None:
             return await super().wait(gen, *more, **named)
@@ -102,7 +102,7 @@ class PostgresPool:
 
     @classmethod
     @asynccontextmanager
-    async def open(  # noqa: PLR0913 (the last one is for tests)
+    async def open(
         cls,
         dsn: str,
         codes: Codes,

@@ -111,7 +111,7 @@ class Run:
         """Stamp since when the stack owes a sign of life; None while it waits for the world."""
         return None if self.waiting else self.touched
 
-    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:  # noqa: ANN401
+    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:
         """Make or play a call that has one result."""
         if len(self.plays) % _AT_A_TIME == _AT_A_TIME - 1:
             await self.give_way()

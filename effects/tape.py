@@ -70,7 +70,7 @@ class Entry:
         "taken",
     )
 
-    def __init__(  # noqa: PLR0913 - an entry is its seven facts
+    def __init__(
         self,
         bounds: Bounds,
         operation: Operation,
@@ -97,7 +97,7 @@ class Entry:
         self.changed = Signal()
         self.taken = Signal()
 
-    def append(self, item: Any) -> None:  # noqa: ANN401 - the operation says which struct
+    def append(self, item: Any) -> None:
         """Record one item and wake the readers."""
         # Before it is there: what cannot be encoded would keep the tape from being written down.
         self.bounds.weigh(item)
@@ -181,7 +181,7 @@ class Bounds:
         self._budget, spent, self._spent = budget, self._spent, 0
         self._spend(spent)
 
-    def weigh(self, item: Any) -> None:  # noqa: ANN401 - any operation's item
+    def weigh(self, item: Any) -> None:
         """Count an item."""
         if type(item) is Chunk and not item.tool_calls:
             # The common case, without encoding it.

@@ -115,7 +115,7 @@ class StreamUser(User):
     _due: int | None = None
 
     @property
-    def _hooks(self) -> Any:  # noqa: ANN401 - Locust's own attributes, and one of ours, untyped
+    def _hooks(self) -> Any:
         return self.environment.events
 
     def on_start(self) -> None:

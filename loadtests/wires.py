@@ -117,7 +117,7 @@ class DeclaredWire:
             self._failed(name, part, value),
         )
 
-    def _grown(self, name: str, value: Any) -> set[str]:  # noqa: ANN401 (JSON)
+    def _grown(self, name: str, value: Any) -> set[str]:
         """Say which texts grew: each place of a text that holds all before it grows by itself."""
         grown = set()
         for track, at, whole in texts_in(self._file, name, value):
@@ -128,7 +128,7 @@ class DeclaredWire:
                 self._lengths[place] = length
         return grown
 
-    def _failed(self, name: str, part: str | None, value: Any) -> str | None:  # noqa: ANN401 (JSON)
+    def _failed(self, name: str, part: str | None, value: Any) -> str | None:
         if name in self._errors:
             return code_in(value, self._code)
         if part is None or part not in self._errors:
@@ -145,7 +145,7 @@ def wire_of(dialect: Dialect) -> Wire:
     return KnownWire(dialect) if dialect.file is None else DeclaredWire(dialect.file)
 
 
-def value_at(body: Any, path: Sequence[str | int]) -> Any:  # noqa: ANN401 (JSON)
+def value_at(body: Any, path: Sequence[str | int]) -> Any:
     """Give what stands at a path, None where nothing does."""
     for step in path:
         if isinstance(body, dict):

@@ -73,7 +73,7 @@ class FreeRun(AskingRun):
         """What it was told of its conversation."""
         return self._side.read
 
-    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:  # noqa: ANN401
+    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:
         """Play a call; of what was said before it is told its own side."""
         played = await super().call(operation, site, arguments)
         return self._side.given(operation, arguments, played)

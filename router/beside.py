@@ -70,7 +70,7 @@ def documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
         )
 
 
-def _respond(router: Router, spec: FlowSpec, responding: Responding) -> Any:  # noqa: ANN401 - an endpoint
+def _respond(router: Router, spec: FlowSpec, responding: Responding) -> Any:
     decoder = msgspec.json.Decoder(responding.request)
 
     async def respond(request: Request) -> Response:
@@ -85,7 +85,7 @@ def _respond(router: Router, spec: FlowSpec, responding: Responding) -> Any:  # 
     return respond
 
 
-def _call(router: Router, call: Call) -> Any:  # noqa: ANN401 - an endpoint
+def _call(router: Router, call: Call) -> Any:
     async def perform(request: Request) -> Response:
         """Ask the stores."""
         sessions = router.parts.sessions

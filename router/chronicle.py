@@ -62,7 +62,7 @@ class Chronicle:
         finally:
             ticket.serving.exchange.tape.free()
 
-    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:  # noqa: ANN401 - a client's
+    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
         """Keep what a user thought, joined to the assigned stack where it is still known."""
         assigned, served = self._remembered.get(exchange, (None, None))
         self._parts.captures.feedback(

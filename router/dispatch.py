@@ -208,7 +208,7 @@ class Router:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:  # noqa: ANN401
+    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
         """Keep what a user thought, joined to the assigned stack where it is still known."""
         self._chronicle.feedback(exchange, score, comment)
 

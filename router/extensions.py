@@ -15,7 +15,7 @@ LEAVING: Final = "cutover.leaving"
 """Its `call` takes what is to be called when the client leaves, None for nothing any more."""
 
 
-def extension(scope: Scope, name: str) -> Any:  # noqa: ANN401 - each has its own shape
+def extension(scope: Scope, name: str) -> Any:
     """Give what the server can do; None where it cannot."""
     return scope.get("extensions", {}).get(name, {}).get("call")
 

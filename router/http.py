@@ -166,7 +166,7 @@ async def _abort(scope: Scope, parting: Parting) -> None:
         await parting.noticed(GRACE)
 
 
-def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa: ANN401
+def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     """Decode a body; raises `Problem` 400 or 422 that says what is wrong, and where."""
     if not body:
         raise Problem(400, "empty_body", "a JSON object is due")

@@ -48,7 +48,7 @@ class Observers:
         """Tell of an exchange that is settled."""
         self._tell("settled", ticket, line)
 
-    def _tell(self, what: str, *about: Any) -> None:  # noqa: ANN401 - what the method is told
+    def _tell(self, what: str, *about: Any) -> None:
         for observer in self._observers:
             try:
                 getattr(observer, what)(*about)

@@ -37,7 +37,7 @@ _MEANINGS = {
 }
 
 
-def operation(spec: FlowSpec, path: str, request: Any) -> dict[str, Any]:  # noqa: ANN401 - as below
+def operation(spec: FlowSpec, path: str, request: Any) -> dict[str, Any]:
     """Describe a flow's endpoint at one of its paths."""
     stream = {_TYPES[spec.dialect.framing]: {"schema": {"type": "string"}}}
     return {
@@ -69,17 +69,17 @@ def page_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return {"description": (struct.__doc__ or "").partition("\n")[0], "content": content}
 
 
-def body_of(struct: Any) -> dict[str, Any]:  # noqa: ANN401 - any type of a JSON object
+def body_of(struct: Any) -> dict[str, Any]:
     """Describe a request's body."""
     return {"required": True, "content": {"application/json": {"schema": _schema(struct)}}}
 
 
-def _schema(struct: Any) -> Any:  # noqa: ANN401 - any JSON
+def _schema(struct: Any) -> Any:
     (root,), components = msgspec.json.schema_components([struct], ref_template="{name}")
     return _inline(root, components)
 
 
-def _inline(schema: Any, components: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+def _inline(schema: Any, components: Mapping[str, Any]) -> Any:
     if isinstance(schema, dict):
         if "$ref" in schema:
             return _inline(components[schema["$ref"]], components)

@@ -92,7 +92,7 @@ def _candidates(answer: str) -> Iterator[str]:
             yield answer[start : end + 1]
 
 
-def _fact(item: Any) -> Fact | None:  # noqa: ANN401 - whatever a model wrote
+def _fact(item: Any) -> Fact | None:
     text, confidence = item, 1.0
     if isinstance(item, dict):
         text = next((item[key] for key in _TEXTS if key in item), None)
@@ -102,7 +102,7 @@ def _fact(item: Any) -> Fact | None:  # noqa: ANN401 - whatever a model wrote
     return Fact(text.strip(), confidence)
 
 
-def _confidence(said: Any) -> float:  # noqa: ANN401 - whatever a model wrote
+def _confidence(said: Any) -> float:
     if isinstance(said, bool) or not isinstance(said, int | float):
         return 0.0
     return float(said) if 0 <= said <= 1 else 0.0

@@ -32,7 +32,7 @@ PLAIN: Mapping[type[types.Type], SearchStrategy[Any]] = {
 
 
 @cache
-def values(of: Any) -> SearchStrategy[Any]:  # noqa: ANN401 - any type msgspec knows
+def values(of: Any) -> SearchStrategy[Any]:
     """Give any value of a type that fits through JSON unchanged."""
     return _values(types.type_info(of))
 

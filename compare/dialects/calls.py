@@ -59,7 +59,7 @@ class Calls:
         call, new = self._call(_first(list(look(value, self._index))), value)
         return call if new else None
 
-    def _call(self, index: Any, piece: JSON) -> tuple[JSON, bool]:  # noqa: ANN401 (JSON)
+    def _call(self, index: Any, piece: JSON) -> tuple[JSON, bool]:
         known = _first(take(piece, self._id, _is_text))
         name = _first(take(piece, self._name, _is_text))
         call = self._open.get(str(index))
@@ -89,7 +89,7 @@ class Calls:
                 call["arguments"] = _read("".join(texts))
 
 
-def _read(text: str) -> Any:  # noqa: ANN401 (JSON)
+def _read(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -106,7 +106,7 @@ def _has(value: JSON, path: Path) -> bool:
     return any(isinstance(found, str) for found in look(value, path))
 
 
-def _first(found: list[Any]) -> Any:  # noqa: ANN401 (JSON)
+def _first(found: list[Any]) -> Any:
     return found[0] if found else None
 
 

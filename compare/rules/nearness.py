@@ -74,7 +74,7 @@ class Nearness:
         return call if args is call.args else msgspec.structs.replace(call, args=args)
 
     def _snapped(self, written: bytes, key: str, rule: Tolerance, known: list[Number]) -> bytes:
-        def snap(value: Any) -> Any:  # noqa: ANN401 (JSON)
+        def snap(value: Any) -> Any:
             if not _is_number(value):
                 return value
             near = next((number for number in known if within(rule, number, value)), None)
@@ -94,7 +94,7 @@ def _place(call: Call) -> str:
 
 
 def _collect(written: bytes, rule: Tolerance, known: list[Number]) -> None:
-    def note(value: Any) -> Any:  # noqa: ANN401 (JSON)
+    def note(value: Any) -> Any:
         if _is_number(value):
             known.append(value)
         return value

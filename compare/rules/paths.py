@@ -22,7 +22,7 @@ class _Gone:
 GONE: Final = _Gone()
 
 
-def changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (JSON)
+def changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:
     """Give a value with everything at the steps changed; `GONE` takes it out.
 
     `*` is any one key or index, `**` any number of them. Text that holds a JSON object or list,
@@ -35,7 +35,7 @@ def changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:  # no
         return value
 
 
-def _changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 (JSON)
+def _changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:
     if not steps:
         return change(value)
     if steps[0] == ANY_DEPTH:

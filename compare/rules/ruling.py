@@ -178,12 +178,12 @@ def _change(rule: Rule, taken: list[str]) -> Callable[[Any], Any]:
             return lambda value: value
 
 
-def _ignored(value: Any, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+def _ignored(value: Any, taken: list[str]) -> Any:
     taken.append(_said(value))
     return GONE
 
 
-def _replaced(value: Any, pattern: regex.Pattern[str], put: str, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+def _replaced(value: Any, pattern: regex.Pattern[str], put: str, taken: list[str]) -> Any:
     if not isinstance(value, str):
         return value
     rewritten = Rewritten(value)
@@ -191,12 +191,12 @@ def _replaced(value: Any, pattern: regex.Pattern[str], put: str, taken: list[str
     return value if rewritten.untouched else rewritten.text
 
 
-def _sorted(value: Any, taken: list[str]) -> Any:  # noqa: ANN401 (JSON)
+def _sorted(value: Any, taken: list[str]) -> Any:
     if not isinstance(value, list):
         return value
     taken.append(_said(value))
     return sorted(value, key=_said)
 
 
-def _said(value: Any) -> str:  # noqa: ANN401 (JSON)
+def _said(value: Any) -> str:
     return _encode(value, order="sorted").decode()

@@ -28,7 +28,7 @@ class Names:
         self._naming = naming
         self.path: Path = path_of(naming.path or "")
 
-    def of(self, sse_name: str, value: Any) -> str:  # noqa: ANN401 (JSON)
+    def of(self, sse_name: str, value: Any) -> str:
         """Name an event by its SSE name and its payload."""
         name = sse_name
         found = next(iter(look(value, self.path)), None) if self.path else None
@@ -44,7 +44,7 @@ class Notable:
         wanted = {*file.terminal, *file.errors.events}
         self.paths = {name: paths_of(paths) for name, paths in file.parts.items() if name in wanted}
 
-    def of(self, value: Any) -> str | None:  # noqa: ANN401 (JSON)
+    def of(self, value: Any) -> str | None:
         """Name the first that stands in a payload; null is none."""
         parts = (
             part
@@ -54,7 +54,7 @@ class Notable:
         return next(parts, None)
 
 
-def calls_in(file: DialectFile, value: Any) -> bool:  # noqa: ANN401 (JSON)
+def calls_in(file: DialectFile, value: Any) -> bool:
     """Whether a piece of a tool call stands in a payload: its name, or some of its arguments."""
     tools = file.tools
     if tools is None:
@@ -63,7 +63,7 @@ def calls_in(file: DialectFile, value: Any) -> bool:  # noqa: ANN401 (JSON)
     return any(held not in (None, "") for path in paths for held in look(value, path))
 
 
-def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:  # noqa: ANN401 (JSON)
+def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:
     """Say where in an event of this name pieces of text stand: the answer, the reasoning, calls."""
     for track, table in (("text", file.text), ("reasoning", file.reasoning)):
         place = table.get(name, table.get(EVERY))
@@ -79,7 +79,7 @@ def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:  # no
             yield "arguments", at, False
 
 
-def code_in(value: Any, paths: Iterable[Path]) -> str:  # noqa: ANN401 (JSON)
+def code_in(value: Any, paths: Iterable[Path]) -> str:
     """Give the code of a failure, the first at one of some paths; "" where none is."""
     found = (item for path in paths for item in look(value, path))
     return str(next((item for item in found if isinstance(item, str | int)), ""))

@@ -20,7 +20,7 @@ def paths_of(places: str | Sequence[str]) -> tuple[Path, ...]:
     return tuple(path_of(text) for text in ([places] if isinstance(places, str) else places))
 
 
-def look(value: Any, path: Path) -> Iterator[Any]:  # noqa: ANN401 (JSON)
+def look(value: Any, path: Path) -> Iterator[Any]:
     """Yield what stands at a path, in order."""
     if not path:
         yield value
@@ -29,7 +29,7 @@ def look(value: Any, path: Path) -> Iterator[Any]:  # noqa: ANN401 (JSON)
         yield from look(value[key], path[1:])
 
 
-def found_at(value: Any, path: Path) -> Iterator[tuple[str | int, ...]]:  # noqa: ANN401 (JSON)
+def found_at(value: Any, path: Path) -> Iterator[tuple[str | int, ...]]:
     """Yield where a path leads to text, step by step: keys, and indices of lists."""
     if not path:
         if isinstance(value, str):
@@ -45,7 +45,7 @@ def _anything(_: object) -> bool:
 
 
 def take(
-    value: Any,  # noqa: ANN401 (JSON)
+    value: Any,
     path: Path,
     fits: Callable[[Any], bool] = _anything,
 ) -> list[Any]:
@@ -74,7 +74,7 @@ def take(
     return taken
 
 
-def drop(value: Any, branches: Branches) -> None:  # noqa: ANN401 (JSON)
+def drop(value: Any, branches: Branches) -> None:
     """Take out of a value all that stands at many paths, and every holder that empties."""
     for step, below in branches.items():
         # From behind: the indices of a list move up when one is taken out.
@@ -116,7 +116,7 @@ def _keys(value: object, step: str) -> Sequence[Any]:
     return ()
 
 
-def without_nulls(value: Any) -> Any:  # noqa: ANN401 (JSON)
+def without_nulls(value: Any) -> Any:
     """Give a value without its nulls."""
     if isinstance(value, dict):
         return {key: without_nulls(child) for key, child in value.items() if child is not None}
@@ -125,7 +125,7 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401 (JSON)
     return value
 
 
-def without_empties(value: Any) -> Any:  # noqa: ANN401 (JSON)
+def without_empties(value: Any) -> Any:
     """Give a value without empty objects and lists, and without those that empties."""
     if isinstance(value, dict):
         kept = {key: without_empties(child) for key, child in value.items()}

@@ -48,7 +48,7 @@ class Removed:
 class Segment:
     """A segment below an fsspec place; `local` ones are replaced while nobody appends to them."""
 
-    def __init__(self, system: Any, path: str, *, local: bool) -> None:  # noqa: ANN401 - fsspec has no types
+    def __init__(self, system: Any, path: str, *, local: bool) -> None:
         self._system = system
         self.path = path
         self._local = local

@@ -37,7 +37,7 @@ _OPERATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 OPERATORS = frozenset(_OPERATIONS)
 
 
-def computed(sign: str, left: Any, right: Any) -> Any:  # noqa: ANN401 (whatever a template holds)
+def computed(sign: str, left: Any, right: Any) -> Any:
     """Compute what an operator of a template makes; raises `TooLarge` before it is made."""
     if _weight(sign, left, right) > TEXT_AT_MOST:
         what = f"operator {sign}"
@@ -45,7 +45,7 @@ def computed(sign: str, left: Any, right: Any) -> Any:  # noqa: ANN401 (whatever
     return _OPERATIONS[sign](left, right)
 
 
-def _weight(sign: str, left: object, right: object) -> int:  # noqa: PLR0911 (one for each pair)
+def _weight(sign: str, left: object, right: object) -> int:
     """Estimate the size of a result from above: letters, items or bits."""
     match sign, left, right:
         case "*", str() | bytes() | list() | tuple(), int():

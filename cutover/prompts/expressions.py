@@ -57,7 +57,7 @@ class Expressions:
         self._filtering = Filtering(made)
         self.cares: set[Care] = set()
 
-    def value(self, node: nodes.Node, frame: Frame) -> Value:  # noqa: C901, PLR0911 (one for each kind)
+    def value(self, node: nodes.Node, frame: Frame) -> Value:
         """Give what an expression is worth."""
         match node:
             case nodes.Const(value=value):
@@ -300,7 +300,7 @@ def _filter_said(node: nodes.Filter) -> str:
     return f"filter {node.name!r}"
 
 
-def _written(node: nodes.Node) -> str:  # noqa: PLR0911 (one for each kind)
+def _written(node: nodes.Node) -> str:
     """Write an expression for people, as far as it is one of names."""
     match node:
         case nodes.Name(name=name):

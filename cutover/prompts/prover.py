@@ -36,7 +36,7 @@ def main() -> None:
         return
 
 
-def work(connection: Any) -> None:  # noqa: ANN401 (first the settings, then cases: no one type)
+def work(connection: Any) -> None:
     """Take settings and folder, say that all is ready, then answer each case with its proof."""
     settings, folder, count = connection.recv()
     made = prompting(settings, folder)

@@ -34,7 +34,7 @@ def _imported(template: nodes.Template) -> set[str]:
     return names
 
 
-def _said(node: nodes.Node, own: frozenset[str]) -> Iterator[str]:  # noqa: C901, PLR0912 (one for each kind)
+def _said(node: nodes.Node, own: frozenset[str]) -> Iterator[str]:
     match node:
         case nodes.Name(name=name) if name.startswith("__"):
             yield f"reads {name}"

@@ -32,9 +32,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self,
         context: Context,
         operator: str,
-        left: Any,  # noqa: ANN401 (whatever a template holds)
-        right: Any,  # noqa: ANN401 (as above)
-    ) -> Any:  # noqa: ANN401 (as above)
+        left: Any,
+        right: Any,
+    ) -> Any:
         """Compute an operator; raises `TooLarge`."""
         del context
         return computed(operator, left, right)

@@ -98,7 +98,7 @@ class Unroller:
         if self._steps > STEPS_AT_MOST or self._writer.size > TEXT_AT_MOST:
             raise refusal(frame.file, line_of(node), "size", "it writes too much")
 
-    def _statement(self, node: nodes.Node, frame: Frame) -> list[Piece]:  # noqa: C901, PLR0911, PLR0912 (one for each kind)
+    def _statement(self, node: nodes.Node, frame: Frame) -> list[Piece]:
         match node:
             case nodes.Output(nodes=parts):
                 return self._output(parts, frame)

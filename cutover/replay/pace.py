@@ -48,7 +48,7 @@ class ClockedRun(Run):
         super().__init__(exchange, name, "nearest")
         self._clock = clock
 
-    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:  # noqa: ANN401
+    async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:
         """Play a call that has one result; the clock moves on to its end."""
         number = len(self.plays)  # nothing runs between here and the note the call makes of itself
         try:

@@ -38,7 +38,7 @@ class NothingThere(CutoverError):
 class _Nothing:
     """Stands where a live port would be."""
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - stands in for any port
+    def __getattr__(self, name: str) -> Any:
         raise NothingThere(name)
 
 
@@ -162,7 +162,7 @@ def _record(recording: Recording, stack: LocalStack, drive: Drive) -> RunRecord:
     )
 
 
-def blank(recording: Recording, stack: LocalStack, ending: Ending, **done: Any) -> RunRecord:  # noqa: ANN401
+def blank(recording: Recording, stack: LocalStack, ending: Ending, **done: Any) -> RunRecord:
     """Write a replay down; `done` are the fields that say what the stack did."""
     serving = recording.serving
     return RunRecord(

@@ -36,8 +36,8 @@ def _operation(
 
 
 def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) -> Meddle:
-    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401 - any operation
-        async def twice(*args: Any, **named: Any) -> object:  # noqa: ANN401
+    def make(real: Any, _: Effects) -> Callable[..., object]:
+        async def twice(*args: Any, **named: Any) -> object:
             first = await real(*args, **named)
             return await real(*args, **named) if when(*args) else first
 
@@ -47,8 +47,8 @@ def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) ->
 
 
 def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> Meddle:
-    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
-        async def never(*args: Any, **named: Any) -> object:  # noqa: ANN401
+    def make(real: Any, _: Effects) -> Callable[..., object]:
+        async def never(*args: Any, **named: Any) -> object:
             return answer if when(*args) else await real(*args, **named)
 
         return never
@@ -59,8 +59,8 @@ def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> M
 def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> Meddle:
     """Call with other arguments."""
 
-    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
-        async def other(*args: Any, **named: Any) -> object:  # noqa: ANN401
+    def make(real: Any, _: Effects) -> Callable[..., object]:
+        async def other(*args: Any, **named: Any) -> object:
             return await real(*change(*args), **named)
 
         return other
@@ -71,8 +71,8 @@ def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> M
 def _answered(port: str, name: str, change: Callable[[Any], object]) -> Meddle:
     """Ask as it should be, and take something else for the answer."""
 
-    def make(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
-        async def answered(*args: Any, **named: Any) -> object:  # noqa: ANN401
+    def make(real: Any, _: Effects) -> Callable[..., object]:
+        async def answered(*args: Any, **named: Any) -> object:
             return change(await real(*args, **named))
 
         return answered
@@ -124,7 +124,7 @@ def _reply(site: str, *_: object) -> bool:
     return site == "reply"
 
 
-def _tools_reversed(real: Any, _: Effects) -> Callable[..., object]:  # noqa: ANN401
+def _tools_reversed(real: Any, _: Effects) -> Callable[..., object]:
     second_asked = asyncio.Event()
 
     async def run(site: str, call: ToolCall) -> object:
@@ -138,7 +138,7 @@ def _tools_reversed(real: Any, _: Effects) -> Callable[..., object]:  # noqa: AN
     return run
 
 
-def _stored_first(real: Any, effects: Effects) -> Callable[..., object]:  # noqa: ANN401
+def _stored_first(real: Any, effects: Effects) -> Callable[..., object]:
     """Store the message before its lock is held."""
 
     async def acquire(site: str, key: str, ttl: float) -> object:
@@ -165,7 +165,7 @@ def _write_order() -> Meddle:
 class _AskedTwice:
     """A model whose first answer to one question, the last or the first, is thrown away."""
 
-    def __init__(self, model: Any, *, last: bool) -> None:  # noqa: ANN401 - any model
+    def __init__(self, model: Any, *, last: bool) -> None:
         self._model = model
         self._last = last
 
@@ -177,21 +177,21 @@ class _AskedTwice:
         async for chunk in self._model.stream(site, call):
             yield chunk
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 
 class _ShortMemory:
     """A store that is asked for one turn only."""
 
-    def __init__(self, store: Any) -> None:  # noqa: ANN401 - any store
+    def __init__(self, store: Any) -> None:
         self._store = store
 
     async def history(self, site: str, chat_id: str, *, before: str, limit: int) -> object:
         """Ask for less than was wanted."""
         return await self._store.history(site, chat_id, before=before, limit=limit - 1)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 

@@ -56,14 +56,14 @@ class Meddled:
         self._port = port
         self._operations = operations
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - stands in for any port
+    def __getattr__(self, name: str) -> Any:
         return self._operations.get(name) or getattr(self._port, name)
 
 
 class AskedOtherwise:
     """A model that is asked something else than the flow asked."""
 
-    def __init__(self, model: Any, change: Callable[[ModelCall], ModelCall]) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, change: Callable[[ModelCall], ModelCall]) -> None:
         self._model = model
         self._change = change
 
@@ -71,7 +71,7 @@ class AskedOtherwise:
         """Ask the changed question."""
         return cast("AsyncIterator[Chunk]", self._model.stream(site, self._change(call)))
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all that is not meddled with
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 

@@ -38,7 +38,7 @@ class Counted:
         self._port = port
         self._made = made
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - stands in for any port
+    def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
         if (self._name, name) not in OPERATIONS:
             return method

@@ -136,7 +136,7 @@ class OwnConversation:
         """Which replies the exchange was told so far."""
         return OwnHistory(len(self._own), len(self._other), len(self._served - self._own))
 
-    def given(self, operation: Operation, arguments: Any, result: msgspec.Struct) -> Any:  # noqa: ANN401 - any operation's
+    def given(self, operation: Operation, arguments: Any, result: msgspec.Struct) -> Any:
         """Give what a call to the store results in here, from what it resulted in there."""
         if operation is ops.TURN_HISTORY and isinstance(result, Turns):
             return Turns(self._history(arguments.chat_id, result.turns, arguments.limit))

@@ -47,7 +47,7 @@ class EndpointEmbedder:
     `draw` gives numbers from 0 to 1 for the jitter, `sleep` waits so many seconds.
     """
 
-    def __init__(  # noqa: PLR0913 (the last three are for tests)
+    def __init__(
         self,
         entry: ModelEntry,
         dimensions: int,

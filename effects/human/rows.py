@@ -136,7 +136,7 @@ class Codec:
         fields["continued"] = bool(fields["continued"])
         return Pause(**fields)
 
-    def _stored(self, pause: Pause, name: str) -> Any:  # noqa: ANN401 - any column's value
+    def _stored(self, pause: Pause, name: str) -> Any:
         value = getattr(pause, name)
         match name:
             case "question" | "answer":

@@ -32,7 +32,7 @@ class FileProvider(AbstractProvider):
     def resolve(
         self,
         flag_key: str,
-        default_value: Any,  # noqa: ANN401 - of any type of flag
+        default_value: Any,
         evaluation_context: EvaluationContext | None = None,  # noqa: ARG002 - the SDK's signature
     ) -> FlagResolutionDetails[Any]:
         """Give what the file says."""
@@ -52,7 +52,7 @@ class FileProvider(AbstractProvider):
     async def resolve_boolean_details_async(
         self,
         flag_key: str,
-        default_value: Any,  # noqa: ANN401 - as above
+        default_value: Any,
         evaluation_context: EvaluationContext | None = None,
     ) -> FlagResolutionDetails[Any]:
         """As the others; its own, which says that none of them blocks."""

@@ -80,5 +80,5 @@ def _joined(known: list[Any], more: list[Any]) -> list[Any]:
     return known
 
 
-def _index(piece: Any) -> Any:  # noqa: ANN401 (JSON)
+def _index(piece: Any) -> Any:
     return piece.get("index") if isinstance(piece, dict) else None

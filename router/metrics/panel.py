@@ -46,7 +46,7 @@ class Panel:
         """Sort a value into a histogram."""
         self._one(instrument, labels).observe(value)
 
-    def _one(self, instrument: Instrument, labels: tuple[str, ...]) -> Any:  # noqa: ANN401 - any kind
+    def _one(self, instrument: Instrument, labels: tuple[str, ...]) -> Any:
         # The client's own way to a series takes a lock and half of the time.
         key = (instrument.name, *labels)
         series = self._series.get(key)

@@ -185,7 +185,7 @@ class DeclaredReader(FrameReader):
         tracks = texts_in(self._file, self._names.of(sse_name, value), value)
         return "".join(_text_at(value, at) for track, at, _ in tracks if track == "text") or None
 
-    def _value(self, said: str) -> Any:  # noqa: ANN401 (JSON)
+    def _value(self, said: str) -> Any:
         if self._file.payload == "text":
             return said
         try:
@@ -200,7 +200,7 @@ def reader_of(spec: FlowSpec) -> FrameReader:
     return FrameReader(spec) if file is None else DeclaredReader(spec, file)
 
 
-def _text_at(value: Any, at: tuple[str | int, ...]) -> str:  # noqa: ANN401 (JSON)
+def _text_at(value: Any, at: tuple[str | int, ...]) -> str:
     for step in at:
         value = value[step]
     return str(value)

@@ -112,7 +112,7 @@ class Wording:
                 event = value.removeprefix(" ")
         return event, "\n".join(data) if data else None
 
-    def _name(self, event: str, tree: Any) -> str:  # noqa: ANN401 (JSON)
+    def _name(self, event: str, tree: Any) -> str:
         if self._declared is not None:
             return self._declared.of(event, tree)
         if self.dialect.name is None:
@@ -120,7 +120,7 @@ class Wording:
         name = _at(tree, self.dialect.name)
         return name if isinstance(name, str) else _UNNAMED
 
-    def _texts(self, name: str, tree: Any) -> Iterator[Said]:  # noqa: ANN401 (JSON)
+    def _texts(self, name: str, tree: Any) -> Iterator[Said]:
         if self.dialect.file is not None:
             for track, at, whole in texts_in(self.dialect.file, name, tree):
                 path = tuple(str(step) for step in at)
@@ -137,7 +137,7 @@ def _units(text: str) -> Units:
     return text.encode(_UTF_16, "surrogatepass")
 
 
-def _tree(payload: str) -> Any:  # noqa: ANN401 (JSON)
+def _tree(payload: str) -> Any:
     """Read JSON; None where it is none, or nothing. Halves of characters are read as they are."""
     try:
         return json.loads(payload)
@@ -145,7 +145,7 @@ def _tree(payload: str) -> Any:  # noqa: ANN401 (JSON)
         return None
 
 
-def _encoded(tree: Any) -> bytes:  # noqa: ANN401 (JSON)
+def _encoded(tree: Any) -> bytes:
     try:
         return json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # half a character: only an escape can carry it
@@ -166,7 +166,7 @@ def _with_data(frame: bytes, data: bytes) -> bytes:
     return b"".join(lines)
 
 
-def _at(tree: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 (JSON)
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
     """Give what stands at a path of keys and, in lists, of numbers; None where nothing does."""
     for key in path:
         if isinstance(tree, dict):
@@ -178,7 +178,7 @@ def _at(tree: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 (JSON)
     return tree
 
 
-def _put(tree: Any, path: tuple[str, ...], text: str) -> None:  # noqa: ANN401 (JSON)
+def _put(tree: Any, path: tuple[str, ...], text: str) -> None:
     *above, last = path
     holder = _at(tree, tuple(above))
     if isinstance(holder, list):
@@ -187,7 +187,7 @@ def _put(tree: Any, path: tuple[str, ...], text: str) -> None:  # noqa: ANN401 (
         holder[last] = text
 
 
-def _said_of(tree: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 (JSON)
+def _said_of(tree: Any, path: str = "") -> Iterator[str]:
     """List where something is said; nothing, an empty text and an empty list are not."""
     if isinstance(tree, dict):
         for key, below in tree.items():

@@ -36,7 +36,7 @@ class Tab:
         self._calls = 0
         self.events: list[dict[str, Any]] = []
 
-    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol."""
         self._calls += 1
         call = {"id": self._calls, "method": method, "params": parameters}
@@ -60,7 +60,7 @@ class Tab:
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(await self._socket.receive_json(timeout=PATIENCE_S))
 
-    async def value(self, script: str) -> Any:  # noqa: ANN401 (JSON)
+    async def value(self, script: str) -> Any:
         """Evaluate an expression in the page."""
         said = await self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True

@@ -78,7 +78,7 @@ class Hotter:
 
     model: Any
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other call
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
 
     def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:

@@ -106,11 +106,11 @@ async def test_told_what_was_served_there_is_no_drift() -> None:
 class Otherwise:
     """A model port whose stack asks otherwise than it should."""
 
-    def __init__(self, model: Any, **changes: object) -> None:  # noqa: ANN401 - any port
+    def __init__(self, model: Any, **changes: object) -> None:
         self._model = model
         self._changes = changes
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other call
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:

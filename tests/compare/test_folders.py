@@ -30,7 +30,7 @@ def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / flow / "s.jsonl").touch()
     scandir = os.scandir
 
-    def closed(path: Any = ".") -> Any:  # noqa: ANN401 - as the original
+    def closed(path: Any = ".") -> Any:
         if "session" in os.fspath(path):
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)

@@ -160,7 +160,7 @@ def test_a_real_recording_cut_short_is_one_finding(tmp_path: Path, number: int) 
     assert [(layer, kind) for layer, kind, _ in causes(tally)] == [("outcome", "outcome_changed")]
 
 
-def places(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 (JSON)
+def places(value: Any) -> list[dict[str, Any]]:
     """List the deltas of a chunk and the functions they call."""
     deltas = [choice["delta"] for choice in value.get("choices", ())]
     calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]

@@ -21,7 +21,7 @@ GET = b"GET / HTTP/1.1\r\nhost: h\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-async def reading(_scope: object, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+async def reading(_scope: object, receive: Any, send: Any) -> None:
     """Read the body and say that it was read."""
     while (await receive()).get("more_body"):
         pass
@@ -31,7 +31,7 @@ async def reading(_scope: object, receive: Any, send: Any) -> None:  # noqa: ANN
 
 
 @asynccontextmanager
-async def listening(app: Any = reading) -> AsyncIterator[int]:  # noqa: ANN401 - ASGI
+async def listening(app: Any = reading) -> AsyncIterator[int]:
     """Serve `reading`, or another application, on loopback; gives the port."""
     config = uvicorn.Config(app, log_config=None, lifespan="off", proxy_headers=False)
     config.load()
@@ -116,7 +116,7 @@ async def test_who_does_not_end_a_head_is_dropped(
         await answer(sent)
 
 
-async def refusing(_scope: object, _receive: object, send: Any) -> None:  # noqa: ANN401 - ASGI
+async def refusing(_scope: object, _receive: object, send: Any) -> None:
     """Answer at once, whatever is still to come."""
     head = [(b"content-length", b"4")]
     await send({"type": "http.response.start", "status": 413, "headers": head})
@@ -147,7 +147,7 @@ async def test_nobody_is_dropped_who_is_being_answered(monkeypatch: pytest.Monke
     """Half of the next head may have come: there is time for the rest until this one is over."""
     began = asyncio.Event()
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+    async def app(scope: Any, receive: Any, send: Any) -> None:
         began.set()
         for _ in range(200):
             await asyncio.sleep(0)
@@ -180,7 +180,7 @@ async def test_who_wants_to_know_is_told_that_a_client_left() -> None:
     told: list[str] = []
     began, over = asyncio.Event(), asyncio.Event()
 
-    async def app(scope: Any, receive: Any, _send: object) -> None:  # noqa: ANN401 - ASGI
+    async def app(scope: Any, receive: Any, _send: object) -> None:
         while (await receive()).get("more_body"):
             pass
         tell = scope["extensions"][LEAVING]["call"]
@@ -211,7 +211,7 @@ WISHED = {
 }
 
 
-async def echoing(_scope: object, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+async def echoing(_scope: object, receive: Any, send: Any) -> None:
     """Give the body back, in brackets."""
     body, more = b"", True
     while more:
@@ -259,7 +259,7 @@ async def test_a_wish_for_another_protocol_costs_no_body(body: str, size: int) -
     assert second.endswith(b"[next]")
 
 
-async def streaming(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+async def streaming(scope: Any, receive: Any, send: Any) -> None:
     """Answer in two pieces, of which nobody says how long they are; the first is passed on."""
     while (await receive()).get("more_body"):
         pass

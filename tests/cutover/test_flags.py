@@ -87,7 +87,7 @@ async def test_a_variable_that_is_not_set_is_refused() -> None:
             opened(stack, f"{HERE}factory", key="env:NOT_SET")
 
 
-async def ready(place: Deployment) -> Any:  # noqa: ANN401 - any JSON
+async def ready(place: Deployment) -> Any:
     """Ask until the provider has got ready; gives `/readyz`."""
     while True:
         await place.ask({"message_id": "m", "content": "Hello"})

@@ -20,7 +20,7 @@ ENVIRON = {"QA": SECRET}
 LOOKS_LIKE_A_PHONE = "ab13812345678" + "c" * 19
 
 
-def line(text: str, *arguments: object, more: str = "", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+def line(text: str, *arguments: object, more: str = "", **fields: Any) -> dict[str, Any]:
     """Format one record; gives the object."""
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, text, arguments, None)
     setattr(record, FIELDS, fields)

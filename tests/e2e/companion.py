@@ -45,7 +45,7 @@ def picture(
     return {"session_id": session, "image": image, "action": action}
 
 
-async def post(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:  # noqa: ANN401 - JSON
+async def post(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:
     """Ask, and read everything."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     async with session.post(place, data=BytesIO(data)) as response:

@@ -47,12 +47,12 @@ class Deployment:
     provider: Served
     session: aiohttp.ClientSession
 
-    def post(self, body: Json, **more: Any) -> Any:  # noqa: ANN401 - aiohttp's context manager
+    def post(self, body: Json, **more: Any) -> Any:
         """Ask the chat flow; a `body` of bytes is sent as it is."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         return self.session.post(f"{self.url}/chat/sse", data=data, **more)
 
-    async def ask(self, body: Json, **more: Any) -> Answer:  # noqa: ANN401 - aiohttp's options
+    async def ask(self, body: Json, **more: Any) -> Answer:
         """Ask the chat flow and read everything; the message is free again afterwards."""
         async with self.post(body, **more) as response:
             answer = Answer(response.status, response.headers, await response.read())

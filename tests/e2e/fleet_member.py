@@ -57,7 +57,7 @@ class Discarded:
     def put(self, records: Sequence[Any]) -> None:
         """Drop the lines of an exchange."""
 
-    def feedback(self, record: Any) -> None:  # noqa: ANN401 - not looked at
+    def feedback(self, record: Any) -> None:
         """Drop what a user thought."""
 
 

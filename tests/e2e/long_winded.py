@@ -12,7 +12,7 @@ from contract.ports import Effects
 from graph_impl import FLOWS as GRAPH
 
 
-async def session(asked: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401 - the flow's
+async def session(asked: Any, effects: Effects) -> AsyncIterator[Event]:
     """Answer as the graph does, to another prompt."""
     options = msgspec.structs.replace(asked.options, system_prompt="Use many words.")
     inner: Any = GRAPH["session"](

@@ -68,7 +68,7 @@ def changed_argument(_: Path) -> Flow:
 def dropped_frame(_: Path) -> Flow:
     """Lose the frame that says that the first tool is done."""
 
-    async def dropping(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def dropping(request: Any, effects: Effects) -> AsyncIterator[Event]:
         lost = False
         async for event in chat()(request, effects):
             news = event.tool_call_feedback if isinstance(event, Send) else msgspec.UNSET
@@ -93,7 +93,7 @@ def wrong_final_text(_: Path) -> Flow:
 def frame_after_end(_: Path) -> Flow:
     """Go on after the end."""
 
-    async def more(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def more(request: Any, effects: Effects) -> AsyncIterator[Event]:
         async for event in chat()(request, effects):
             yield event
             if isinstance(event, End):

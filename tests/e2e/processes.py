@@ -25,16 +25,16 @@ class RouterProcess:
     url: str
     child: asyncio.subprocess.Process
 
-    def post(self, session: aiohttp.ClientSession, body: Any) -> Any:  # noqa: ANN401 - JSON; aiohttp's context manager
+    def post(self, session: aiohttp.ClientSession, body: Any) -> Any:
         """Ask the chat flow."""
         return session.post(f"{self.url}/chat/sse", data=msgspec.json.encode(body))
 
-    async def ask(self, session: aiohttp.ClientSession, body: Any) -> Answer:  # noqa: ANN401 - any JSON
+    async def ask(self, session: aiohttp.ClientSession, body: Any) -> Answer:
         """Ask the chat flow and read everything."""
         async with self.post(session, body) as response:
             return Answer(response.status, response.headers, await response.read())
 
-    async def ready(self, session: aiohttp.ClientSession) -> Any:  # noqa: ANN401 - any JSON
+    async def ready(self, session: aiohttp.ClientSession) -> Any:
         """Read `/readyz`."""
         async with session.get(f"{self.url}/readyz") as response:
             return await response.json()

@@ -11,7 +11,7 @@ from contract.chat import Accept, End, StartReply, Success
 from contract.flow import Event
 
 
-async def chat(request: Any, _effects: object) -> AsyncIterator[Event]:  # noqa: ANN401
+async def chat(request: Any, _effects: object) -> AsyncIterator[Event]:
     """Do as the message says."""
     yield Accept()
     yield StartReply()

@@ -54,7 +54,7 @@ class Client:
         self.told.append([event for event in events if set(event) != {"content"}])
         return answer
 
-    async def answer(self, place: Deployment, hitl: str, **said: Any) -> None:  # noqa: ANN401 - JSON
+    async def answer(self, place: Deployment, hitl: str, **said: Any) -> None:
         """Answer a question; the same again changes nothing."""
         for _ in range(2):
             answer = await post(

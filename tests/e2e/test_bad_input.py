@@ -31,7 +31,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def body(**more: Any) -> bytes:  # noqa: ANN401 - any JSON
+def body(**more: Any) -> bytes:
     """Build a good body with something changed."""
     return msgspec.json.encode(WHOLE | more)
 
@@ -116,7 +116,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
         assert store.execute("SELECT COUNT(*) FROM turns").fetchone() == (0,)
 
 
-def told(problem: Any) -> str:  # noqa: ANN401 - any JSON
+def told(problem: Any) -> str:
     """Give a problem's text, for what must not be in it."""
     return msgspec.json.encode(problem).decode()
 

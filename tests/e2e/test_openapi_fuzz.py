@@ -121,7 +121,7 @@ async def _let_models_be_reached(place: Deployment, document: dict[str, Any]) ->
             asked["messages"] |= {"items": {"type": "object", "properties": text, **CLOSED}}
 
 
-def _forget_lengths(part: Any, sparing: str) -> None:  # noqa: ANN401 - any JSON
+def _forget_lengths(part: Any, sparing: str) -> None:
     """Let patterns of texts say all, but in one body: to read one with its length takes a second.
 
     What is drawn to be allowed is a hundred times shorter; what is to be refused may be longer.

@@ -125,7 +125,7 @@ def joined(line: bytes) -> str:
     """Put the pieces of a line's texts together, as a reader of the record could."""
     pieces: list[str] = []
 
-    def walk(value: Any) -> None:  # noqa: ANN401 - any JSON
+    def walk(value: Any) -> None:
         if isinstance(value, dict):
             for below in value.values():
                 walk(below)

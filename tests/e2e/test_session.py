@@ -132,7 +132,7 @@ async def test_a_turn_another_stack_takes_over_is_one_turn(tmp_path: Path) -> No
     whole = graph_session(threads=threads)
     crashes = [True]
 
-    async def crashing(asked: Any, effects: Any) -> AsyncIterator[Event]:  # noqa: ANN401 - the flow's
+    async def crashing(asked: Any, effects: Any) -> AsyncIterator[Event]:
         inner: Any = whole(asked, effects)
         try:
             async for event in inner:

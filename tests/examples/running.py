@@ -86,6 +86,6 @@ async def running(
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio leaves its pipe open
 
 
-async def invoked(*command: str) -> Any:  # noqa: ANN401 - typer's result
+async def invoked(*command: str) -> Any:
     """Run a command of the router's."""
     return await asyncio.to_thread(CliRunner().invoke, app, list(command))

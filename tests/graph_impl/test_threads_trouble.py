@@ -106,7 +106,7 @@ class TroubledSaver(InMemorySaver):
         self.how = how
         self.asked = 0
 
-    async def aput(self, *given: Any, **named: Any) -> RunnableConfig:  # noqa: ANN401 - the engine's
+    async def aput(self, *given: Any, **named: Any) -> RunnableConfig:
         """Keep a state, or not."""
         await self._trouble()
         return await super().aput(*given, **named)

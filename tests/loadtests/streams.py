@@ -31,7 +31,7 @@ def measured(
     return meter.row(how, SENT + at * MS, code="closed")
 
 
-def row(**changed: Any) -> Row:  # noqa: ANN401 - fields of a row
+def row(**changed: Any) -> Row:
     """Make a complete row: first text after 100 ms, last after 300, end after 310."""
     whole = Row(
         run=0,

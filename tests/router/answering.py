@@ -68,7 +68,7 @@ def nothing_twice(made: House) -> None:
     assert [turn.role for turn in made.world.conversations.turns] == ["user", "assistant"]
 
 
-def both(assigned: Stack, first: Any, second: Any, **rules: Any) -> House:  # noqa: ANN401
+def both(assigned: Stack, first: Any, second: Any, **rules: Any) -> House:
     """Build a house with two flows, the assigned one first."""
     flows = {"legacy": first, "graph": second}
     if assigned == "graph":

@@ -99,7 +99,7 @@ def _calls(effects: Effects) -> dict[str, Callable[[], Awaitable[object]]]:
 def after(flow: Flow, events: int, act: Act) -> Flow:
     """Let a flow break once it has produced so many events (0: before it begins)."""
 
-    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:
         if events == 0:
             await act(effects)
         produced = 0
@@ -116,7 +116,7 @@ def after(flow: Flow, events: int, act: Act) -> Flow:
 def instead(flow: Flow, events: int, other: object) -> Flow:
     """Let a flow produce something else as the event after so many, and go on with the rest."""
 
-    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:
         produced = 0
         async with aclosing(cast("Any", flow(request, effects))) as inner:
             async for event in inner:
@@ -129,7 +129,7 @@ def instead(flow: Flow, events: int, other: object) -> Flow:
 def short(flow: Flow, events: int) -> Flow:
     """Let a flow end after so many events, as if that were all."""
 
-    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def faulty(request: Any, effects: Effects) -> AsyncIterator[Event]:
         produced = 0
         async with aclosing(cast("Any", flow(request, effects))) as inner:
             async for event in inner:
@@ -144,7 +144,7 @@ def short(flow: Flow, events: int) -> Flow:
 def mapped(flow: Flow, change: Callable[[Event], Event]) -> Flow:
     """Let a flow say everything in another way."""
 
-    async def changed(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def changed(request: Any, effects: Effects) -> AsyncIterator[Event]:
         async with aclosing(cast("Any", flow(request, effects))) as inner:
             async for event in inner:
                 yield change(event)
@@ -164,7 +164,7 @@ class Tripwire:
     def flow(self, flow: Flow) -> Flow:
         """Wire a flow's ports."""
 
-        def wired(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+        def wired(request: Any, effects: Effects) -> AsyncIterator[Event]:
             names = ("model", "tools", "conversations", "locks", "clock", "ids")
             ports = {name: _Wired(getattr(effects, name), self, effects) for name in names}
             rest = {name: getattr(effects, name) for name in ("memory", "human", "trace")}
@@ -192,7 +192,7 @@ class _Wired:
         self._wire = wire
         self._effects = effects
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - stands in for any port
+    def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
 
         async def call(*args: object, **named: object) -> object:

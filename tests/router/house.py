@@ -41,12 +41,12 @@ class Situation(Protocol):
     """What is asked, with which options, of which world."""
 
     @property
-    def body(self) -> Any:  # noqa: ANN401 - any flow's
+    def body(self) -> Any:
         """The request."""
         ...
 
     @property
-    def options(self) -> Any:  # noqa: ANN401 - any flow's
+    def options(self) -> Any:
         """The flow's options."""
         ...
 
@@ -221,7 +221,7 @@ class House:
         """The ledger: how many exchanges per `state(reason)`."""
         return {_named(line): number for line, number in self.router.ledger.counts.items()}
 
-    async def ask(self, body: Body | None = None, **how: Any) -> Served:  # noqa: ANN401
+    async def ask(self, body: Body | None = None, **how: Any) -> Served:
         """Be one client to the end, then wait until the exchange is settled and written."""
         served = await self.client(body or self.case.body, **how)
         while not any(run.exchange == served.ticket.exchange for run in self.runs):

@@ -51,7 +51,7 @@ class Talk:
         return World(remembering("red"))
 
 
-def free(asks: ScriptedModel | None = None, **rules: Any) -> Rules:  # noqa: ANN401 - as declared
+def free(asks: ScriptedModel | None = None, **rules: Any) -> Rules:
     """Let all be mirrored by shadows with conversations of their own, that say blue first."""
     standing = {"shadow": 100, "mode": "live", "history": "own", "spec": SESSION}
     flow = {"route_key": "session_id", "sticky": "none"}

@@ -27,13 +27,13 @@ NO_PORTS = "no ports"
 PINNED = {f"force_{name}": frozenset({f"{name}1", f"{name}2", f"{name}3"}) for name in ASSIGNED}
 
 
-def limited(made: House, **limits: Any) -> House:  # noqa: ANN401 - any limit
+def limited(made: House, **limits: Any) -> House:
     """Give a house other limits."""
     made.settings = msgspec.structs.replace(made.settings, limits=Limits(**limits))
     return made
 
 
-def named(message_id: str, **fields: Any) -> ChatRequest:  # noqa: ANN401 - any field
+def named(message_id: str, **fields: Any) -> ChatRequest:
     """Build a request."""
     return ChatRequest(message_id=message_id, content="hi", **fields)
 
@@ -188,7 +188,7 @@ async def test_a_request_that_cannot_be_opened_keeps_no_place(
     """Its ports could not be made: the place is free, and so is the leave to try."""
     async with House(CASE) as made:
 
-        def broken() -> Any:  # noqa: ANN401 - the ports
+        def broken() -> Any:
             raise OSError(NO_PORTS)
 
         monkeypatch.setattr(made.world, "live", broken)

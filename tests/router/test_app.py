@@ -192,6 +192,6 @@ async def test_the_document_describes_bodies_and_problems(place: Deployment) -> 
         assert set(problem["properties"]) == {"title", "status", "code", "detail"}
 
 
-def schema(described: Any, media_type: str) -> Any:  # noqa: ANN401 - any JSON
+def schema(described: Any, media_type: str) -> Any:
     """Give the schema under a media type."""
     return described["content"][media_type]["schema"]

@@ -36,13 +36,13 @@ class Faulty:
         self._well = FLOWS[stack]
         self._crashing = after(FLOWS[stack], 4, crash)
 
-    def __call__(self, request: Any, effects: Any) -> Any:  # noqa: ANN401 - a flow
+    def __call__(self, request: Any, effects: Any) -> Any:
         """Be the flow."""
         self.began += 1
         return (self._crashing if self.broken else self._well)(request, effects)
 
 
-def guarded(assigned: Stack, first: Any, rules: BreakerRules = RULES, **more: Any) -> House:  # noqa: ANN401
+def guarded(assigned: Stack, first: Any, rules: BreakerRules = RULES, **more: Any) -> House:
     """Build a house with breakers whose assigned stack is `first`."""
     made = both(assigned, first, FLOWS[other(assigned)], **more)
     made.settings = msgspec.structs.replace(made.settings, breaker=rules)
@@ -183,7 +183,7 @@ async def test_neither_the_world_nor_clients_nor_refusals_open_it() -> None:
         assert states(left) == {"legacy": "closed"}
 
 
-def fails_in_the_world(request: Any, effects: Any) -> Any:  # noqa: ANN401 - a flow
+def fails_in_the_world(request: Any, effects: Any) -> Any:
     """Crash, or fail because of the world, or be left, as the message id says."""
     wanted = {"c": crash, "w": unreachable, "l": hang}[request.body.message_id[0]]
     return after(FLOWS["legacy"], 4, wanted)(request, effects)

@@ -24,7 +24,7 @@ from tests.router.house import QA_KEY, WALL, House, Rules, Served, each
 pytestmark = pytest.mark.virtual
 
 
-def named(message_id: str, **fields: Any) -> ChatRequest:  # noqa: ANN401
+def named(message_id: str, **fields: Any) -> ChatRequest:
     """Build a request."""
     return ChatRequest(message_id=message_id, content="hi", **fields)
 
@@ -72,7 +72,7 @@ async def test_a_disabled_flow_never_reaches_the_graph_stack() -> None:
     rules = Rules(shadow=100, flow=flow)
     graph_ran: list[object] = []
 
-    def graph(request: Any, effects: Any) -> Any:  # noqa: ANN401
+    def graph(request: Any, effects: Any) -> Any:
         graph_ran.append(request)
         return FLOWS["graph"](request, effects)
 
@@ -216,7 +216,7 @@ async def test_events_and_options_are_those_of_the_flow() -> None:
     """The router hands a flow its own options, and knows no more of it."""
     seen: list[Any] = []
 
-    async def curious(request: Any, effects: Any) -> Any:  # noqa: ANN401
+    async def curious(request: Any, effects: Any) -> Any:
         seen.append(request)
         async for event in FLOWS["legacy"](request, effects):
             assert isinstance(event, Event)

@@ -49,7 +49,7 @@ def saying(*events: Event | BaseException) -> Callable[..., AsyncIterator[Event]
     return flow
 
 
-def driven(flow: Any, *, strict: bool = True) -> Drive:  # noqa: ANN401
+def driven(flow: Any, *, strict: bool = True) -> Drive:
     """Start a flow."""
     exchange = World().exchange()
     stack = LocalStack("legacy", {"chat": flow}, "l")
@@ -59,7 +59,7 @@ def driven(flow: Any, *, strict: bool = True) -> Drive:  # noqa: ANN401
     return drive
 
 
-async def ended(flow: Any, *, strict: bool = True) -> tuple[Drive, Ending]:  # noqa: ANN401
+async def ended(flow: Any, *, strict: bool = True) -> tuple[Drive, Ending]:
     """Run a flow to its end."""
     drive = driven(flow, strict=strict)
     assert await drive.gone(FOREVER)

@@ -87,7 +87,7 @@ async def test_a_refusal_is_told_with_its_code() -> None:
 class Broken:
     """A store that fails in a way of its own."""
 
-    def __getattr__(self, _: str) -> Any:  # noqa: ANN401 - stands in for any port
+    def __getattr__(self, _: str) -> Any:
         raise ZeroDivisionError
 
 

@@ -133,10 +133,10 @@ async def test_an_error_nobody_foresaw_is_a_problem_too(tmp_path: Path) -> None:
 
     sent: list[Any] = []
 
-    async def send(message: Any) -> None:  # noqa: ANN401 - an ASGI message
+    async def send(message: Any) -> None:
         sent.append(message)
 
-    async def receive() -> Any:  # noqa: ANN401 - an ASGI message
+    async def receive() -> Any:
         return {"type": "http.request", "body": b""}
 
     scope = {

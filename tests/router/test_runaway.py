@@ -53,7 +53,7 @@ async def keying(_request: object, effects: Effects) -> AsyncIterator[Event]:
 def repeating(flow: Flow, times: int) -> Flow:
     """Let a flow say each SEND so many times."""
 
-    async def repeated(request: Any, effects: Any) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def repeated(request: Any, effects: Any) -> AsyncIterator[Event]:
         async with aclosing(cast("AsyncGenerator[Event]", flow(request, effects))) as events:
             async for event in events:
                 for _ in range(times if isinstance(event, Send) else 1):

@@ -99,7 +99,7 @@ async def test_a_slow_client_slows_nobody_down(assigned: Stack) -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
-async def test_a_second_failure_ends_in_failure_frames(assigned: Stack, act: Any) -> None:  # noqa: ANN401
+async def test_a_second_failure_ends_in_failure_frames(assigned: Stack, act: Any) -> None:
     """After the commit point; there is no third stack."""
     whole = await undisturbed(assigned)
     for index, again in ((1, 0), (5, 3), (5, 5), (5, 8), (12, 12)):

@@ -157,7 +157,7 @@ async def test_what_a_candidate_asks_otherwise_is_in_its_plays(mode: Mode) -> No
     assert made.states == {"compared(different)": 1}
 
 
-def cold(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+def cold(request: Any, effects: Effects) -> AsyncIterator[Event]:
     """Ask the model at another temperature."""
     settings = ModelSettings(temperature=0.0)
     body = msgspec.structs.replace(request.body, model_config=settings)

@@ -38,7 +38,7 @@ class Elsewhere:
     powers: Powers = POWERS
 
     @property
-    def name(self) -> Any:  # noqa: ANN401 - a stack's name
+    def name(self) -> Any:
         """Name it."""
         return self.within.name
 
@@ -58,7 +58,7 @@ class Elsewhere:
         return self.within.drive(order, run, stamp, strict=strict)
 
 
-def elsewhere(**shadow: Any) -> House:  # noqa: ANN401 - any key
+def elsewhere(**shadow: Any) -> House:
     """Build a house whose shadows run elsewhere; the tape knows 3 tokens, for 0.5 in money."""
     made = limited(House(CASE, Rules(shadow=100), price=lambda *_: 0.5), **shadow)
     graph = Elsewhere(LocalStack("graph", {"chat": FLOWS["graph"]}, "g1"))
@@ -67,7 +67,7 @@ def elsewhere(**shadow: Any) -> House:  # noqa: ANN401 - any key
     return made
 
 
-def limited(made: House, **shadow: Any) -> House:  # noqa: ANN401 - any key
+def limited(made: House, **shadow: Any) -> House:
     """Give a house limits of its shadows."""
     made.settings = msgspec.structs.replace(made.settings, shadow=Shadow(**shadow))
     return made

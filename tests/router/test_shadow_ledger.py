@@ -72,11 +72,11 @@ mixes = st.builds(
 )
 
 
-def fated(name: Stack, mix: Mix) -> Any:  # noqa: ANN401
+def fated(name: Stack, mix: Mix) -> Any:
     """Make a stack that does to each client what the mix says."""
     plain = FLOWS[name]
 
-    def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:
         client = mix.clients[int(request.body.message_id[1:])]
         trouble = client.fate if name == mix.assigned else client.candidate
         if client.fate == "twice" and name != mix.assigned:

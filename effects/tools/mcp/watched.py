@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 class WatchedStream:
     """What a server says, until its end; `ended` is called then."""
 
-    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:  # noqa: ANN401 - the SDK names no public type
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
         self._stream = stream
         self._ended = ended
 
     @property
-    def last_context(self) -> Any:  # noqa: ANN401 - the SDK's own business
+    def last_context(self) -> Any:
         """The context of whoever sent the last message."""
         return getattr(self._stream, "last_context", None)
 

@@ -29,7 +29,7 @@ HISTORY = 20
 NOTICES = {"content_filter": "赤尾有点不想讨论这个话题呢~", "length": "(后续内容被截断)"}
 
 
-def frame(**event: Any) -> str:  # noqa: ANN401 - any JSON
+def frame(**event: Any) -> str:
     """Put an event into its frame."""
     return f"data: {json.dumps(event, ensure_ascii=False, separators=(',', ':'))}\n\n"
 

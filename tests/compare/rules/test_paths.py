@@ -22,7 +22,7 @@ JSON = st.recursive(
 )
 
 
-def without(value: Any, path: str) -> Any:  # noqa: ANN401 (JSON)
+def without(value: Any, path: str) -> Any:
     """Take out what a path leads to."""
     return changed(value, path_of(path), lambda _: GONE)
 

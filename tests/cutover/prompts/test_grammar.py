@@ -61,7 +61,7 @@ FILES = {
 
 
 @st.composite
-def expressions(draw: st.DrawFn) -> str:  # noqa: PLR0911 (one for each kind)
+def expressions(draw: st.DrawFn) -> str:
     """Draw what may stand between braces: values, constants, filters, joins, choices, calls."""
     base = draw(NAME | NAME | CONSTANT)
     match draw(st.integers(0, 9)):

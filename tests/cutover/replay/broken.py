@@ -25,7 +25,7 @@ Act = Callable[[], Awaitable[Any]]
 def _broken(act_for: Callable[[str], Act]) -> Flows:
     """Break after the second event of a marked request."""
 
-    async def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:
         name: str = request.body.message_id
         count = 0
         async with aclosing(cast("Any", FLOWS["chat"](request, effects))) as events:

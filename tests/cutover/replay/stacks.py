@@ -37,7 +37,7 @@ FRAME_AFTER_END = _planted(planted.frame_after_end)
 OLD_CRASHING: Flows = {"chat": after(LEGACY["chat"], 3, crash)}
 
 
-async def _late(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+async def _late(request: Any, effects: Effects) -> AsyncIterator[Event]:
     """Go on after the end."""
     async with aclosing(cast("Any", LEGACY["chat"](request, effects))) as events:
         async for event in events:
@@ -52,7 +52,7 @@ OLD_SHORT: Flows = {"chat": short(LEGACY["chat"], 3)}
 def _asking(ask: Callable[[Effects], Awaitable[object]]) -> Flows:
     """Ask for something no tape holds, then do as usual."""
 
-    async def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:  # noqa: ANN401
+    async def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:
         await ask(effects)
         async with aclosing(cast("Any", GRAPH["chat"](request, effects))) as events:
             async for event in events:

@@ -71,7 +71,7 @@ async def why_not(server: McpServer) -> str:
     return "it can"
 
 
-def listed(name: str, **properties: Any) -> Listed:  # noqa: ANN401 - a schema
+def listed(name: str, **properties: Any) -> Listed:
     """Make a tool as a server lists it."""
     return Listed(name, f"{name}.", {"type": "object", "properties": properties})
 

@@ -84,7 +84,7 @@ def _add_parsed(chunk: ChatCompletionChunk, sum_: Accumulated) -> None:
             sum_.add_call(call.index, call.id or "", name or "", arguments or "")
 
 
-def _add_content(content: Any, sum_: Accumulated) -> None:  # noqa: ANN401 (parts pass the SDK unparsed)
+def _add_content(content: Any, sum_: Accumulated) -> None:
     """Add a content, which one provider sends as parts of text and of thinking."""
     parts: list[dict[str, Any]] = content if isinstance(content, list) else [{"text": content}]
     for part in parts:

@@ -21,7 +21,7 @@ from contract.tools import ToolCall, ToolSpec
 from effects.model.request import encode
 
 
-def body(call: ModelCall) -> Any:  # noqa: ANN401 (JSON)
+def body(call: ModelCall) -> Any:
     """Return the decoded body."""
     return json.loads(encode(call, "gpt-4.1-2025"))
 

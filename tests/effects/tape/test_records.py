@@ -107,14 +107,14 @@ def test_a_tape_survives_being_written_down_and_loaded(made: list[Made]) -> None
 @pytest.mark.untraced
 @pytest.mark.slow
 @given(st.lists(calls(), max_size=6), st.randoms(use_true_random=False))
-def test_a_loaded_tape_plays_what_was_recorded(made: list[Made], order: Any) -> None:  # noqa: ANN401 - hypothesis's own Random
+def test_a_loaded_tape_plays_what_was_recorded(made: list[Made], order: Any) -> None:
     """Every call gets its own items and its own end, whatever order keys are asked in."""
     tape = Tape.load(tape_of(made).record())
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(_play_all(tape, made, order))
 
 
-async def _play_all(tape: Tape, made: list[Made], order: Any) -> None:  # noqa: ANN401
+async def _play_all(tape: Tape, made: list[Made], order: Any) -> None:
     run = World().run(World().exchange(tape), "fail")
     by_key: dict[tuple[str, str, bytes], list[Made]] = {}
     for call in made:

@@ -53,7 +53,7 @@ class Blocking(InMemoryProvider):
         return super().resolve_boolean_details(flag_key, default_value, evaluation_context)
 
 
-def flag(value: Any, **targeted: Any) -> InMemoryFlag[Any]:  # noqa: ANN401 - of any type of flag
+def flag(value: Any, **targeted: Any) -> InMemoryFlag[Any]:
     """Make a flag, with other values for some targeting keys, users or tenants."""
 
     def choose(_: object, context: EvaluationContext) -> FlagResolutionDetails[Any]:

@@ -36,12 +36,12 @@ LARGE: dict[str, Any] = {
 }
 
 
-def body(messages: Any, **more: Any) -> bytes:  # noqa: ANN401 - any JSON
+def body(messages: Any, **more: Any) -> bytes:
     """Write a request as many do, with a blank here and there."""
     return json.dumps({"model": "m", "messages": messages, **more}, ensure_ascii=False).encode()
 
 
-def whole(messages: Any, **more: Any) -> bytes:  # noqa: ANN401 - any JSON
+def whole(messages: Any, **more: Any) -> bytes:
     """Give the key of a call that was decoded whole."""
     return canonical(PassedCall(model_id="m", messages=messages, more=more))
 
@@ -55,7 +55,7 @@ async def test_a_large_call_has_the_key_it_had(shape: str) -> None:
 
 
 @given(st.lists(values, min_size=1), st.dictionaries(st.text("ab€"), values), st.integers(1, 40))
-def test_any_call_has_the_key_it_had(messages: Any, more: Any, piece: int) -> None:  # noqa: ANN401 - any JSON
+def test_any_call_has_the_key_it_had(messages: Any, more: Any, piece: int) -> None:
     """However small the pieces are."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keying, "PIECE", piece)

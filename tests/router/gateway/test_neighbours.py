@@ -87,7 +87,7 @@ async def test_a_worker_that_dies_over_its_answer(folder: Path) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
     sent: list[Any] = []
 
-    async def send(message: Any) -> None:  # noqa: ANN401 - ASGI's
+    async def send(message: Any) -> None:
         sent.append(message)
 
     with Neighbours.joined(folder) as one:

@@ -23,7 +23,7 @@ def texts(*chunks: object) -> list[bytes]:
     return [json.dumps(one).encode() for one in chunks]
 
 
-async def message(*chunks: bytes) -> Any:  # noqa: ANN401 (JSON)
+async def message(*chunks: bytes) -> Any:
     """Give the message that an answer of these events has in one piece."""
     async with placed(events(*chunks)) as place:
         status, body = await place.post(HELLO)

@@ -44,7 +44,7 @@ async def test_a_stream_that_has_ended_leaves_no_task_behind(tmp_path: Path) -> 
     """Nothing is left to wait for: its exchange is settled and written down without any."""
     made: list[asyncio.Task[object]] = []
 
-    def noted(loop: asyncio.AbstractEventLoop, made_of: Any, /, **more: Any) -> Any:  # noqa: ANN401 - as a task takes them
+    def noted(loop: asyncio.AbstractEventLoop, made_of: Any, /, **more: Any) -> Any:
         made.append(asyncio.Task(made_of, loop=loop, **more))
         return made[-1]
 

@@ -33,7 +33,7 @@ def priced(_model: str, _usage: Usage) -> float:
     return 0.5
 
 
-async def traced(rules: Rules, case: Case = CASE, **flows: Any) -> tuple[Traced, House]:  # noqa: ANN401
+async def traced(rules: Rules, case: Case = CASE, **flows: Any) -> tuple[Traced, House]:
     """Serve one request and keep its spans."""
     kept = Traced()
     rules = Rules(**{**vars(rules), "observers": [kept.observer]})
