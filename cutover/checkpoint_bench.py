@@ -27,8 +27,7 @@ from contract.flow import Request
 from contract.session import SESSION, SessionOptions, SessionRequest
 from cutover.selftest.world import World
 from effects.model.fake import says
-from effects.run import Run
-from effects.tape import Tape
+from effects.tape import Tape, TapeSession
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import build, session
 from graph_impl.thread_stores import opened_threads
@@ -69,7 +68,7 @@ async def turn(stack: LocalStack, world: World, name: str) -> float:
     body = SessionRequest(message=SAID, session_id=name)
     request = Request(body, SessionOptions(unknown_session="create"))
     exchange = world.exchange(Tape(), live=world.live())
-    run = Run(exchange, stack.name)
+    run = TapeSession(exchange, stack.name)
     drive = stack.drive(Order(SESSION, stack, request, "serving"), run, exchange.stamp)
     began = time.perf_counter()
     drive.start()

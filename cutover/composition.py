@@ -39,7 +39,7 @@ from effects.conversations.own import OwnReplies
 from effects.human import NobodyThere
 from effects.ids import RandomIds
 from effects.model import ModelRegistry, RescuingModel
-from effects.ports import NodeTimes
+from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.abilities import powers_of
 from router.admin.recent import Recent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from effects.belonging import EXCHANGE
+from effects.tasks import EXCHANGE
 from router.exchange_log import FIELDS
 from router.patterns import PatternTooSlow
 

@@ -1,6 +1,6 @@
 """Lasting: a callback that asks for the end of the process ends itself, as tasks do.
 
-Tasks are contained where they are made (`effects/containment.py`). What a stack gives to the loop
+Tasks are contained where they are made (`effects/tasks.py`). What a stack gives to the loop
 itself (`call_soon`, `call_later`) nobody can wrap: asyncio lets `SystemExit` out of it through
 the loop, which stands still. Nothing is lost but that callback: the loop can go on.
 """

@@ -13,7 +13,7 @@ import msgspec
 from cutover.models import KEY
 from cutover.striking import Striking
 from cutover.tracing import HEADERS
-from effects.belonging import EXCHANGE
+from effects.tasks import EXCHANGE
 from router.admin.tokens import split_tokens
 from router.patterns import PatternTooSlow
 

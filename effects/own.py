@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from contract.errors import CutoverError
 from contract.ports import Effects
-from effects.exchange import Exchange
-from effects.tape import Tape
+from effects.tape import Exchange, Tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from contract.ports import Model
     from contract.records import OwnHistory
     from effects.conversations.own import OwnConversation
-    from effects.exchange import Exchange
-    from effects.play import Play
-    from effects.tape import Entry
+    from effects.tape import Entry, Exchange, Play
     from router.courtesy import Courtesy
 
 

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.errors import EffectFailed
-from effects.held import held
-from effects.suspending import broken_off, request_of, resume
+from effects.tape import broken_off, held, request_of, resume
 from router.pausing import outdated, unavailable, unclaimed
 from router.problems import Problem
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
     from contract.human import Answer
-    from effects.exchange import Exchange
     from effects.human import Pause
-    from effects.tape import Entry, Tape
+    from effects.tape import Entry, Exchange, Tape
     from router.claims import Claim
     from router.serving import Serving
     from router.stacks import Stack

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from effects.run import Run
+from effects.tape import TapeSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effects.exchange import Exchange
+    from effects.tape import Exchange
 
 HOLD = 0.0005
 """Seconds after a sign of serving in which more of it is near: a hop to a thread, a task woken."""
@@ -48,7 +48,7 @@ class Courtesy:
         return patience
 
 
-class CourteousRun(Run):
+class CourteousRun(TapeSession):
     """A run on the tape of an exchange that leaves the loop to those who are served."""
 
     def __init__(self, exchange: Exchange, name: str, courtesy: Courtesy) -> None:

@@ -19,9 +19,8 @@ from contract.errors import (
     TapeMiss,
 )
 from contract.records import ErrorRecord
-from effects.containment import ANYTHING, CANCELLED
-from effects.run import AskedTooMuch
-from effects.tape import Signal
+from effects.tape import AskedTooMuch, Signal
+from effects.tasks import ANYTHING, CANCELLED
 from router.pace import Pace, RanAway
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from contract.flow import Event, FlowSpec, Request
     from contract.records import Outcome, Role
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.stacks import Stack
 
 log = logging.getLogger(__name__)
@@ -105,7 +104,7 @@ class Drive(ABC):
     get because of them; `old` are those that were said before a pause.
     """
 
-    def __init__(self, order: Order, run: Run, stamp: Callable[[], int]) -> None:
+    def __init__(self, order: Order, run: TapeSession, stamp: Callable[[], int]) -> None:
         self.order = order
         self.run = run
         self.frames: list[Frame] = []

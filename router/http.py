@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.errors import Refused
-from effects.belonging import EXCHANGE
+from effects.tasks import EXCHANGE
 from router.closing import Unserved
 from router.driving import Incoming
 from router.extensions import PASSING, drop, extension

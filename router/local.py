@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from contract.grammar import GrammarCheck
-from effects.containment import contained
+from effects.tasks import contained
 from router.driving import Drive
 from router.pace import RanAway
 from router.stacks import IN_PROCESS, Powers
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from contract.flow import Event, Flow, FlowSpec
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.driving import Order
     from router.rollout import Stack as StackName
 
@@ -44,7 +44,7 @@ class LocalStack:
         return flow.events is not None and flow.name in self.flows
 
     def drive(
-        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
+        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
     ) -> FlowDrive:
         """Make a drive of one flow for one request."""
         return FlowDrive(order, self.flows[order.spec.name], run, stamp, strict=strict)
@@ -54,7 +54,7 @@ class FlowDrive(Drive):
     """Drives a flow in this process; strict, it ends where the flow breaks its grammar."""
 
     def __init__(
-        self, order: Order, flow: Flow, run: Run, stamp: Callable[[], int], *, strict: bool
+        self, order: Order, flow: Flow, run: TapeSession, stamp: Callable[[], int], *, strict: bool
     ) -> None:
         super().__init__(order, run, stamp)
         self._flow = flow

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.flow import value_in
-from effects.exchange import Deadlines, Exchange
 from effects.model.resolving import shown
-from effects.suspending import Asking
-from effects.tape import Tape
+from effects.tape import Asking, Deadlines, Exchange, Tape
 from router.continuing import suits
 from router.plan import Plan
 from router.problems import Problem
@@ -21,8 +19,7 @@ from router.ticket import Ticket
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
-    from effects.suspending import SuspendingHuman
-    from effects.tape import Budget
+    from effects.tape import Budget, SuspendingHuman
     from router.admission import Admission, Admitted
     from router.assigning import Decision
     from router.continuing import Resumed

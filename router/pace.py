@@ -11,7 +11,7 @@ from effects.tape import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effects.run import Run
+    from effects.tape import TapeSession
 
 AT_A_TIME = 32
 """Frames after which a stack lets others have their turn, whatever it awaits itself."""
@@ -46,7 +46,7 @@ class Pace:
     )
 
     def __init__(
-        self, run: Run, unsent: int | None = None, most: Callable[[], int] | None = None
+        self, run: TapeSession, unsent: int | None = None, most: Callable[[], int] | None = None
     ) -> None:
         self.ahead = self.made = 0
         self.waiting = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from contract.errors import EffectFailed
 from contract.forms import check_answer
-from effects.suspending import Asking, SuspendingHuman
+from effects.tape import Asking, SuspendingHuman
 from router.claims import LEASE, Claim
 from router.problems import Problem
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
 from contract.sse import comment
-from effects.run import Policy, Run
+from effects.tape import Policy, TapeSession
 from router.closing import closing_frames, unserved
 from router.driving import Ending, Frame
 from router.pieces import AT_ONCE, together
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from contract.records import Role
-    from effects.exchange import Exchange
+    from effects.tape import Exchange
     from router.driving import Drive
     from router.pieces import Passing
     from router.plan import Plan
@@ -232,7 +232,7 @@ class Serving:
         plan = self.plan
         order = plan.order(stack, role, unsent=plan.unsent_bytes)
         policy: Policy = "resume" if plan.answer else "live"
-        run = Run(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
+        run = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
         drive = stack.drive(order, run, self.exchange.stamp)
         drive.sent = self._sent
         drive.skipped = self._sent if self._prefix is None else 0

@@ -12,7 +12,7 @@ from router.driving import Ending
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from effects.exchange import Exchange
+    from effects.tape import Exchange
     from router.driving import Drive
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.flow import FlowSpec
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.driving import Drive, Order
     from router.rollout import Stack as StackName
 
@@ -73,7 +73,7 @@ class Stack(Protocol):
         ...
 
     def drive(
-        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
+        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
     ) -> Drive:
         """Make a drive for one request; strict, it is ended where it breaks its flow's grammar."""
         ...

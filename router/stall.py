@@ -11,7 +11,7 @@ from router.driving import Ending
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from effects.exchange import Exchange
+    from effects.tape import Exchange
     from router.driving import Drive
 
 _STALLED = Ending("timeout", "stack", ErrorRecord("stall"))

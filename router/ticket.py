@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
-    from effects.suspending import SuspendingHuman
+    from effects.tape import SuspendingHuman
     from router.admission import Admitted
     from router.continuing import Resumed
     from router.recording import Account

@@ -6,8 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from effects.run import Run
-from effects.tape import Entry, Tape
+from effects.tape import Entry, Tape, TapeSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from contract.operations import Operation
-    from effects.exchange import Exchange
+    from effects.tape import Exchange
 
 Pace = Literal["full", "recorded"]
 _SECOND = 1_000_000
@@ -41,7 +40,7 @@ class TapeClock:
         return (self._us + 0.5) / _SECOND
 
 
-class ClockedRun(Run):
+class ClockedRun(TapeSession):
     """A run on a finished tape that tells a clock what it has been given."""
 
     def __init__(self, exchange: Exchange, name: str, clock: TapeClock) -> None:

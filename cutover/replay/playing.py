@@ -10,9 +10,7 @@ from contract.errors import CutoverError
 from contract.ports import Effects
 from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.pace import ClockedRun, Feeder, Pace, TapeClock
-from effects.exchange import Exchange
-from effects.ports import NodeTimes
-from effects.run import Run
+from effects.tape import Exchange, NodeTimes, TapeSession
 from router.closing import closing_frames
 from router.driving import Drive, Ending, Order
 
@@ -102,7 +100,7 @@ async def _as_recorded(
 ) -> tuple[Drive, bool]:
     feeder = Feeder(recording.tape)
     exchange = Exchange(NOTHING, feeder.tape, monotonic=asyncio.get_running_loop().time)
-    run = Run(exchange, f"replay {stack.name}", "nearest")
+    run = TapeSession(exchange, f"replay {stack.name}", "nearest")
     drive = stack.drive(_order(recording, stack), run, exchange.stamp, strict=strict)
     feeding = asyncio.create_task(feeder.feed(exchange), name="feed")
     drive.start()

@@ -20,8 +20,7 @@ from cutover.selftest.mutant_loading import loaded
 from cutover.selftest.mutant_scenes import SCENES, SLOW_TOOLS
 from cutover.selftest.scene import SCENE
 from cutover.selftest.serving import on_virtual_time, play, serve, stack_of
-from effects.run import Run
-from effects.tape import Tape
+from effects.tape import Tape, TapeSession
 from router.driving import Ending, Order
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ async def _left_alone(graph: LocalStack, it: Case, frames: int) -> FoundOut | No
     """Leave after some frames: the run must end at once, and leave nothing behind."""
     exchange = it.world().exchange(Tape())
     order = Order(CHAT, graph, it.request, "serving")
-    drive = graph.drive(order, Run(exchange, "left alone"), exchange.stamp)
+    drive = graph.drive(order, TapeSession(exchange, "left alone"), exchange.stamp)
     drive.start()
     while len(drive.frames) < frames and drive.ending is None:
         await asyncio.wait_for(drive.changed.wait(), FOREVER)
@@ -151,7 +150,7 @@ async def _closed(flow: Flow, it: Case) -> FoundOut | None:
     """Close the stream in the midst of it, once in peace and once cancelled meanwhile."""
     for cancelled in (False, True):
         exchange = it.world().exchange(Tape())
-        run = Run(exchange, "closed")
+        run = TapeSession(exchange, "closed")
         events = cast("AsyncGenerator[Event, None]", flow(it.request, run.effects()))
         for _ in range(CLOSED_AFTER):
             await anext(events)
@@ -169,7 +168,7 @@ async def _closed(flow: Flow, it: Case) -> FoundOut | None:
 async def _unread(flow: Flow, it: Case) -> FoundOut | None:
     """Stop reading in the midst of it: the run must wait for its reader, not go on to its end."""
     exchange = it.world().exchange(Tape())
-    run = Run(exchange, "unread")
+    run = TapeSession(exchange, "unread")
     events = cast("AsyncGenerator[Event, None]", flow(it.request, run.effects()))
     for _ in range(CLOSED_AFTER):
         await anext(events)

@@ -11,8 +11,7 @@ from contract.records import VERSION, ErrorRecord, RunRecord, decode_run, encode
 from cutover.selftest.case import FOREVER
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.run import Run
-from effects.tape import Tape
+from effects.tape import Tape, TapeSession
 from router.driving import Drive, Ending, Order
 from router.local import LocalStack
 from rules.chat import lock_key
@@ -52,7 +51,7 @@ async def serve(stack: LocalStack, case: Case, name: str = "x-1") -> RunRecord:
         await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
     exchange = world.exchange(Tape())
     drive = stack.drive(
-        Order(CHAT, stack, case.request, "serving"), Run(exchange, name), exchange.stamp
+        Order(CHAT, stack, case.request, "serving"), TapeSession(exchange, name), exchange.stamp
     )
     drive.start()
     if not await drive.gone(FOREVER):
@@ -66,7 +65,7 @@ async def play(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord:
     """Run a stack in the shadow of a run, on its tape, as it is written down."""
     exchange = World().exchange(Tape.load(serving.tape or ()))
     order = Order(CHAT, stack, case.request, "shadow")
-    run = Run(exchange, "shadow", "nearest")
+    run = TapeSession(exchange, "shadow", "nearest")
     drive = stack.drive(order, run, exchange.stamp, strict=False)
     drive.start()
     if not await drive.gone(HUNG_AFTER):

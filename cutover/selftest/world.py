@@ -10,15 +10,12 @@ from contract.operations import OPERATIONS
 from contract.ports import Effects
 from effects.clock import ManualClock
 from effects.conversations.memory import MemoryConversations
-from effects.exchange import Deadlines, Exchange
 from effects.human import ScriptedHuman
 from effects.ids import CountingIds
 from effects.locks import ProcessLocks
 from effects.memory import InMemoryMemory
 from effects.model.fake import ScriptedModel, says
-from effects.ports import NodeTimes
-from effects.run import Run
-from effects.tape import Tape
+from effects.tape import Deadlines, Exchange, NodeTimes, Tape, TapeSession
 from effects.tools.scripted import ScriptedTools
 
 if TYPE_CHECKING:
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from contract.conversations import Turn
     from contract.model import ModelInfo
     from effects.model.fake import Script, Step
-    from effects.run import Policy
+    from effects.tape import Policy
 
 
 class Counted:
@@ -124,9 +121,9 @@ class World:
 
     def run(
         self, exchange: Exchange | None = None, policy: Policy = "live", name: str = "run"
-    ) -> Run:
+    ) -> TapeSession:
         """Start a run, in a new exchange unless one is given."""
-        return Run(exchange or self.exchange(), name, policy)
+        return TapeSession(exchange or self.exchange(), name, policy)
 
     def count(self, label: str) -> int:
         """How often an operation was performed for real, `model.stream` say."""

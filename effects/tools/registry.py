@@ -13,7 +13,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.tools import ToolCall, ToolErrorCode, ToolResult, ToolSpec
-from effects.containment import ANYTHING, CANCELLED
+from effects.tasks import ANYTHING, CANCELLED
 from effects.tools.tool import BadArguments, Tool, ToolContext
 
 if TYPE_CHECKING:

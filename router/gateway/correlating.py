@@ -8,7 +8,7 @@ from router.gateway.refusals import GatewayRefused
 from router.remote.headers import EXCHANGE, ROLE
 
 if TYPE_CHECKING:
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.dispatch import Router
     from router.driving import Drive, Headers
     from router.ticket import Ticket
@@ -21,7 +21,7 @@ _ROLE: Final = ROLE.encode()
 _ROLES: Final = frozenset({"serving", "fallback", "shadow"})
 
 
-def asking(router: Router, headers: Headers, path_id: str | None) -> Run | None:
+def asking(router: Router, headers: Headers, path_id: str | None) -> TapeSession | None:
     """Find the run a call belongs to; None for a call that stands alone.
 
     Raises `GatewayRefused` where the path names an exchange that is not open, or none of whose

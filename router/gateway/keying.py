@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from contract.model import PassedCall
-from effects.keys import canonical
+from effects.tape import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from contract.flow import Event
     from contract.records import Outcome
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.driving import Order
     from router.remote.answer import Answer
     from router.remote.endpoint import Endpoint
@@ -48,7 +48,7 @@ class RemoteDrive(Drive):
     def __init__(
         self,
         order: Order,
-        run: Run,
+        run: TapeSession,
         stamp: Callable[[], int],
         endpoint: Endpoint,
         reader: FrameReader,

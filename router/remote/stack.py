@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from contract.flow import FlowSpec
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.driving import Order
     from router.rollout import Stack as StackName
     from router.sections import Address
@@ -58,7 +58,7 @@ class RemoteStack:
     def drive(
         self,
         order: Order,
-        run: Run,
+        run: TapeSession,
         stamp: Callable[[], int],
         *,
         strict: bool = True,  # noqa: ARG002 - bytes that are not parsed are checked by nobody

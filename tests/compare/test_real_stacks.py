@@ -21,8 +21,7 @@ from contract.records import Role, RunRecord, decode_run, encode_run
 from contract.tools import ToolCall, ToolResult, ToolSpec
 from cutover.selftest.cases import case as drawn
 from effects.model import Wait
-from effects.run import Run
-from effects.tape import Tape
+from effects.tape import Tape, TapeSession
 from graph_impl.chat import chat
 from graph_impl.prompting import FOLDER
 from router.driving import Drive, Order
@@ -62,7 +61,7 @@ async def pair(case: Case, candidate: LocalStack) -> Pair:
     await exchange.close()
     order = Order(CHAT, candidate, case.request, "shadow")
     shadow = candidate.drive(
-        order, Run(exchange, "shadow", "nearest"), exchange.stamp, strict=False
+        order, TapeSession(exchange, "shadow", "nearest"), exchange.stamp, strict=False
     )
     shadow.start()
     assert await shadow.gone(FOREVER)

@@ -10,7 +10,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.logs import discreet
-from effects.belonging import EXCHANGE, belonging
+from effects.tasks import EXCHANGE, belonging
 from router import patterns
 from router.exchange_log import FIELDS
 from router.settings import parse

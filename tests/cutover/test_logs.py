@@ -8,7 +8,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.logs import Discretion, discreet
-from effects.belonging import belonging
+from effects.tasks import belonging
 from router import patterns
 from router.settings import parse
 

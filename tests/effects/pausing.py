@@ -15,18 +15,16 @@ from contract.records import RequestRecord
 from contract.tools import ToolCall
 from cutover.selftest.world import World
 from effects.model.fake import says
-from effects.run import Run
-from effects.suspending import Asking, SuspendingHuman, resume
-from effects.tape import Tape
+from effects.tape import Asking, SuspendingHuman, Tape, TapeSession, resume
 from effects.tools.scripted import ScriptedTools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from contract.ports import Effects
-    from effects.exchange import Exchange
     from effects.human import PauseStore
     from effects.model.fake import Step
+    from effects.tape import Exchange
 
 REQUEST = RequestRecord(msgspec.Raw(b'{"message":"book it"}'), msgspec.Raw(b"{}"))
 ROUNDS = 2
@@ -117,10 +115,10 @@ class Part:
     events: list[Event]
     paused: str | None
     exchange: Exchange
-    run: Run
+    run: TapeSession
 
 
-async def played(stack: str, exchange: Exchange, run: Run) -> Part:
+async def played(stack: str, exchange: Exchange, run: TapeSession) -> Part:
     """Play a flow to its end or its pause; frames from before the answer are old and not sent."""
     events: list[Event] = []
     paused = None
@@ -147,7 +145,7 @@ class Desk:
         """Serve a new exchange."""
         tape = Tape()
         exchange = self.world.exchange(tape, live=self.live(tape))
-        return await played(stack, exchange, Run(exchange, stack))
+        return await played(stack, exchange, TapeSession(exchange, stack))
 
     async def go_on(self, stack: str, hitl_id: str) -> Part:
         """Serve the rest of a paused exchange."""
@@ -156,7 +154,7 @@ class Desk:
         assert pause.answer is not None
         tape, answer = resume(pause, pause.answer)
         exchange = self.world.exchange(tape, live=self.live(tape), after=tape.last_stamp)
-        return await played(stack, exchange, Run(exchange, stack, "resume", answer=answer))
+        return await played(stack, exchange, TapeSession(exchange, stack, "resume", answer=answer))
 
     def live(self, tape: Tape) -> Effects:
         """Bundle the world's ports for one exchange, with a human who may take days."""

@@ -21,19 +21,25 @@ from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
 from effects.model.fake import says
-from effects.paused_tape import read
-from effects.run import Run
-from effects.suspending import Asking, SuspendingHuman, broken_off, request_of, resume
-from effects.tape import Tape
+from effects.tape import (
+    Asking,
+    SuspendingHuman,
+    Tape,
+    TapeSession,
+    broken_off,
+    read,
+    request_of,
+    resume,
+)
 from effects.tools.scripted import ScriptedTools
 from tests.effects.pausing import REQUEST
 
 if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.ports import Effects
-    from effects.exchange import Exchange
     from effects.human import Pause
     from effects.model.fake import Step as Spoken
+    from effects.tape import Exchange
 
 Step = Literal["write", "look", "speak", "id", "both", "ask"]
 Plan = list[Step]
@@ -116,7 +122,7 @@ class Shell:
     async def begin(self) -> str | list[str] | None:
         """Play to the first question."""
         exchange = self.exchange(Tape())
-        return await self.ended(exchange, Run(exchange, "first"), None)
+        return await self.ended(exchange, TapeSession(exchange, "first"), None)
 
     async def play(self) -> list[str] | None:
         """Play to the end; every question is answered as soon as it is asked."""
@@ -144,7 +150,7 @@ class Shell:
         assert pause.answer is not None
         tape, answer = resume(pause, pause.answer)
         exchange = self.exchange(tape)
-        run = Run(exchange, owner, "resume", answer=answer)
+        run = TapeSession(exchange, owner, "resume", answer=answer)
         outcome = await self.ended(exchange, run, self.breaks.pop(0) if self.breaks else None)
         if outcome is not None:
             assert await self.store.finish(hitl_id, owner)
@@ -168,7 +174,7 @@ class Shell:
         return f"h{self.world.count('human.open')}"
 
     async def ended(
-        self, exchange: Exchange, run: Run, seconds: float | None
+        self, exchange: Exchange, run: TapeSession, seconds: float | None
     ) -> str | list[str] | None:
         """Give the result of a part or the question it paused in; None when it broke off."""
         stack = self.stacks[self.parts % len(self.stacks)]
@@ -185,7 +191,7 @@ class Shell:
         self.note(run)
         return outcome
 
-    def note(self, run: Run) -> None:
+    def note(self, run: TapeSession) -> None:
         """Count what was performed for this part, and came to its end."""
         for play in run.plays:
             if play.how == "live" and play.entry is not None and play.entry.end == "complete":
@@ -222,7 +228,7 @@ async def test_a_question_shown_before_it_broke_off_is_asked_once() -> None:
     pause = await shell.answered()
     tape, answer = resume(pause, YES)
     exchange = shell.exchange(tape)
-    effects = Run(exchange, "first", "resume", answer=answer).effects()
+    effects = TapeSession(exchange, "first", "resume", answer=answer).effects()
     assert await effects.human.open("ask", question(0)) == "h1"
     await effects.human.answer("ask", "h1")
     writing = asyncio.create_task(run_tool(effects, "write", 1))
@@ -233,7 +239,7 @@ async def test_a_question_shown_before_it_broke_off_is_asked_once() -> None:
 
     tape, answer = resume(replace(pause, tape=broken_off(REQUEST, tape, answer)), YES)
     exchange = shell.exchange(tape)
-    effects = Run(exchange, "second", "resume", answer=answer).effects()
+    effects = TapeSession(exchange, "second", "resume", answer=answer).effects()
     assert await effects.human.open("ask", question(0)) == "h1"
     await effects.human.answer("ask", "h1")
     assert await effects.human.open("ask", question(2)) == "h2"

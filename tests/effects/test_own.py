@@ -9,9 +9,9 @@ import pytest
 from contract import operations as ops
 from contract.memory import Remember
 from contract.model import ModelCall
-from effects.keys import canonical
 from effects.model import Hang, ScriptedModel, says
 from effects.own import OutOfReach, own_exchange
+from effects.tape import canonical
 
 CALL = ModelCall(model_id="m", messages=())
 

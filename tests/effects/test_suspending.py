@@ -15,10 +15,7 @@ from contract.human import Answer, AwaitAnswer
 from contract.tools import ToolCall
 from cutover.selftest.world import World
 from effects.human import MemoryPauses, SqlitePauses
-from effects.keys import canonical
-from effects.run import Run
-from effects.suspending import request_of, resume
-from effects.tape import Tape
+from effects.tape import Tape, TapeSession, canonical, request_of, resume
 from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
 if TYPE_CHECKING:
@@ -82,7 +79,7 @@ async def test_the_question_and_its_tape_are_stored_before_anybody_sees_it(desk:
     """Whoever answers as soon as the frame arrives finds the pause, and it can be resumed."""
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     await effects.ids.new("reply")
     hitl_id = await effects.human.open("ask", question(0))
     pause = await desk.store.get(hitl_id)
@@ -105,7 +102,7 @@ async def test_the_answer_is_looked_for_at_the_site_where_the_flow_waits(desk: D
     """A flow may read the answer elsewhere than it asks; the stored tape says where."""
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     hitl_id = await effects.human.open("ask", question(0))
     with pytest.raises(Paused):
         await effects.human.answer("elsewhere", hitl_id)
@@ -114,7 +111,7 @@ async def test_the_answer_is_looked_for_at_the_site_where_the_flow_waits(desk: D
     assert pause is not None
     resumed, answer = resume(pause, YES)
     exchange = desk.world.exchange(resumed, after=resumed.last_stamp)
-    effects = Run(exchange, "run", "resume", answer=answer).effects()
+    effects = TapeSession(exchange, "run", "resume", answer=answer).effects()
     assert await effects.human.open("ask", question(0)) == hitl_id
     assert await effects.human.answer("elsewhere", hitl_id) == YES
     await exchange.close()
@@ -124,7 +121,7 @@ async def test_a_second_question_is_refused_while_one_is_open(desk: Desk) -> Non
     """Of several calls in a round the first question pauses; the second is a tool error."""
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     first, second = await asyncio.gather(
         effects.human.open("ask", question(0)),
         effects.human.open("ask", question(1)),
@@ -143,7 +140,7 @@ async def test_an_answer_that_comes_while_the_flow_runs_is_taken_at_once(desk: D
     """No pause then; and nobody can continue with the same answer a second time."""
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     hitl_id = await effects.human.open("ask", question(0))
     await desk.store.respond(hitl_id, YES)
     assert await effects.human.answer("ask", hitl_id) == YES
@@ -156,7 +153,7 @@ async def test_an_answer_somebody_else_continues_with_pauses(desk: Desk) -> None
     """Of a flow that still runs and a client that continues, one goes on."""
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     hitl_id = await effects.human.open("ask", question(0))
     await desk.store.respond(hitl_id, YES)
     assert await desk.store.claim(hitl_id, "somebody", 60.0) == "claimed"
@@ -173,7 +170,7 @@ async def test_another_prompt_after_a_deploy_does_not_ask_the_model_again(desk: 
     tape, answer = resume(pause, YES)
     world = World()
     exchange = world.exchange(tape, after=tape.last_stamp)
-    run = Run(exchange, "run", "resume", answer=answer)
+    run = TapeSession(exchange, "run", "resume", answer=answer)
     stream = run.effects().model.stream("reply", prompt("0 changed"))
     with pytest.raises(TapeMiss) as miss:
         await anext(stream)
@@ -203,7 +200,7 @@ async def test_a_write_under_way_at_the_pause_is_kept_once_it_has_ended(desk: De
     tape = Tape()
     human = desk.human(tape)
     exchange = desk.world.exchange(tape, live=desk.world.live(human=human))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     call = ToolCall("call_0_0", "book", "{}")
     hitl_id = await effects.human.open("ask", question(0))
     booking = asyncio.create_task(effects.tools.run("tool", call))
@@ -215,7 +212,7 @@ async def test_a_write_under_way_at_the_pause_is_kept_once_it_has_ended(desk: De
     assert pause is not None
     resumed, answer = resume(pause, YES)
     exchange = desk.world.exchange(resumed, after=resumed.last_stamp)
-    effects = Run(exchange, "run", "resume", answer=answer).effects()
+    effects = TapeSession(exchange, "run", "resume", answer=answer).effects()
     assert await effects.tools.run("tool", call) == await booking
     assert desk.tools.called == ["book"]
     await exchange.close()
@@ -250,7 +247,7 @@ async def test_a_tape_over_its_bound_cannot_be_paused(desk: Desk) -> None:
     """Its items are gone: better no question than one nobody can go on from."""
     tape = Tape(limit=10)
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     with pytest.raises(EffectFailed) as failure:
         await effects.human.open("ask", question(0))
     assert failure.value.fault.code == "human_unavailable"
@@ -264,7 +261,7 @@ async def test_an_id_that_is_taken_is_an_error_of_the_store(desk: Desk) -> None:
     desk.questions = 0
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     with pytest.raises(EffectFailed) as failure:
         await effects.human.open("ask", question(0))
     assert failure.value.fault.code == "store_failed"
@@ -292,7 +289,7 @@ async def test_a_question_that_could_not_be_stored_was_not_asked() -> None:
     desk = Desk(FailingPauses())
     tape = Tape()
     exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = Run(exchange, "run").effects()
+    effects = TapeSession(exchange, "run").effects()
     with pytest.raises(EffectFailed) as failure:
         await effects.human.open("ask", question(0))
     assert failure.value.fault.code == "store_unavailable"

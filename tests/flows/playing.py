@@ -15,9 +15,7 @@ from contract.model import ModelCall
 from contract.records import EntryRecord, Role
 from cutover.selftest.case import FOREVER, Answer, Case, by_round
 from cutover.selftest.world import World
-from effects.exchange import Exchange
-from effects.run import Policy, Run
-from effects.tape import Tape
+from effects.tape import Exchange, Policy, Tape, TapeSession
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.driving import Drive, Order
@@ -147,7 +145,7 @@ def begin(
     policy: Policy = "live",
 ) -> Drive:
     """Start a stack on an exchange."""
-    run = Run(exchange, f"{role} {stack.name}", policy)
+    run = TapeSession(exchange, f"{role} {stack.name}", policy)
     drive = stack.drive(Order(case.spec, stack, case.request, role), run, exchange.stamp)
     drive.start()
     return drive

@@ -10,7 +10,7 @@ from contract.chat import ChatOptions, ChatRequest
 from contract.errors import Paused
 from contract.model import Chunk, ToolCallDelta
 from contract.session import SessionOptions, SessionRequest
-from effects.run import Run
+from effects.tape import TapeSession
 from tests.flows.companion.visits import ASKING, STOP, Visit, calling, image, turn
 from tests.flows.playing import STACKS, Case, Scene
 from tests.flows.session.conversing import Saying
@@ -47,7 +47,7 @@ async def tasks_after(stack: str, events: int) -> set[str]:
     """Read so many events, close the flow, and name the tasks of the flow that are left."""
     exchange = CASE.world().exchange()
     flow = STACKS[stack].flows["chat"]
-    stream = cast("Any", flow(CASE.request, Run(exchange, stack).effects()))
+    stream = cast("Any", flow(CASE.request, TapeSession(exchange, stack).effects()))
     for _ in range(events):
         await anext(stream)
     await stream.aclose()
@@ -67,7 +67,7 @@ async def test_nothing_is_done_while_the_reader_has_an_event(stack: str, scene: 
     """He may leave before he has passed it on: then no tool is to have run, no reply to be kept."""
     case = SCENES[scene]
     exchange = case.world().exchange()
-    run = Run(exchange, stack)
+    run = TapeSession(exchange, stack)
     flow = STACKS[stack].flows[case.spec.name](case.request, run.effects())
     async with aclosing(cast("Any", flow)) as events:
         with suppress(Paused):

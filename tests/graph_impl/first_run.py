@@ -9,7 +9,7 @@ import sys
 from contract.chat import ChatRequest
 from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.case import Case
-from effects.run import Run
+from effects.tape import TapeSession
 from graph_impl import FLOWS
 
 CASE = Case(
@@ -25,7 +25,7 @@ CASE = Case(
 async def first_run() -> list[str]:
     """Play the flow to its end; gives how it ended and the modules imported meanwhile."""
     exchange = CASE.world().exchange()
-    effects = Run(exchange, "first").effects()
+    effects = TapeSession(exchange, "first").effects()
     before = set(sys.modules)
     events = [event async for event in FLOWS["chat"](CASE.request, effects)]
     late = set(sys.modules) - before

@@ -15,8 +15,7 @@ from contract.model import Chunk, ModelCall
 from contract.session import SESSION, SessionOptions, SessionRequest
 from cutover.selftest.world import World
 from effects.model import Step
-from effects.run import Run
-from effects.tape import Tape
+from effects.tape import Tape, TapeSession
 from graph_impl.ahead import asked_ahead
 from router.driving import Order
 from tests.flows.companion.visits import image, turn
@@ -52,7 +51,7 @@ async def test_the_model_is_asked_before_the_engine_starts(
 
     world = World(script)
     exchange = world.exchange(Tape(), live=world.live())
-    run = Run(exchange, "graph")
+    run = TapeSession(exchange, "graph")
     drive = GRAPH.drive(Order(spec, GRAPH, request_, "serving"), run, exchange.stamp)
     drive.start()
     assert await drive.gone(FOREVER)
@@ -77,7 +76,7 @@ async def test_who_asks_first_has_that_answer_and_who_asks_again_another() -> No
 
     world = World(script)
     exchange = world.exchange(Tape(), live=world.live())
-    async with asked_ahead(Run(exchange, "graph").effects(), "s", called("one")) as effects:
+    async with asked_ahead(TapeSession(exchange, "graph").effects(), "s", called("one")) as effects:
         assert asked == ["one"]
         for model_id in ("one", "two"):
             heard = [chunk.text async for chunk in effects.model.stream("s", called(model_id))]
@@ -90,7 +89,7 @@ async def test_an_answer_nobody_reads_is_let_go_of() -> None:
     """No task is left that waits for it."""
     world = World(lambda _: [Chunk(text="t")])
     exchange = world.exchange(Tape(), live=world.live())
-    async with asked_ahead(Run(exchange, "graph").effects(), "s", called("one")):
+    async with asked_ahead(TapeSession(exchange, "graph").effects(), "s", called("one")):
         pass
     await exchange.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}

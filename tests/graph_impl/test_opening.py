@@ -7,7 +7,7 @@ import pytest
 
 from contract.chat import Accept, ChatRequest, StartReply
 from contract.model import Chunk
-from effects.run import Run
+from effects.tape import TapeSession
 from tests.flows.playing import FOREVER, STACKS, Case, begin
 
 pytestmark = pytest.mark.virtual
@@ -36,7 +36,7 @@ async def test_who_waits_for_the_first_frame_has_it_before_the_engine_starts() -
 async def test_who_leaves_after_the_opening_frames_has_started_no_engine() -> None:
     """It begins with what is asked for after them."""
     exchange = CASE.world().exchange()
-    stream = cast("Any", GRAPH.flows["chat"](CASE.request, Run(exchange, "left").effects()))
+    stream = cast("Any", GRAPH.flows["chat"](CASE.request, TapeSession(exchange, "left").effects()))
     assert [await anext(stream), await anext(stream)] == [Accept(), StartReply()]
     assert engines() == 0
     await stream.aclose()

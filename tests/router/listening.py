@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from effects.belonging import EXCHANGE
+from effects.tasks import EXCHANGE
 from router.exchange_log import FIELDS
 
 

@@ -12,8 +12,8 @@ import pytest
 from contract.errors import EffectFailed
 from contract.ports import Effects
 from cutover.selftest.world import World
-from effects.containment import EndContained, contained
 from effects.tape import Tape
+from effects.tasks import EndContained, contained
 from router.rollout import Stack
 from tests.effects.tape.calls import TURN
 from tests.router.answering import ASSIGNED, FLOWS, both, nothing_twice, other, undisturbed

@@ -9,9 +9,7 @@ import pytest
 from contract import operations as ops
 from contract.model import Chunk, ModelCall, UserMessage
 from cutover.selftest.cases import case
-from effects.exchange import Exchange
-from effects.keys import canonical
-from effects.tape import Tape
+from effects.tape import Exchange, Tape, canonical
 from router.courtesy import HOLD, NAP, PATIENCE, CourteousRun, Courtesy
 
 pytestmark = pytest.mark.virtual

@@ -24,7 +24,7 @@ from contract.errors import EffectFailed, Fenced, Paused, Refused, TapeCut, Tape
 from contract.faults import Fault
 from contract.flow import Event, Request
 from cutover.selftest.world import World
-from effects.run import Run
+from effects.tape import TapeSession
 from router.driving import Drive, Ending, Order
 from router.local import LocalStack
 from tests.flows.playing import FOREVER
@@ -53,7 +53,7 @@ def driven(flow: Any, *, strict: bool = True) -> Drive:
     """Start a flow."""
     exchange = World().exchange()
     stack = LocalStack("legacy", {"chat": flow}, "l")
-    run = Run(exchange, "run")
+    run = TapeSession(exchange, "run")
     drive = stack.drive(Order(CHAT, stack, REQUEST, "serving"), run, exchange.stamp, strict=strict)
     drive.start()
     return drive

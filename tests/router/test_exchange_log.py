@@ -9,7 +9,7 @@ import pytest
 
 from contract.chat import ChatRequest
 from contract.model import Usage
-from effects.belonging import EXCHANGE
+from effects.tasks import EXCHANGE
 from router.exchange_log import ExchangeLog
 from router.rollout import Stack
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both

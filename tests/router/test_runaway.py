@@ -13,7 +13,7 @@ import pytest
 from contract.chat import Accept, Send, StartReply
 from contract.flow import Event, Flow
 from contract.ports import Effects
-from effects.run import CALL, MOST_ASKED
+from effects.tape import CALL, MOST_ASKED
 from router.local import MOST_UNPROMPTED
 from router.pace import AT_A_TIME
 from router.rollout import Stack

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.flow import FlowSpec
-    from effects.run import Run
+    from effects.tape import TapeSession
     from router.driving import Drive, Order
 
 pytestmark = pytest.mark.virtual
@@ -52,7 +52,7 @@ class Elsewhere:
         return self.within.serves(flow)
 
     def drive(
-        self, order: Order, run: Run, stamp: Callable[[], int], *, strict: bool = True
+        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
     ) -> Drive:
         """Drive it."""
         return self.within.drive(order, run, stamp, strict=strict)

@@ -9,8 +9,7 @@ import pytest
 
 from contract.tools import ToolCall, ToolResult
 from cutover.selftest.world import World
-from effects.exchange import Exchange
-from effects.run import Run
+from effects.tape import Exchange, TapeSession
 from effects.tools.mcp import McpServer
 from tests.effects.mcp.connecting import Mode, in_process, run, tools_of
 from tests.effects.mcp.tools_server import tools_server
@@ -25,7 +24,7 @@ async def test_a_call_that_only_reads_dies_and_a_write_goes_on(mode: Mode) -> No
     server = McpServer("s", timeout=30.0)
     async with tools_of(server, in_process(tools_server(), mode)) as (registry, _):
         exchange = Exchange(replace(World().live(), tools=registry))
-        tools = Run(exchange, "x-1").effects().tools
+        tools = TapeSession(exchange, "x-1").effects().tools
         write = ToolCall("b", "write", '{"text":"paid","seconds":5}')
         readers = [
             asyncio.create_task(tools.run("tool", call))

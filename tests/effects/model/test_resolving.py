@@ -12,7 +12,7 @@ from contract.model import ImagePart, ImageUrl, ModelCall, SystemMessage, TextPa
 from contract.references import field_of, reference
 from cutover.selftest.world import World
 from effects.model.resolving import showing, shown
-from effects.run import Run
+from effects.tape import TapeSession
 
 
 class Body(msgspec.Struct):
@@ -40,7 +40,7 @@ async def test_the_model_gets_the_image_and_the_tape_its_name() -> None:
     world = World()
     exchange = world.exchange(live=shown(world.effects, Body()))
     asked = call(reference("image", "abc"))
-    async for _ in Run(exchange, "r").effects().model.stream("look", asked):
+    async for _ in TapeSession(exchange, "r").effects().model.stream("look", asked):
         pass
     await exchange.close()
     (got,) = (one for _, one in world.model.calls)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from contract.model import ModelCall
-    from effects.run import Run
+    from effects.tape import TapeSession
 
 FAULT = Fault("model_unavailable", retryable=True)
 
@@ -51,7 +51,7 @@ class Asked:
 class Reader:
     """A run that reads one call, what it got so far, and how its reading ended."""
 
-    run: Run
+    run: TapeSession
     asked: Asked
     got: list[tuple[str, int]] = field(default_factory=list)
     end: str = "open"

@@ -15,8 +15,8 @@ from contract.operations import OPERATIONS
 from contract.tools import ToolCall
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.keys import canonical
 from effects.model.fake import Wait, by_last_text, says
+from effects.tape import canonical
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, said
 

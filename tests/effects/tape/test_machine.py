@@ -19,7 +19,7 @@ from tests.effects.tape.calls import turns
 from tests.effects.tape.handled import FAULT, Asked, HandledModel, Reader
 
 if TYPE_CHECKING:
-    from effects.run import Policy
+    from effects.tape import Policy
 
 Result = TypeVar("Result")
 

@@ -17,7 +17,7 @@ from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, said, tool, turns
 
 if TYPE_CHECKING:
-    from effects.exchange import Exchange
+    from effects.tape import Exchange
 
 pytestmark = pytest.mark.virtual
 

@@ -19,8 +19,7 @@ from contract.records import EntryRecord, FeedbackRecord, RunRecord, decode_run,
 from contract.tools import NoArguments
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.keys import canonical
-from effects.tape import Tape
+from effects.tape import Tape, canonical
 from tests.struct_values import values
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from contract.operations import Operation
     from contract.records import EntryEnd
-    from effects.run import Run
+    from effects.tape import TapeSession
 
 Made = tuple["Operation", str, msgspec.Struct, list[Any], "EntryEnd", "Fault | None"]
 """A call on a generated tape: operation, site, arguments, items, how it ended, why."""
@@ -127,7 +126,7 @@ async def _play_all(tape: Tape, made: list[Made], order: Any) -> None:
     assert {play.how for play in run.plays} <= {"exact"}
 
 
-async def _played(run: Run, call: Made) -> tuple[list[Any], str, Fault | None]:
+async def _played(run: TapeSession, call: Made) -> tuple[list[Any], str, Fault | None]:
     operation, site, arguments = call[:3]
     items: list[Any] = []
     try:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from contract.model import Chunk
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.exchange import Exchange
 from effects.model.fake import Wait, says
-from effects.tape import Tape
+from effects.tape import Exchange, Tape
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import chunks, tool
 

@@ -20,12 +20,11 @@ from contract.model import Chunk
 from contract.session import SessionOptions, SessionRequest, lock_key
 from cutover.sessions import KeptSessions
 from effects.conversations import MemoryConversations
-from effects.exchange import Exchange
 from effects.human import MemoryPauses
 from effects.locks import ProcessLocks
 from effects.memory import InMemoryMemory
 from effects.model import Fail, Hang, Step
-from effects.tape import Tape
+from effects.tape import Exchange, Tape
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
 from graph_impl.thread_stores import opened_threads

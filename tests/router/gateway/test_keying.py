@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.model import PassedCall
-from effects.keys import canonical
+from effects.tape import canonical
 from router.gateway import keying
 from router.gateway.keying import PIECE, key_of
 from router.gateway.refusals import GatewayRefused

@@ -12,7 +12,7 @@ from yarl import URL
 from contract.chat import CHAT, ChatOptions, ChatRequest
 from contract.flow import Request
 from cutover.selftest.world import World
-from effects.run import Run
+from effects.tape import TapeSession
 from router.driving import Ending, Order
 from router.remote import RemoteStack
 from router.remote.answer import PATIENCE, Answer
@@ -83,7 +83,7 @@ def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
     stack = RemoteStack("legacy", LIMITS, Client(URL(LIMITS.url), 1.0))
     return RemoteDrive(
         Order(CHAT, stack, REQUEST, "serving", unsent=unsent),
-        Run(exchange, "run"),
+        TapeSession(exchange, "run"),
         exchange.stamp,
         cast("Endpoint", endpoint),
         FrameReader(CHAT),

@@ -10,7 +10,7 @@ import msgspec
 
 from contract.model import Chunk, RawChunk
 from contract.records import EntryRecord
-from effects.keys import known, label
+from effects.tape.keys import known, label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contract.faults import Fault
     from contract.operations import Operation
     from contract.records import EntryEnd
-    from effects.keys import Key
+    from effects.tape.keys import Key
 
 _plain = msgspec.json.Encoder()
 _AHEAD = 1_024

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from contract.records import PlayRecord
-from effects.keys import label
+from effects.tape.keys import label
 
 if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.records import How
-    from effects.tape import Entry
+    from effects.tape.tape import Entry
 
 
 @dataclass(slots=True, eq=False)

@@ -10,9 +10,9 @@ import msgspec
 from contract import operations as ops
 from contract.errors import CutoverError, EffectFailed, Fenced, Paused, TapeCut, TapeMiss
 from contract.human import AwaitAnswer
-from effects.keys import canonical
-from effects.play import Play
-from effects.ports import NodeTimes, taped
+from effects.tape.keys import canonical
+from effects.tape.play import Play
+from effects.tape.taped_ports import NodeTimes, taped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.ports import Effects
     from contract.records import How, OwnHistory
-    from effects.exchange import Exchange
-    from effects.tape import Entry, Signal
+    from effects.tape.exchange import Exchange
+    from effects.tape.tape import Entry, Signal
 
 Policy = Literal["live", "nearest", "fail", "resume"]
 """What happens when a call is not on the tape.
@@ -48,7 +48,7 @@ class AskedTooMuch(CutoverError):
         super().__init__(f"{calls} calls, and no end of them")
 
 
-class Run:
+class TapeSession:
     """One stack's way through an exchange: the ports it gets and the calls it made."""
 
     def __init__(

@@ -10,7 +10,7 @@ from contract import operations as ops
 from contract.locks import Acquire, Release
 
 if TYPE_CHECKING:
-    from effects.tape import Tape
+    from effects.tape.tape import Tape
 
 _acquire = msgspec.json.Decoder(Acquire)
 _release = msgspec.json.Decoder(Release)

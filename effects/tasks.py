@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from contract.errors import CutoverError
@@ -25,7 +25,17 @@ CANCELLED: Final = (asyncio.CancelledError, GeneratorExit)
 ANYTHING: Final = BaseException
 """What foreign code may raise: a library in Rust that panics raises no `Exception`."""
 
+EXCHANGE: ContextVar[str] = ContextVar("exchange", default="")
+"""The id of the exchange a task works for, for the log; empty where it works for none."""
+
 _told: ContextVar[Told | None] = ContextVar("told", default=None)
+
+
+def belonging(exchange: str) -> Context:
+    """Make a context that is empty but for the exchange."""
+    context = Context()
+    context.run(EXCHANGE.set, exchange)
+    return context
 
 
 class EndContained(CutoverError):

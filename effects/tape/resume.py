@@ -19,15 +19,15 @@ from contract.faults import Fault
 from contract.human import Answer, AwaitAnswer, OpenQuestion, Question
 from contract.records import EntryRecord, RequestRecord
 from effects.human.pause import Pause
-from effects.keys import canonical
-from effects.paused_tape import outdated, read, write
-from effects.tape import Tape
+from effects.tape.keys import canonical
+from effects.tape.paused_tape import outdated, read, write
+from effects.tape.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from effects.human.pause import PauseStore
-    from effects.tape import Entry
+    from effects.tape.tape import Entry
 
 _LEASE = 60.0
 """Seconds for which an answer that came at once is claimed; it is finished right after."""

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from contract import operations as ops
 from contract.errors import EffectFailed, Paused
 from contract.faults import Fault
-from effects.belonging import belonging
-from effects.bindings import PERFORM, stream_model
-from effects.containment import ANYTHING, CANCELLED, contain
-from effects.held import held
-from effects.tape import Tape
+from effects.tape.bindings import PERFORM, stream_model
+from effects.tape.held import held
+from effects.tape.tape import Tape
+from effects.tasks import ANYTHING, CANCELLED, belonging, contain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from contract.locks import Acquire
     from contract.operations import Operation
     from contract.ports import Effects, Tools
-    from effects.tape import Entry
+    from effects.tape.tape import Entry
 
 log = logging.getLogger(__name__)
 
