@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from cutover.composition import House, model_faults, opened
 from cutover.flows import DEFAULT_CONFIG, SPECS
-from cutover.gateway import open_gateway
-from cutover.history import keep_history
-from cutover.models import model_entries, rescue_policy
-from cutover.operations import add_operations, admin_tokens
-from cutover.sharing import ALONE, Crew
+from cutover.wiring.addresses import ALONE, Crew
+from cutover.wiring.composition import House, model_faults, opened
+from cutover.wiring.gateway import open_gateway
+from cutover.wiring.history import keep_history
+from cutover.wiring.models import model_entries, rescue_policy
+from cutover.wiring.operations import add_operations, admin_tokens
 from effects.memory.longterm import LongTermMemory
 from router.app import create_app
 from router.gateway import add_gateway

@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from contract.errors import CutoverError
-from cutover.composition import model_faults
-from cutover.embedding import recall_told
 from cutover.finding import Finding
 from cutover.flows import flows_of
-from cutover.models import model_entries
 from cutover.pseudonyms import unsearchable
-from cutover.sharing import beside
-from cutover.stacks import DEFAULTS, load_stack
 from cutover.store_doctor import looked_into_file, looked_into_server
 from cutover.stores import SCHEMES, NoSuchStore, pauses_sealing
 from cutover.tool_server_doctor import examined
+from cutover.wiring.addresses import beside
+from cutover.wiring.composition import model_faults
+from cutover.wiring.embeddings import recall_told
+from cutover.wiring.models import model_entries
+from cutover.wiring.stacks import DEFAULTS, load_stack
 from effects.human import Unsealed
 from effects.looks import Look
 from router.abilities import powers_of

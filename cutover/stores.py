@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import CutoverError
-from cutover.sweeping import sweeping
+from cutover.wiring.sweeping import sweeping
 from effects.board import SqliteBoard
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
 from effects.human import MemoryPauses, SqlitePauses, Unsealed, read_keys

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
 from cutover.finding import Finding
-from cutover.tool_servers import mcp, tool_server
+from cutover.wiring.tools import mcp, tool_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,8 +22,8 @@ from cutover.demo.configuration import QA_KEY, WRITTEN, configuration, crashing_
 from cutover.demo.messages import Message
 from cutover.demo.question import Asked, ask
 from cutover.demo.sending import Answered, send, send_all
-from cutover.diffing import compare_and_write
-from cutover.models import KEY
+from cutover.reports import compare_and_write
+from cutover.wiring.models import KEY
 from loadtests.plan import LoadPlan
 from loadtests.running import run_load
 from loadtests.simulator import Profile, spawn

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contract.errors import CutoverError
 from cutover.forgetting.stores import reason, sqlite_there
-from cutover.sharing import beside
-from cutover.stacks import open_keepers
+from cutover.wiring.addresses import beside
+from cutover.wiring.stacks import open_keepers
 from router.addresses import address
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from contract.errors import CutoverError
-from cutover.whole_files import write_whole
+from cutover.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from contract.records import ErrorRecord
 from cutover.replay.playing import How, blank, play
 from cutover.replay.recording import Recording, Skipped, recording_of
 from cutover.replay.sides import Sides, loaded
-from cutover.stacks import StackNotLoaded
+from cutover.wiring.stacks import StackNotLoaded
 from router.driving import Ending
 
 if TYPE_CHECKING:

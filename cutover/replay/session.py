@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compare import CapturesUnreadable, find_segments
+from cutover.files import write_whole
 from cutover.replay.counts import Counts
 from cutover.replay.here import Here
 from cutover.replay.journal import Header, Journal
@@ -19,8 +20,7 @@ from cutover.replay.playing import How
 from cutover.replay.pool import Pool
 from cutover.replay.sides import ReplayMisused, Side, Sides, loaded
 from cutover.replay.worker import Terms
-from cutover.stacks import StackNotLoaded
-from cutover.whole_files import write_whole
+from cutover.wiring.stacks import StackNotLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from cutover.stacks import DEFAULTS, StackNotLoaded, load_stack
+from cutover.wiring.stacks import DEFAULTS, StackNotLoaded, load_stack
 
 if TYPE_CHECKING:
     from router.local import LocalStack

@@ -16,7 +16,7 @@ import msgspec
 from contract.errors import CutoverError
 from cutover.selftest.mutant_trials import DRAWN, FoundOut, Tapes, Way
 from cutover.selftest.mutation import Mutant, mutated
-from cutover.stacks import DEFAULTS, load_stack
+from cutover.wiring.stacks import DEFAULTS, load_stack
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -14,7 +14,7 @@ from cutover.selftest.alarms import alarms
 from cutover.selftest.mutants import SAMPLED, all_mutants, sampled, try_mutants
 from cutover.selftest.outcome import VERSION, Outcome
 from cutover.selftest.trials import SEEDED, trials
-from cutover.stacks import DEFAULTS, load_stacks
+from cutover.wiring.stacks import DEFAULTS, load_stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

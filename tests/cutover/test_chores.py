@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cutover.chores import chore
+from cutover.wiring.periodic import chore
 
 pytestmark = pytest.mark.virtual
 

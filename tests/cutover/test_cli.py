@@ -89,7 +89,7 @@ def test_commands_load_nothing_they_never_use(
     commands: tuple[str, ...], libraries: set[str]
 ) -> None:
     """Each start would wait for it: a second for pandas, half of one for the provider's SDK."""
-    loaded = ", ".join(f"cutover.{command}_command" for command in commands)
+    loaded = ", ".join(f"cutover.cli.{command}" for command in commands)
     code = f"import sys, cutover.cli, {loaded}; print({libraries!r} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", code],

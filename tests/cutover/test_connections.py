@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from cutover.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
+from cutover.server.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
 from router.extensions import LEAVING, PASSING
 from tests.patience import PATIENCE_S
 
@@ -111,7 +111,7 @@ async def test_who_does_not_end_a_head_is_dropped(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such connections cost a client nothing, and would add up until no file can be opened."""
-    monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.05)
+    monkeypatch.setattr("cutover.server.connections.HEAD_SECONDS", 0.05)
     async with asyncio.timeout(PATIENCE_S):
         await answer(sent)
 
@@ -132,7 +132,7 @@ async def test_who_is_answered_and_begins_no_head_is_dropped(
     app: Callable[..., object], sent: bytes, behind: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Empty lines before a head are passed over (RFC 9112, 2.2), and so are refused bodies."""
-    monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.05)
+    monkeypatch.setattr("cutover.server.connections.HEAD_SECONDS", 0.05)
     async with asyncio.timeout(PATIENCE_S), listening(app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
@@ -157,7 +157,7 @@ async def test_nobody_is_dropped_who_is_being_answered(monkeypatch: pytest.Monke
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET + b"\r\n")
         await began.wait()
-        monkeypatch.setattr("cutover.connections.HEAD_SECONDS", 0.0)
+        monkeypatch.setattr("cutover.server.connections.HEAD_SECONDS", 0.0)
         writer.write(GET)
         assert (await reader.readuntil(b"read")).startswith(b"HTTP/1.1 200 ")
         writer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cutover.corking import AT_ONCE, Corked
+from cutover.server.corking import AT_ONCE, Corked
 
 
 class Wire(asyncio.Transport):

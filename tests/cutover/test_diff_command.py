@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from cutover.cli import app as whole
-from cutover.diff_command import diff
+from cutover.cli.diff import diff
 from cutover.selftest.exchanges import Script, batch, exchange, store
 
 app = typer.Typer()

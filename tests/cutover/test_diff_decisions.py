@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from compare.rules import expressions
-from cutover.diff_command import diff
+from cutover.cli.diff import diff
 from cutover.selftest.exchanges import Script, batch, exchange, store
 
 app = typer.Typer()

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cutover.diff_command import diff
+from cutover.cli.diff import diff
 from tests.compare.dialects.bodies import DIALECTS, PIECES, TOLD, Story
 
 app = typer.Typer()

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from contract.memory import MemoryEntry, Recall
-from cutover.embedding import open_embedder, recall_told
 from cutover.flows import SPECS
-from cutover.models import KeyMissing
 from cutover.stores import open_memory
+from cutover.wiring.embeddings import open_embedder, recall_told
+from cutover.wiring.models import KeyMissing
 from effects.embeddings import HashedEmbedder, maker
 from effects.embeddings.local import LocalEmbedder
 from effects.memory.longterm import LongTermMemory

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
-from cutover.flags import ProviderNotLoaded, open_flags
+from cutover.wiring.flags import ProviderNotLoaded, open_flags
 from effects import rest
 from router.sections import Flags
 from router.settings import Settings

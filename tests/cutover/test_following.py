@@ -10,7 +10,7 @@ import pytest
 from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.faults import Fault
-from cutover.following import drop_unknown, following
+from cutover.wiring.following import drop_unknown, following
 from effects.conversations import MemoryConversations
 from effects.conversations.own import OwnReplies
 from effects.whose import Kind, Whose

@@ -9,7 +9,7 @@ import pytest
 from contract.errors import CutoverError
 from cutover.application import application
 from cutover.flows import SPECS
-from cutover.gateway import GatewayKeyMissing, GatewayUnguarded
+from cutover.wiring.gateway import GatewayKeyMissing, GatewayUnguarded
 from router.watching import Watched
 from tests.e2e.deployment import KEY, PLANTED_KEY, Setup, configuration
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from cutover.history import keep_history, owner
 from cutover.stores import sqlite_file
+from cutover.wiring.history import keep_history, owner
 from router.history import History
 from router.watching import Watched
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cutover.flows import SPECS
-from cutover.logs import discreet
+from cutover.server.logging import discreet
 from effects.tasks import EXCHANGE, belonging
 from router import patterns
 from router.exchange_log import FIELDS

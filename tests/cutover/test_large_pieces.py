@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from cutover.large_pieces import give_back
+from cutover.server.memory import give_back
 
 def held():
     with open("/proc/self/statm") as file:

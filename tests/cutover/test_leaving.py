@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from cutover.leaving import Leaving
+from cutover.server.shutdown import Leaving
 
 
 class Process:

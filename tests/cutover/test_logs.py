@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from cutover.flows import SPECS
-from cutover.logs import Discretion, discreet
+from cutover.server.logging import Discretion, discreet
 from effects.tasks import belonging
 from router import patterns
 from router.settings import parse

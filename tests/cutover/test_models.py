@@ -6,7 +6,7 @@ import pytest
 
 from contract.model import Usage
 from cutover.flows import SPECS
-from cutover.models import model_entries, prices, rescue_policy
+from cutover.wiring.models import model_entries, prices, rescue_policy
 from effects.model import BreakerPolicy, ModelRegistry, RescuePolicy
 from router.settings import parse
 

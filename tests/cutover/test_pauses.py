@@ -13,7 +13,7 @@ import pytest
 from contract.errors import EffectFailed
 from contract.faults import Fault
 from cutover.stores import NoSuchStore, open_pauses, pauses_sealing
-from cutover.sweeping import EVERY, sweeping
+from cutover.wiring.sweeping import EVERY, sweeping
 from effects.clock import ManualClock
 from effects.human import KeysUnusable, MemoryPauses, Pause, Swept, Unsealed
 from effects.human.aes import AesSeals

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from contract.conversations import Turn
-from cutover.sessions import KeptSessions
+from cutover.wiring.sessions import KeptSessions
 from effects.conversations import MemoryConversations
 from effects.conversations.turns import Forgotten
 from effects.human import MemoryPauses

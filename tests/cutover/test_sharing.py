@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.sharing import NotShared, shared
+from cutover.wiring.addresses import NotShared, shared
 from router.sections import Stores
 
 FILE = "sqlite:////var/lib/store.sqlite"

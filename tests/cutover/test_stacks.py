@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import legacy
-from cutover.stacks import StackNotLoaded, load_stack
+from cutover.wiring.stacks import StackNotLoaded, load_stack
 
 
 def test_a_stack_is_found_by_module_and_name() -> None:

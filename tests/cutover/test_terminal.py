@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.terminal import UNFOLDED, tables
+from cutover.cli.terminal import UNFOLDED, tables
 
 
 def test_a_table_in_a_file_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from mcp.server import MCPServer
 from cutover.doctor import examine
 from cutover.finding import Finding
 from cutover.flows import SPECS
-from cutover.logs import discreet
-from cutover.tool_servers import tool_server, tool_servers
+from cutover.server.logging import discreet
+from cutover.wiring.tools import tool_server, tool_servers
 from effects.extras import MissingExtra
 from effects.model import Secret
 from router.settings import Settings, parse

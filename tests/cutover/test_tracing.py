@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from cutover import tracing
-from cutover.tracing import open_tracing
+from cutover.wiring import telemetry
+from cutover.wiring.telemetry import open_tracing
 from effects.extras import MissingExtra
 from router.sections import Tracing
 from router.toml_table import ConfigRefused
@@ -114,7 +114,7 @@ async def test_without_the_extra_what_is_configured_is_refused(
     def missing(_: str) -> None:
         raise ModuleNotFoundError(name="opentelemetry")
 
-    monkeypatch.setattr(tracing, "import_module", missing)
+    monkeypatch.setattr(telemetry, "import_module", missing)
     with pytest.raises(MissingExtra, match="'otel'"):
         await opened(Tracing(endpoint_env="COLLECTOR"), {"COLLECTOR": "http://x"})
     assert await opened(Tracing(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}) == 0

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from compare.waivers import Waiver, read_waivers
-from cutover.waive_command import WaiverPast, add_waiver, waive
+from cutover.cli.waive import WaiverPast, add_waiver, waive
 
 app = typer.Typer()
 app.command()(waive)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutover.whole_files import write_whole
+from cutover.files import write_whole
 
 
 def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cutover.cli.serve import CLOSING_SECONDS
 from cutover.flows import SPECS
-from cutover.serve import LAST_WORDS
-from cutover.serve_command import CLOSING_SECONDS
+from cutover.server.serve import LAST_WORDS
 from router.settings import parse
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cutover.application import application
 from cutover.cli import app
 from cutover.flows import SPECS
-from cutover.serve import server
+from cutover.server.serve import server
 from loadtests.simulator import Served, running
 from router.watching import Watched
 from tests.docs.transcripts import Curl, Typed, blocks, curl, pattern, typed

@@ -17,13 +17,13 @@ from contract.records import RunRecord, decode_run
 from contract.sse import SseDecoder
 from cutover.application import application
 from cutover.flows import SPECS
-from cutover.serve import Server, address, listen, server
+from cutover.server.serve import Server, address, listen, server
 from loadtests.simulator import Profile, Served, running
 from router.watching import Watched
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from cutover.composition import House
+    from cutover.wiring.composition import House
     from router.rollout import Stack as StackName
     from router.stacks import Stack
 

@@ -130,7 +130,7 @@ async def main(configuration: str, run: str, *, serve: bool) -> None:
 
 
 async def _serve(router: Router) -> None:
-    module = import_module("cutover.serve")
+    module = import_module("cutover.server.serve")
     listening = module.listen("127.0.0.1", 0)
     server = module.server(FlowEndpoint(router, CHAT), router, 1.0)
     print(module.address(listening), flush=True)  # noqa: T201 - as above

@@ -42,7 +42,9 @@ def test_who_starts_it_beside_its_file_is_told(tmp_path: Path) -> None:
     assert "cutover listening on http://127.0.0.1:" in said
     assert "  no cutover.toml here: defaults are in force\n" in said
     assert "  /chat/sse  chat: off\n" in said
-    assert "WARNING cutover.composition models: none is configured, and OPENAI_API_KEY" in said
+    assert (
+        "WARNING cutover.wiring.composition models: none is configured, and OPENAI_API_KEY" in said
+    )
 
 
 def test_flows_nobody_has_are_not_named(tmp_path: Path) -> None:
@@ -51,4 +53,4 @@ def test_flows_nobody_has_are_not_named(tmp_path: Path) -> None:
     said = started_and_stopped(tmp_path)
     assert "  /api/support  support: ramp\n" in said
     assert "/chat/sse" not in said
-    assert "WARNING cutover.composition" not in said
+    assert "WARNING cutover.wiring.composition" not in said

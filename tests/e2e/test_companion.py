@@ -19,7 +19,7 @@ from contract.companion import MOST_OF_AN_IMAGE, Said
 from contract.flow import Event, Flow, Request
 from contract.ports import Effects
 from cutover.cli import app
-from cutover.stacks import load_stacks
+from cutover.wiring.stacks import load_stacks
 from graph_impl import FLOWS as GRAPH
 from router.local import LocalStack
 from tests.e2e.companion import hitl_id, picture, post, setup

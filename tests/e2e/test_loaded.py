@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 import pytest
 
+from cutover.cli.load_messages import MessagesDue, bundled
 from cutover.flows import declared_at
-from cutover.load_messages import MessagesDue, bundled
 from loadtests.flows import FLOWS, flow_named
 from loadtests.messages import ConversationsUnnamed, read_messages
 from loadtests.plan import Engine, LoadPlan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutover.stacks import load_stacks
+from cutover.wiring.stacks import load_stacks
 from router.local import LocalStack
 from tests.e2e.deployment import Setup, deployed
 from tests.router.faulty import after, crash

@@ -18,8 +18,8 @@ from compare.captures import Question, compare_captures
 from compare.drift import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
 from cutover.flows import SPECS
-from cutover.following import drop_unknown
 from cutover.forgetting import forget_rows
+from cutover.wiring.following import drop_unknown
 from effects.whose import Whose
 from tests.e2e.deployment import Deployment, Json, Setup, deployed
 from tests.effects.asgi import served

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from cutover.logs import discreet
-from cutover.stacks import load_stacks
+from cutover.server.logging import discreet
+from cutover.wiring.stacks import load_stacks
 from effects.tools import ToolContext, tool
 from router.local import LocalStack
 from tests.e2e.deployment import (

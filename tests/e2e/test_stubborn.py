@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from contract.records import decode_run
-from cutover.leaving import PATIENCE
+from cutover.server.shutdown import PATIENCE
 from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, Setup, captured
 from tests.e2e.processes import router_process

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from cutover.application import application
 from cutover.cli import app
-from cutover.composition import House
 from cutover.flows import SPECS
-from cutover.serve import server
+from cutover.server.serve import server
+from cutover.wiring.composition import House
 from router.rollout import assign
 from router.watching import Watched
 from tests.e2e.deployment import listening, tasks, until

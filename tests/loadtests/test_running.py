@@ -11,12 +11,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cutover.load_command import (
-    TargetsUnclear,
-    load_and_show,
-    load_targets,
-)
-from cutover.load_command import load as load_command
+from cutover.cli.load import TargetsUnclear, load_and_show, load_targets
+from cutover.cli.load import load as load_command
 from loadtests.engines import GeneratorFailed, load
 from loadtests.interleaving import PlannedRun
 from loadtests.messages import MessagesRefused

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from contract.chat import Accept, StartReply
-from cutover.stacks import load_stacks
+from cutover.wiring.stacks import load_stacks
 from router.app import create_app
 from router.local import LocalStack
 from tests.e2e.deployment import Setup, deployed, tasks, until

@@ -10,10 +10,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from cutover.cli import app
+from cutover.cli.prompts import convert_checked
 from cutover.prompts.case import Counterexample, Proof
 from cutover.prompts.conversion import checked
 from cutover.prompts.telling import tell
-from cutover.prompts_command import convert_checked
 from router.sections import Prompts
 
 

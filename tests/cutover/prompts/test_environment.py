@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cutover.cli.prompts import convert_checked
 from cutover.prompts.conversion import checked, map_of
 from cutover.prompts.environment import prompting
 from cutover.prompts.judging import judge
 from cutover.prompts.places import NotThere
-from cutover.prompts_command import convert_checked
 from router.sections import Prompts
 
 TEAM = "tests.cutover.prompts.team"

@@ -18,7 +18,7 @@ from cutover.replay.playing import How
 from cutover.replay.recording import Skipped
 from cutover.replay.replaying import Losses, Replayed, Replayer
 from cutover.replay.sides import Side, Sides, sides_of
-from cutover.stacks import StackNotLoaded
+from cutover.wiring.stacks import StackNotLoaded
 from tests.cutover.replay.broken import MARK
 from tests.e2e.planted import served, with_tools
 

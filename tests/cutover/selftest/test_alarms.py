@@ -13,7 +13,7 @@ from cutover.selftest.cases import case
 from cutover.selftest.jitter import jittered, recut
 from cutover.selftest.meddling import rewritten
 from cutover.selftest.serving import stack_of
-from cutover.stacks import load_stacks
+from cutover.wiring.stacks import load_stacks
 from rules.tool_calls import ToolCallAssembly
 
 STACKS = load_stacks()

@@ -13,7 +13,7 @@ from cutover.selftest.mutant_trials import Tapes
 from cutover.selftest.mutants import all_mutants, sampled, try_mutants
 from cutover.selftest.mutation import Mutant
 from cutover.selftest.survivors import EXPLAINED
-from cutover.stacks import load_stacks
+from cutover.wiring.stacks import load_stacks
 
 FOLDER = Path(str(graph_impl.__file__)).parent
 THERE = all_mutants(FOLDER)

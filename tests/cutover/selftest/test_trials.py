@@ -5,7 +5,7 @@ import pytest
 from compare.findings import LAYERS
 from cutover.selftest.faults import CodeFault, Fault
 from cutover.selftest.trials import SEEDED, Bench, trials
-from cutover.stacks import load_stacks
+from cutover.wiring.stacks import load_stacks
 
 STACKS = load_stacks()
 LEGACY, GRAPH = STACKS["legacy"], STACKS["graph"].flows["chat"]

@@ -13,7 +13,7 @@ import socket
 import sys
 from pathlib import Path
 
-from cutover.workers import Line, Supervisor, places
+from cutover.server.workers import Line, Supervisor, places
 from tests.patience import PATIENCE_S
 
 STOP_SECONDS = {"deaf": 0.5}

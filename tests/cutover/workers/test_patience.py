@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.workers.patience import STEADY_SECONDS, deaths_in_a_row, pause
+from cutover.server.workers.patience import STEADY_SECONDS, deaths_in_a_row, pause
 
 
 def test_the_first_death_costs_nothing_and_each_further_one_twice_as_much() -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cutover.serve import PortTaken, listen
-from cutover.workers import places
+from cutover.server.serve import PortTaken, listen
+from cutover.server.workers import places
 from loadtests.children import child_environment
 from tests.patience import PATIENCE_S
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from contract.faults import Fault
 from contract.model import Chunk
 from contract.session import SessionOptions, SessionRequest, lock_key
-from cutover.sessions import KeptSessions
+from cutover.wiring.sessions import KeptSessions
 from effects.conversations import MemoryConversations
 from effects.human import MemoryPauses
 from effects.locks import ProcessLocks

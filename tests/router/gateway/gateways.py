@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from contract.faults import Fault
 from contract.model import Usage
-from cutover.serve import server
+from cutover.server.serve import server
 from effects.model import ModelEntry, RescuePolicy, RescuingModel
 from effects.model.failures import Facts
 from effects.model.registry import ModelRegistry

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from contract.chat import CHAT, ChatRequest
-from cutover.meters import open_meters
+from cutover.wiring.meters import open_meters
 from router.dispatch import Router
 from router.metrics.books import Sources
 from router.metrics.page import Page

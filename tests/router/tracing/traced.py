@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from cutover.trace_export import observer, provided
+from cutover.wiring.trace_export import observer, provided
 from router.tracing.spans import Spans
 
 ALL = Decimal(100)

@@ -1,0 +1,110 @@
+"""`cutover history`: what was changed, when, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from contract.errors import CutoverError
+from cutover.cli.terminal import UNFOLDED, in_words, tables
+from cutover.flows import DEFAULT_CONFIG, SPECS
+from cutover.wiring.history import opening
+from router.settings import load, parse
+from router.toml_table import unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from router.history import Entry
+    from router.settings import Settings
+
+REFUSED = 2
+
+
+def history(
+    flow: Annotated[str, typer.Argument(help="Only this flow; default: everything.")] = "",
+    config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
+    limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 50,
+    as_json: Annotated[  # noqa: FBT002 (a flag of the command line)
+        bool, typer.Option("--json", help="One JSON line each instead of a table.")
+    ] = False,
+) -> None:
+    """Show the changes that came in force on this host, newest first.
+
+    Exit 0: shown, also where there are none; 2: the history cannot be read.
+    """
+    try:
+        found = asyncio.run(_read(config, flow, limit))
+    except (CutoverError, OSError) as error:
+        typer.echo(f"cutover history: {in_words(error)}", err=True)
+        raise typer.Exit(REFUSED) from error
+    if as_json:
+        for entry in found:
+            typer.echo(msgspec.json.encode(entry).decode())
+    elif found:
+        _show(found, tables())
+    else:
+        typer.echo("no change yet")
+
+
+async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
+    settings = _settings(config)
+    if flow and flow not in settings.flows:
+        raise unknown(str(config), f"flows.{flow}", settings.flows, "flow")
+    made = opening(settings, os.environ)
+    if made is None:
+        return []
+    async with made as kept:
+        return await kept.entries(flow, limit)
+
+
+def _settings(config: Path) -> Settings:
+    if config == DEFAULT_CONFIG and not config.exists():
+        return parse("", str(config), SPECS)
+    return load(config, SPECS)
+
+
+def _show(entries: list[Entry], console: Console) -> None:
+    """Print a table where there is room for it; else of each change who, and below it what."""
+    table = _table(entries)
+    wide = console.options.update(width=UNFOLDED)
+    if console.measure(table, options=wide).maximum <= console.width:
+        console.print(table)
+        return
+    for entry in entries:
+        when, who, what, before, after, version = _cells(entry)
+        said = f"{when}  {who}, version {version}\n    {what}: {before} → {after}"
+        console.print(Text(said), soft_wrap=True)
+
+
+def _table(entries: list[Entry]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("when (UTC)", "who", "what", "before", "after", "version"):
+        table.add_column(title, no_wrap=True)
+    for entry in entries:
+        # As text: what people wrote into a file is no markup.
+        table.add_row(*map(Text, _cells(entry)))
+    return table
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    return (
+        _moment(entry.at),
+        entry.who,
+        entry.what,
+        bytes(entry.before).decode(),
+        bytes(entry.after).decode(),
+        entry.version,
+    )
+
+
+def _moment(at: int) -> str:
+    return f"{datetime.fromtimestamp(at // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}"

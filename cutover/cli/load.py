@@ -1,0 +1,233 @@
+"""`cutover load`: both stacks under load, one report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import TimeElapsedColumn
+from rich.table import Table
+
+from contract.errors import CutoverError
+from cutover.cli.interruption import BrokenOff
+from cutover.cli.load_messages import bundled
+from cutover.cli.terminal import bar, refusals, tables
+from cutover.flows import declared_at
+from loadtests.comparison import SHOWN, StackSummary
+from loadtests.flows import flow_named
+from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
+from loadtests.metrics import METRICS
+from loadtests.plan import Engine, LoadPlan
+from loadtests.report import LoadReport
+from loadtests.running import NothingMeasured, run_load
+from loadtests.running import Progress as Step
+from loadtests.targets import Target, parse_header
+from loadtests.wording import (
+    excluded_cell,
+    failures_line,
+    goodput_line,
+    method_line,
+    objectives_line,
+    paired_cell,
+    percentile_cell,
+    void_lines,
+)
+
+STACKS = ("legacy", "graph")
+CANNOT_TELL = 3
+REFUSED = 2
+
+Option = typer.Option
+
+
+class TargetsUnclear(CutoverError):
+    """The options do not say where each stack is or what asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "say how to reach each stack: --legacy-url and --graph-url; or --url with "
+            "--qa-key-env, or with --header-legacy and --header-graph"
+        )
+
+
+class KeyNotThere(CutoverError):
+    """The variable that is to hold the QA key holds nothing."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(f"--qa-key-env: {variable!r} is not set, or empty")
+
+
+def load_targets(
+    url: str, urls: tuple[str, str], headers: tuple[Sequence[str], Sequence[str]], qa_key: str
+) -> tuple[Target, Target]:
+    """Make the two targets, control first; raises `TargetsUnclear` and `TargetRefused`.
+
+    One address is enough when something in the requests (headers, or signed wishes made with
+    `qa_key`) tells the stacks apart; without that, one stack would be measured twice.
+    """
+    told_apart = all(urls) or bool(url and (qa_key or all(headers)))
+    if not told_apart:
+        raise TargetsUnclear
+    control, candidate = (
+        Target(
+            stack=stack,
+            url=own or url,
+            headers=tuple(parse_header(line) for line in lines),
+            qa_key=qa_key,
+        )
+        for stack, own, lines in zip(STACKS, urls, headers, strict=True)
+    )
+    return control, candidate
+
+
+async def load_and_show(
+    plan: LoadPlan, out: Path, console: Console, broken: BrokenOff | None = None
+) -> LoadReport:
+    """Run a plan with a progress bar, print the report and say where the files are.
+
+    A signal breaks the load off; `broken` tells which.
+    """
+    broken = broken or BrokenOff()
+    with broken.by_signals(), bar(console, TimeElapsedColumn()) as shown:
+        task = shown.add_task("warming up", total=1.0)
+
+        def watch(step: Step) -> None:
+            text = f"run {step.number} of {step.runs}: {step.stack}"
+            if step.elapsed > step.seconds:
+                text += ", last streams"
+            shown.update(task, completed=step.share, description=text)
+
+        report = await run_load(plan, out, watch, lambda: broken.asked)
+    show(report, console)
+    console.print(f"rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
+    return report
+
+
+def show(report: LoadReport, console: Console) -> None:
+    """Print a report."""
+    for line in void_lines(report):
+        console.print(line, style="bold red", markup=False)
+    console.print(_table(report))
+    for stack in report.stacks:
+        console.print(f"{stack.stack}: {failures_line(stack)}; {goodput_line(stack)}", markup=False)
+    console.print(objectives_line(report), markup=False)
+    console.print(method_line(report), style="dim", markup=False)
+
+
+def _table(report: LoadReport) -> Table:
+    table = Table(title=f"Load, flow {report.flow}, ms", title_justify="left")
+    table.add_column("metric")
+    table.add_column("stack")
+    for p in SHOWN:
+        table.add_column(f"P{p * 100:.0f}", justify="right")
+    for head in ("n", "excluded", "P95 ratio"):
+        table.add_column(head, justify="right")
+    for name in METRICS:
+        for number, stack in enumerate(report.stacks):
+            table.add_row(*_cells(report, name, stack, number), end_section=number > 0)
+    return table
+
+
+def _cells(report: LoadReport, name: str, stack: StackSummary, number: int) -> list[str]:
+    metric = next(one for one in stack.metrics if one.name == name)
+    paired = next((one for one in report.paired if one.metric == name), None)
+    cells = [
+        "" if number else metric.title,
+        stack.stack,
+        *(percentile_cell(metric, place) for place in range(len(SHOWN))),
+        str(metric.n),
+        excluded_cell(metric),
+        paired_cell(paired) if number else "",
+    ]
+    return [cell.replace("[", r"\[") for cell in cells]
+
+
+LegacyHeaders = Annotated[
+    list[str],
+    Option(help="'name: value' that asks for legacy.", default_factory=list, show_default=False),
+]
+GraphHeaders = Annotated[
+    list[str],
+    Option(help="'name: value' that asks for graph.", default_factory=list, show_default=False),
+]
+Objectives = Annotated[
+    list[str],
+    Option(help="NAME=SECONDS a good request meets.", default_factory=list, show_default=False),
+]
+Folder = Annotated[Path, Option("--output", "-o", help="Folder for the report.")]
+
+
+def load(
+    *,
+    url: Annotated[str, Option(help="One address for both stacks.")] = "",
+    legacy_url: Annotated[str, Option(help="Address of the legacy stack.")] = "",
+    graph_url: Annotated[str, Option(help="Address of the graph stack.")] = "",
+    header_legacy: LegacyHeaders,
+    header_graph: GraphHeaders,
+    qa_key_env: Annotated[str, Option(help="Variable with the router's QA key.")] = "",
+    route_key: Annotated[str, Option(help="What the router routes by, if not its default.")] = "",
+    flow: Annotated[str, Option(help="Flow to ask.")] = "chat",
+    users: Annotated[int, Option(min=1, help="Users at a time (Locust).")] = 10,
+    rate: Annotated[float | None, Option(help="Requests a second (open loop).")] = None,
+    seconds: Annotated[float, Option(min=1, help="Length of one run.")] = 20.0,
+    pairs: Annotated[int, Option(min=1, help="Pairs of runs; 5 for a statement.")] = 2,
+    engine: Annotated[Engine, Option(help="Closed loop (locust) or open loop (open).")] = "locust",
+    config: Annotated[
+        Path | None, Option(help="Where the flow is declared; default: cutover.toml, if there.")
+    ] = None,
+    messages: Annotated[Path | None, Option(help="Request bodies, JSONL; or bundled ones.")] = None,
+    objective: Objectives,
+    seed: Annotated[int, Option(help="Seed of order, arrivals and pauses.")] = 0,
+    out: Folder = Path("build/load"),
+) -> None:
+    """Put both stacks under the same load, turn by turn, and report them side by side.
+
+    Exit 0: measured, 2: refused, 3: measured, but a stack has no valid run, and so nothing follows;
+    130 (Ctrl-C) or 143: broken off, what was measured until then is written and shown.
+    """
+    with refusals(REFUSED), TemporaryDirectory() as folder:
+        declared = declared_at(config, flow)
+        plan = LoadPlan(
+            targets=load_targets(
+                url, (legacy_url, graph_url), (header_legacy, header_graph), _secret(qa_key_env)
+            ),
+            messages=messages or bundled(flow_named(flow, declared).name, Path(folder)),
+            users=users,
+            seconds=seconds,
+            engine=engine,
+            flow=flow,
+            declared=declared,
+            route_key=route_key,
+            pairs=pairs,
+            seed=seed,
+            rate=rate,
+            objectives=tuple(map(parse_objective, objective)) or DEFAULT_OBJECTIVES,
+        )
+        status = _measured(plan, out)
+    raise typer.Exit(status)
+
+
+def _measured(plan: LoadPlan, out: Path) -> int:
+    """Run a plan and show the report; returns the exit status."""
+    broken = BrokenOff()
+    try:
+        report = asyncio.run(load_and_show(plan, out, tables(), broken))
+    except NothingMeasured as nothing:
+        Console(stderr=True).print(str(nothing), highlight=False)
+        return broken.status
+    if report.broken_off:
+        return broken.status
+    return CANNOT_TELL if report.basis == "void" else 0
+
+
+def _secret(variable: str) -> str:
+    """Read the key; raises `KeyNotThere` where a variable is named that holds none."""
+    if variable and not os.environ.get(variable):
+        raise KeyNotThere(variable)
+    return os.environ[variable] if variable else ""

@@ -1,0 +1,106 @@
+"""`cutover noise`: whether live runs of graph differ from legacy by more than legacy itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from compare.noise import Noise, read_noise
+from compare.noise.study import MARGIN
+from compare.noise.wording import chance_said, control_said, flags_said, judged_said, study_said
+from compare.report.noise import noise_markdown
+from cutover.cli.terminal import refusals, tell_written
+from cutover.files import write_whole
+from cutover.flows import SPECS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compare.noise.study import Reading
+
+EXIT: Mapping[Reading, int] = {"within noise": 0, "exceeds": 1, "cannot tell": 3}
+UNREADABLE = 2
+DIFFERENT = 1
+_COLOURS: Mapping[Reading, str] = {
+    "within noise": "green",
+    "exceeds": "red",
+    "cannot tell": "yellow",
+}
+
+
+def noise(
+    captures: Annotated[
+        str, typer.Argument(help="Captures in which graph called the model, live.")
+    ],
+    again: Annotated[
+        list[str] | None,
+        typer.Argument(help="More captures: legacy's runs of the same messages, live."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where noise.md and noise.json go.")
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="The least mean difference worth knowing.")
+    ] = MARGIN,
+) -> None:
+    """Measure how far legacy is from itself, and whether graph is farther.
+
+    Runs are joined by what was asked. Exit 0: within noise, 1: exceeds it, or legacy differs from
+    itself on one tape, 2: unreadable, 3: cannot tell.
+    """
+    with refusals(UNREADABLE):
+        with Console(stderr=True).status("measuring noise"):
+            found = read_noise(captures, again or (), SPECS, margin)
+        written = _written(found, out) if out is not None else []
+    _tell(found, written, Console())
+    raise typer.Exit(_status(found))
+
+
+def _status(found: Noise) -> int:
+    if found.unread:
+        return UNREADABLE
+    return DIFFERENT if found.control.differing else EXIT[found.study.reading]
+
+
+def _written(found: Noise, out: Path) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    text, document = out / "noise.md", out / "noise.json"
+    write_whole(text, "\n".join(noise_markdown(found)).encode())
+    write_whole(document, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    return [text, document]
+
+
+def _tell(found: Noise, written: list[Path], console: Console) -> None:
+    study = found.study
+    console.print(f"[bold {_COLOURS[study.reading]}]{study.reading}[/]", highlight=False)
+    for said in (study_said(study), control_said(found.control)):
+        console.print(f"  {escape(said)}", highlight=False)
+    for reason, count in study.left_out.items():
+        console.print(f"  [dim]{count:,} left out: {escape(reason)}[/]", highlight=False)
+    if study.judgements:
+        console.print(_table(found))
+    tell_written(written, console)
+
+
+def _table(found: Noise) -> Table:
+    table = Table(box=None, pad_edge=True, header_style="dim")
+    for name in ("flow", "measure", "difference", "p", "reading", "flagged"):
+        table.add_column(name, overflow="fold")
+    for judged in found.study.judgements:
+        interval = f"{judged.difference:+.3f} ({judged.low:+.3f} … {judged.high:+.3f})"
+        cells = (
+            judged.flow,
+            judged.measure,
+            interval,
+            chance_said(judged),
+            judged_said(judged),
+            flags_said(judged),
+        )
+        table.add_row(*map(escape, cells))
+    return table

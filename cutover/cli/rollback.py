@@ -1,0 +1,73 @@
+"""`cutover rollback`: everything of a flow to legacy, now, in every router that reads the file."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contract.errors import CutoverError
+from cutover.flows import DEFAULT_CONFIG, SPECS
+from cutover.wiring.history import opening
+from router.admin.audit import AuditLog, Change, now
+from router.admin.file_edit import edit_flow
+from router.settings import Settings
+
+REFUSED = 2
+
+log = logging.getLogger(__name__)
+
+
+def rollback(
+    flow: Annotated[str, typer.Argument(help="The flow.")],
+    config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
+) -> None:
+    """Send everything of a flow to legacy: enable_langgraph = false, in force within a second.
+
+    Needs no router and no token. Exit 0: it is off (also where it was already), 2: refused; then
+    nothing was changed.
+    """
+    try:
+        edited = edit_flow(config, SPECS, flow, {"enable_langgraph": False})
+    except CutoverError as error:
+        typer.echo(f"cutover rollback: {error}", err=True)
+        raise typer.Exit(REFUSED) from error
+    if not edited.changed:
+        typer.echo(f"{flow} is off already in {config}: everything goes to legacy")
+        return
+    logging.basicConfig(level=logging.ERROR)
+    change = Change(
+        at=now(),
+        who=f"{_user()} (command line)",
+        what="rollback",
+        flow=flow,
+        before=edited.before,
+        after=edited.after,
+    )
+    AuditLog(Path(edited.settings.admin.audit_path))(change)
+    asyncio.run(_noted(change, edited.settings))
+    typer.echo(f"{flow}: enable_langgraph = false in {config}")
+    typer.echo("routers that read this file send everything to legacy within a second")
+
+
+async def _noted(change: Change, settings: Settings) -> None:
+    """Put it into the history before the routers see it, so that it is known whose it is."""
+    try:
+        made = opening(settings, os.environ)
+        if made is not None:
+            async with made as history:
+                await history.audited(change, settings.version)
+    except (CutoverError, OSError) as error:
+        log.error("not in the history: %s", error)  # noqa: TRY400 - the reason says it
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,90 @@
+"""`cutover waive`: accept a difference, with an owner, a reason and a last day."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from datetime import date, datetime
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from compare.declared import read_text
+from compare.report.legible import visible
+from compare.report.strangers import stranger_said
+from compare.waiver_file import with_waiver
+from compare.waivers import Waiver
+from contract.errors import CutoverError
+from cutover.cli.terminal import refusals
+from cutover.files import write_whole
+from cutover.flows import flows_at
+from cutover.reports import WAIVERS, known_flows, this_day
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REFUSED = 2
+
+
+class WaiverPast(CutoverError):
+    """The last day of a waiver is over before it is written."""
+
+    def __init__(self, until: date, today: date) -> None:
+        super().__init__(f"until {until} is past: today is {today}")
+
+
+def waive(
+    finding: Annotated[str, typer.Argument(help="The finding's id, from a report.", metavar="ID")],
+    owner: Annotated[str, typer.Option(help="Who answers for it.")],
+    reason: Annotated[str, typer.Option(help="Why it is accepted.")],
+    until: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], help="The last day it holds, in UTC.")
+    ],
+    file: Annotated[Path, typer.Option(help="The file of waivers; made if need be.")] = WAIVERS,
+    flow: Annotated[str, typer.Option(help="Only in this flow; default: in all.")] = "",
+    replace: Annotated[  # noqa: FBT002 (a flag of the command line)
+        bool, typer.Option("--replace", help="Write over the waiver there is for this id.")
+    ] = False,
+) -> None:
+    """Accept a difference until a day; reports go on showing it, and who accepted it.
+
+    Exit 0: written, 2: refused; then nothing was written.
+    """
+    waiver = Waiver(owner.strip(), reason.strip(), until.date(), flow)
+    with refusals(REFUSED):
+        known = known_flows(flows_at(None))
+        add_waiver(file, finding, waiver, this_day(), replace=replace)
+    if flow and flow not in known:
+        said = f"it is for {stranger_said(flow, known)} (a dialect of your own may be called so)"
+        Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(said))}", highlight=False)
+    said = f"{finding} is waived until {waiver.until} in {file}"
+    Console().print(escape(said), highlight=False, soft_wrap=True)
+
+
+def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace: bool) -> None:
+    """Write a waiver into a file, whole or not at all, behind those that others are writing.
+
+    Raises `WaiverPast`, `DeclarationRefused`, `OSError`.
+    """
+    if waiver.until < today:
+        raise WaiverPast(waiver.until, today)
+    place = file.resolve()
+    with _alone(place.parent):
+        before = read_text(file) if file.exists() else ""
+        after = with_waiver(before, str(file), finding, waiver, replace=replace)
+        write_whole(place, after.encode())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until nobody else writes a waiver there; a lock on the file would go with it."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        flock(held, LOCK_EX)
+        yield
+    finally:
+        os.close(held)

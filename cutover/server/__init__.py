@@ -1,0 +1,1 @@
+"""Serving HTTP: the server, its connections, its workers, its end, its log."""
