@@ -25,7 +25,7 @@ from compare.findings import (
     TextShrank,
     ToolAdded,
 )
-from contract.faults import FaultCode
+from contract.errors import FaultCode
 from contract.operations import MODEL_STREAM, TURN_FIND, TURN_HISTORY
 
 if TYPE_CHECKING:

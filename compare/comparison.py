@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from compare.glances import Glance
     from compare.pairs import Pair
     from compare.rules import Ruling
-    from contract.dialect import Wire
     from contract.records import RunRecord
+    from contract.wire.dialect import Wire
 
 TRUNCATED = "truncated"
 

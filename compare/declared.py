@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contract.declared import DeclarationRefused
+from contract.declarations import DeclarationRefused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,12 @@ import msgspec
 from compare.echoes import echoes
 from compare.payloads import NO_OBJECT, Fault, Payloads, not_json
 from compare.templates import FRAME, KEPT_AT_MOST, Template, Thrift, bound_texts, learn
-from contract.sse import SseDecoder
+from contract.wire.sse import SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from contract.dialect import Growth, Wire
+    from contract.wire.dialect import Growth, Wire
 
 NOT_JSON = "(not JSON)"
 REMEMBERED_UP_TO = 96

@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.dialect import Wire
+    from contract.wire.dialect import Wire
 
 _AT = re.compile(r"^(?P<why>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 

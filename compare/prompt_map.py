@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from compare.declared import read_text
-from contract.declared import DeclarationRefused
+from contract.declarations import DeclarationRefused
 
 if TYPE_CHECKING:
     from pathlib import Path

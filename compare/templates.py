@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compare.events import Event
-    from contract.dialect import Wire
+    from contract.wire.dialect import Wire
 
 TRIED_AT_MOST = 4
 KEPT_AT_MOST = 6

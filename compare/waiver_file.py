@@ -6,7 +6,7 @@ import json
 import re
 
 from compare.waivers import Waiver, fault_of, waivers_of
-from contract.declared import DeclarationRefused
+from contract.declarations import DeclarationRefused
 
 _HEADER = re.compile(r"^\s*\[")
 _OWN_KEYS = re.compile(r"^\s*(owner|reason|until|flow)\s*=")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from compare.declared import read_text
-from contract.declared import DeclarationRefused, converted, parsed
+from contract.declarations import DeclarationRefused, converted, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from contract.grammar import Grammar
+from contract.human import HumanAnswer
 from contract.ports import Effects
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from contract.beside import Call, Continuing, Responding
-    from contract.dialect import Dialect
-    from contract.grammar import Grammar
-    from contract.records import RequestRecord
+from contract.records import RequestRecord
+from contract.stores import Turn
+from contract.wire.dialect import Dialect
 
 Event = msgspec.Struct
 """An event of a stream: a frozen struct; its flow's union says which."""
@@ -100,9 +97,9 @@ class FlowSpec:
     suspended: Callable[[Any, Event | None], Sequence[Event]] = _never_suspends
     also: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
     bodies: Mapping[str, int] = field(default_factory=dict)
-    responding: Responding | None = None
-    continuing: Continuing | None = None
-    calls: tuple[Call, ...] = ()
+    responding: AnswerEndpoint | None = None
+    continuing: ContinueEndpoint | None = None
+    calls: tuple[StoreEndpoint, ...] = ()
     afterwards: float = 0.0
     opens: bool = False
 
@@ -171,3 +168,59 @@ def value_in(body: object, name: str) -> Any:
 
 def _digest(body: Body) -> str:
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()
+
+
+class SessionStore(Protocol):
+    """What is kept of conversations, wherever it is kept."""
+
+    async def turns(self, session_id: str) -> tuple[Turn, ...]:
+        """Read every turn of a session, oldest first; none of one nobody knows."""
+        ...
+
+    async def forget(self, session_id: str, *, lock: str) -> bool:
+        """Remove a session: turns, what was learnt in it, pauses, checkpoints.
+
+        False when nothing was kept. Raises `Refused` 409 while an exchange holds `lock`.
+        """
+        ...
+
+
+Perform = Callable[[SessionStore, Mapping[str, str]], Awaitable["msgspec.Struct | None"]]
+"""Answers a call from its path's arguments: the answer's body, None where there is none.
+
+Raises `Refused`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEndpoint:
+    """A call that is no stream and no stack's: arguments stand in braces in its path."""
+
+    method: Literal["GET", "DELETE"]
+    path: str
+    perform: Perform
+    reply: type[msgspec.Struct] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEndpoint:
+    """Where the answer to a question is brought; the functions read it out of the body."""
+
+    path: str
+    request: type[msgspec.Struct]
+    hitl_id: Callable[[Any], str]
+    answer: Callable[[Any], HumanAnswer]
+
+
+def _brought_before(_body: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueEndpoint:
+    """Where a paused exchange goes on; `answer` reads one that comes with the request, if any."""
+
+    path: str
+    request: type[msgspec.Struct]
+    hitl_id: Callable[[Any], str]
+    answer: Callable[[Any], HumanAnswer | None] = _brought_before

@@ -1,4 +1,4 @@
-"""What a stack asks of a language model and what comes back, chunk by chunk."""
+"""Tools: what is offered to a model, what it calls, what comes back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,46 @@ from typing import Any, Literal
 
 import msgspec
 
-from contract.tools import ToolCall, ToolSpec
+ToolErrorCode = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
+
+
+class NoArguments(msgspec.Struct, frozen=True):
+    """Arguments of an operation that takes none."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool as a model is told of it; `parameters` is its JSON schema, already encoded."""
+
+    name: str
+    description: str
+    parameters: msgspec.Raw
+
+
+class OfferedTools(msgspec.Struct, frozen=True):
+    """Result of `tools.list`."""
+
+    tools: tuple[ToolSpec, ...]
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call the model asked for; `arguments` is the text it wrote, valid JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a tool answered: text, or an error code. `at` as in `Chunk`."""
+
+    content: str = ""
+    error: ToolErrorCode | None = None
+    at: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool answered with a result."""
+        return self.error is None
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
@@ -151,3 +190,20 @@ class RawChunk(Chunk, frozen=True, omit_defaults=True):
     def plain(self) -> Chunk:
         """Give the chunk without what it came in."""
         return Chunk(**{name: getattr(self, name) for name in Chunk.__struct_fields__})
+
+
+_SCHEME = "request:"
+_DIGEST = "#sha256="
+
+
+def reference(field: str, digest: str) -> str:
+    """Name what stands in a field of the request; its SHA-256 (hex) tells it from any other."""
+    return f"{_SCHEME}{field}{_DIGEST}{digest}"
+
+
+def field_of(url: str) -> str | None:
+    """Give the field of the request a reference names; None where it is no reference."""
+    if not url.startswith(_SCHEME):
+        return None
+    field, found, _ = url.removeprefix(_SCHEME).partition(_DIGEST)
+    return field if found else None

@@ -5,15 +5,13 @@ The tape needs no more than this to record, play and compare a call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from contract import conversations, human, locks, memory, model, tools
+import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import msgspec
+from contract import human, model, stores
 
 Kind = Literal["read", "write", "instant"]
 
@@ -42,23 +40,19 @@ class Operation:
 
 MODEL_STREAM = Operation("model", "stream", model.ModelCall, model.Chunk, "read", streams=True)
 MODEL_LOOKUP = Operation("model", "lookup", model.LookUp, model.ModelInfo, "instant")
-TOOLS_LIST = Operation("tools", "list", tools.NoArguments, tools.OfferedTools, "read")
-TOOLS_RUN = Operation("tools", "run", tools.ToolCall, tools.ToolResult, "write")
-MEMORY_RECALL = Operation("memory", "recall", memory.Recall, memory.Memories, "read")
-MEMORY_WRITE = Operation("memory", "write", memory.Remember, memory.Remembered, "write")
-TURN_FIND = Operation(
-    "conversations", "find", conversations.FindTurn, conversations.FoundTurn, "read"
-)
-TURN_PUT = Operation("conversations", "put", conversations.PutTurn, conversations.Stored, "write")
-TURN_HISTORY = Operation(
-    "conversations", "history", conversations.History, conversations.Turns, "read"
-)
-LOCK_ACQUIRE = Operation("locks", "acquire", locks.Acquire, locks.Acquired, "write")
-LOCK_RELEASE = Operation("locks", "release", locks.Release, locks.Released, "instant")
-CLOCK_NOW = Operation("clock", "now", tools.NoArguments, locks.Moment, "instant")
-IDS_NEW = Operation("ids", "new", tools.NoArguments, locks.NewId, "instant")
-HUMAN_OPEN = Operation("human", "open", human.OpenQuestion, human.Question, "write")
-HUMAN_ANSWER = Operation("human", "answer", human.AwaitAnswer, human.Answer, "read")
+TOOLS_LIST = Operation("tools", "list", model.NoArguments, model.OfferedTools, "read")
+TOOLS_RUN = Operation("tools", "run", model.ToolCall, model.ToolResult, "write")
+MEMORY_RECALL = Operation("memory", "recall", stores.Recall, stores.Memories, "read")
+MEMORY_WRITE = Operation("memory", "write", stores.Remember, stores.Remembered, "write")
+TURN_FIND = Operation("conversations", "find", stores.FindTurn, stores.FoundTurn, "read")
+TURN_PUT = Operation("conversations", "put", stores.PutTurn, stores.StoredTurn, "write")
+TURN_HISTORY = Operation("conversations", "history", stores.ReadHistory, stores.FoundTurns, "read")
+LOCK_ACQUIRE = Operation("locks", "acquire", stores.Acquire, stores.Acquired, "write")
+LOCK_RELEASE = Operation("locks", "release", stores.Release, stores.Released, "instant")
+CLOCK_NOW = Operation("clock", "now", model.NoArguments, stores.ClockReading, "instant")
+IDS_NEW = Operation("ids", "new", model.NoArguments, stores.NewId, "instant")
+HUMAN_OPEN = Operation("human", "open", human.OpenQuestion, human.OpenedQuestion, "write")
+HUMAN_ANSWER = Operation("human", "answer", human.AwaitAnswer, human.HumanAnswer, "read")
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     (operation.port, operation.name): operation

@@ -8,19 +8,15 @@ outside, `EffectFailed` with the fault that is on the tape.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractContextManager
-    from datetime import datetime
-
-    from contract.conversations import Turn
-    from contract.human import Answer, OpenQuestion
-    from contract.memory import MemoryEntry, Recall
-    from contract.model import Chunk, ModelCall, ModelInfo
-    from contract.tools import ToolCall, ToolResult, ToolSpec
+from contract.human import HumanAnswer, OpenQuestion
+from contract.model import Chunk, ModelCall, ModelInfo, ToolCall, ToolResult, ToolSpec
+from contract.stores import MemoryEntry, Recall, Turn
 
 
 class Model(Protocol):
@@ -112,7 +108,7 @@ class Human(Protocol):
         """Store a question, and the tape so far, before anybody is shown it; returns its id."""
         ...
 
-    async def answer(self, site: str, hitl_id: str) -> Answer:
+    async def answer(self, site: str, hitl_id: str) -> HumanAnswer:
         """Read the answer; raises `Paused` while there is none."""
         ...
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import Usage
 
 if TYPE_CHECKING:

@@ -10,21 +10,31 @@ import msgspec
 import zstandard
 
 from contract import operations as ops
-from contract.chat import Accept, ChatEvent, End, Feedback, Send, StartReply, Success, encode
-from contract.conversations import PutTurn, Turn
-from contract.locks import Acquire, Moment, NewId, Release
+from contract.flows.chat import (
+    Accept,
+    ChatEvent,
+    End,
+    Send,
+    StartReply,
+    Success,
+    ToolFeedback,
+    encode,
+)
 from contract.model import (
     AssistantMessage,
     Chunk,
     LookUp,
     Message,
     ModelCall,
+    NoArguments,
     SystemMessage,
+    ToolCall,
     ToolMessage,
+    ToolResult,
     UserMessage,
 )
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
-from contract.tools import NoArguments, ToolCall, ToolResult
+from contract.stores import Acquire, ClockReading, NewId, PutTurn, Release, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -112,7 +122,9 @@ def frames(said: Talk, late_us: int = 0) -> tuple[tuple[int, str], ...]:
     """Put what a talk sends into stamped frames."""
     sent: list[ChatEvent] = [Accept(), StartReply()]
     for status in ("running", "done"):
-        sent += [Send("", tool_call_feedback=Feedback(call.name, status)) for call in said.tools]
+        sent += [
+            Send("", tool_call_feedback=ToolFeedback(call.name, status)) for call in said.tools
+        ]
     text = ""
     for piece in said.pieces:
         text += piece
@@ -144,7 +156,7 @@ def _calls(said: Talk, key: str) -> list[Call]:
         (ops.MODEL_LOOKUP, "model", LookUp("gpt-4.1"), ()),
         (ops.LOCK_ACQUIRE, "message", Acquire(lock, 60.0), ()),
         (ops.TURN_PUT, "message", PutTurn(turn), ()),
-        (ops.CLOCK_NOW, "prompt", NoArguments(), (Moment(BEGAN),)),
+        (ops.CLOCK_NOW, "prompt", NoArguments(), (ClockReading(BEGAN),)),
         (ops.MODEL_STREAM, "reply", _model(messages), ()),
         *((ops.TOOLS_RUN, "tool", call, (ToolResult("晴，21 度"),)) for call in said.tools),
         (ops.MODEL_STREAM, "reply", _model(later), chunks),

@@ -24,7 +24,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.flow import Request
-from contract.session import SESSION, SessionOptions, SessionRequest
+from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from cutover.selftest.world import World
 from effects.model.fake import says
 from effects.tape import Tape, TapeSession

@@ -22,7 +22,7 @@ from deepdiff import DeepDiff
 
 from compare import Comparer, Pair, Question, compare_captures, pair_of
 from compare.comparison import raw_equal
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.bench_exchanges import Talk, exchange, store, talk
 from loadtests.bench.row import Row, at_least, at_most, told
 from loadtests.children import child_environment, module_command

@@ -32,7 +32,7 @@ from router.sections import Address
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.declared_flow import DeclaredFlow
+    from contract.flows.declared import DeclaredFlow
     from router.rollout import Stack as StackName
     from router.settings import Settings
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contract.chat import CHAT
-from contract.companion import COMPANION
-from contract.session import SESSION
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
+from contract.flows.session import SESSION
 from router import declared_flows
 from router.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.declared_flow import DeclaredFlow
     from contract.flow import FlowSpec
+    from contract.flows.declared import DeclaredFlow
     from router.settings import Settings
 
 SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}

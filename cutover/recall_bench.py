@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from contract.memory import MemoryEntry, Recall
+from contract.stores import MemoryEntry, Recall
 from effects.codes import MEMORY_CODES
 from effects.memory import SqliteMemory
 from loadtests.bench.row import Row, at_most, told

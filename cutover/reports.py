@@ -15,8 +15,8 @@ from compare.report.document import encode_report
 from compare.report.strangers import with_strangers
 from compare.rules import NO_RULES, Rules, read_rules
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
-from contract.dialects import built_in
 from contract.errors import CutoverError
+from contract.wire.dialect import built_in
 from cutover.files import write_whole
 from cutover.flows import SPECS
 

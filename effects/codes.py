@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from contract.faults import FaultCode
+    from contract.errors import FaultCode
 
 
 @dataclass(frozen=True, slots=True)

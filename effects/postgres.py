@@ -10,8 +10,7 @@ import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias, TypeVar
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.extras import MissingExtra
 from effects.migrations import due
 from effects.spared import Spared

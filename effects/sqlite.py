@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.codes import STORE_CODES, Codes
 from effects.migrations import StoreNotOpened, due
 from effects.sqlite_place import MOVING, Place

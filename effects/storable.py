@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 
 if TYPE_CHECKING:
-    from contract.faults import FaultCode
+    from contract.errors import FaultCode
 
 
 def storable(text: str) -> bool:

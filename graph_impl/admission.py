@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contract.chat import ChatOptions, ChatRequest
-from contract.conversations import Turn
 from contract.flow import Request
+from contract.flows.chat import ChatOptions, ChatRequest
 from contract.ports import Effects
+from contract.stores import Turn
 from graph_impl.models import check_model
 from rules import chat as rules
-from rules.history import window
+from rules.conversation import window
 
 ChatAsked = Request[ChatRequest, ChatOptions]
 

@@ -19,22 +19,21 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from contract.chat import (
+from contract.errors import EffectFailed
+from contract.flow import Event, Flow, Request
+from contract.flows.chat import (
     Accept,
     ChatOptions,
     ChatRequest,
     End,
     Failed,
-    Feedback,
     StartReply,
     Success,
+    ToolFeedback,
     failed,
 )
-from contract.errors import EffectFailed
-from contract.flow import Event, Flow, Request
-from contract.model import ModelCall
+from contract.model import ModelCall, ToolCall, ToolResult
 from contract.ports import Effects
-from contract.tools import ToolCall, ToolResult
 from graph_impl import draft as drafts
 from graph_impl.admission import admit, earlier
 from graph_impl.ahead import asked_ahead
@@ -45,11 +44,10 @@ from graph_impl.run import Course, Sink, run
 from graph_impl.state import ChatContext, ChatState, draft_of
 from graph_impl.tool_runs import started
 from rules import chat as rules
-from rules.answers import Answer
-from rules.messages import conversation, tool_answer, tool_round
-from rules.prompting import parameters
-from rules.texts import ending_notice
-from rules.turns import reply
+from rules.answers import ModelAnswer
+from rules.conversation import reply_turn
+from rules.model_calls import prompt_messages, tool_answer, tool_round
+from rules.prompts import ending_notice, parameters
 
 Chat = Runtime[ChatContext]
 # Commands, not conditional edges: for an edge the engine puts the whole state together once more.
@@ -62,7 +60,7 @@ async def _lay_out(context: ChatContext, render: Render) -> ChatState:
     effects, request, turn = context.effects, context.request, context.turn
     now = await effects.clock.now("prompt")
     system = render(parameters(now, request.options.timezone, request.body.prompt_params))
-    messages = conversation(system, await earlier(turn, request.options, effects), turn)
+    messages = prompt_messages(system, await earlier(turn, request.options, effects), turn)
     tools = await effects.tools.list("offer") if context.model.enable_tools else ()
     return {
         "messages": msgspec.to_builtins(messages),
@@ -76,7 +74,7 @@ class _Round:
     """What one answer of the model brings, and the draft it makes; lives inside one node."""
 
     draft: Draft
-    answer: Answer
+    answer: ModelAnswer
 
     async def read(self, context: ChatContext, call: ModelCall) -> None:
         """Read the answer to its end, sending on the way; raises `EffectFailed`."""
@@ -92,7 +90,7 @@ async def _model(state: ChatState, runtime: Chat) -> ToTools:
     model = context.model
     rounds = model.max_tool_iterations
     call = question(model, state["messages"], state["tools"], rounds=rounds)
-    made = _Round(draft_of(state), Answer())
+    made = _Round(draft_of(state), ModelAnswer())
     try:
         with context.effects.trace.node("model"):
             await made.read(context, call)
@@ -121,7 +119,7 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
     options, draft = context.request.options, draft_of(state)
     messages = list(state["messages"])
     for call in calls:
-        news = Feedback(call.name, "running")
+        news = ToolFeedback(call.name, "running")
         draft = await context.send(drafts.feedback(draft, news, options))
     try:
         async with started(context.effects, calls) as tasks:
@@ -136,8 +134,8 @@ async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ..
     return Command(update=update, goto="model")
 
 
-def _news(call: ToolCall, result: ToolResult) -> Feedback:
-    return Feedback(call.name, "done" if result.ok else "error")
+def _news(call: ToolCall, result: ToolResult) -> ToolFeedback:
+    return ToolFeedback(call.name, "done" if result.ok else "error")
 
 
 async def _finish(context: ChatContext, made: _Round) -> Command[Any]:
@@ -170,7 +168,7 @@ async def _keep(context: ChatContext, content: str) -> None:
     """Store the finished reply and say that the lock is no longer needed."""
     effects, turn = context.effects, context.turn
     reply_id = await effects.ids.new("reply")
-    await effects.conversations.put("reply", reply(reply_id, turn, content))
+    await effects.conversations.put("reply", reply_turn(reply_id, turn, content))
     await effects.locks.release("message", rules.lock_key(turn.message_id))
 
 

@@ -23,12 +23,11 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from contract.companion import Emotion, ImageTurn, failed
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
-from contract.model import ModelCall
+from contract.flows.companion import Emotion, ImageTurn, failed
+from contract.model import ModelCall, ToolResult
 from contract.ports import Effects
-from contract.tools import ToolResult
 from graph_impl import pictures
 from graph_impl.ahead import asked_ahead
 from graph_impl.plain import Plain, calls_of, plain_tool, question
@@ -36,13 +35,13 @@ from graph_impl.prompting import FOLDER
 from graph_impl.run import Course, Sink, run
 from graph_impl.tool_runs import beside, started
 from graph_impl.visit import Prompts, VisitContext, VisitState, admit
-from rules import asking
 from rules import companion as rules
-from rules.answers import Answer
+from rules import questions
+from rules.answers import ModelAnswer
+from rules.conversation import window
 from rules.emotion import feel
-from rules.history import window
 from rules.images import picture
-from rules.messages import conversation, tool_answer, tool_round
+from rules.model_calls import prompt_messages, tool_answer, tool_round
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +70,9 @@ async def _lay_out(context: VisitContext, mood: Emotion, memories: str) -> Visit
     now = await effects.clock.now("prompt")
     given = rules.prompt(now, asked, mood, memories, admitted.earlier)
     history = window(admitted.earlier, asked.options.history_tokens)
-    messages = conversation(context.prompts.system(given), history, admitted.turn)
+    messages = prompt_messages(context.prompts.system(given), history, admitted.turn)
     offered = await effects.tools.list("offer") if asked.options.enable_tools else ()
-    tools = asking.offer(offered, asking=asked.options.ask_human)
+    tools = questions.offer(offered, asking=asked.options.ask_human)
     return {
         "messages": msgspec.to_builtins(messages),
         "tools": [plain_tool(one) for one in tools],
@@ -98,9 +97,9 @@ async def _reasoning(state: VisitState, runtime: Visit) -> ToTools:
     return Command(update=update, goto="tools")
 
 
-async def _read(context: VisitContext, call: ModelCall) -> Answer:
+async def _read(context: VisitContext, call: ModelCall) -> ModelAnswer:
     """Read an answer to its end, sending its text on the way."""
-    answer = Answer()
+    answer = ModelAnswer()
     async for chunk in context.effects.model.stream("reasoning", call):
         if text := answer.add(chunk):
             await context.say(text)
@@ -138,22 +137,22 @@ async def _ask(state: VisitState, runtime: Visit) -> VisitState:
     return _told(state, todo, results)
 
 
-async def _answer(context: VisitContext, question: asking.Question) -> ToolResult:
+async def _answer(context: VisitContext, question: questions.FormCall) -> ToolResult:
     try:
         hitl_id = await context.put(question.form, rules.QUESTION)
     except EffectFailed as failure:
         log.warning("the user is not asked: %s", failure.fault.code)
-        return asking.NOT_ASKED
+        return questions.NOT_ASKED
     answer = await context.answer(hitl_id, question.form, rules.QUESTION)
-    return asking.answered(question.form, answer)
+    return questions.answered(question.form, answer)
 
 
-def _round(state: VisitState, context: VisitContext) -> asking.Round:
+def _round(state: VisitState, context: VisitContext) -> questions.Round:
     calls = calls_of(state["messages"][-1])
-    return asking.sort_out(calls, asking=context.asked.options.ask_human)
+    return questions.sort_out(calls, asking=context.asked.options.ask_human)
 
 
-def _told(state: VisitState, todo: asking.Round, results: dict[str, ToolResult]) -> VisitState:
+def _told(state: VisitState, todo: questions.Round, results: dict[str, ToolResult]) -> VisitState:
     answers: list[Plain] = [
         msgspec.to_builtins(tool_answer(call, results[call.id])) for call in todo.calls
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from contract.chat import ChatOptions, Feedback, Send
+from contract.flows.chat import ChatOptions, Send, ToolFeedback
 from contract.model import Chunk
 
 
@@ -64,14 +64,14 @@ def flush(draft: Draft, options: ChatOptions) -> Sent:
     return _send(draft, options) if draft.unsent else (draft, ())
 
 
-def feedback(draft: Draft, news: Feedback, options: ChatOptions) -> Sent:
+def feedback(draft: Draft, news: ToolFeedback, options: ChatOptions) -> Sent:
     """Send how a tool is doing, at once; unsent text goes before it."""
     draft, text = flush(draft, options)
     draft, frames = _send(draft, options, news)
     return draft, text + frames
 
 
-def _send(draft: Draft, options: ChatOptions, news: Feedback | None = None) -> Sent:
+def _send(draft: Draft, options: ChatOptions, news: ToolFeedback | None = None) -> Sent:
     frame = Send(
         draft.content,
         draft.reasoning if options.wire == "extended" else UNSET,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contract.errors import EffectFailed
 from contract.ports import Effects
-from rules.models import check_limits, unknown_model
+from rules.model_calls import check_limits, unknown_model
 
 
 async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -> None:

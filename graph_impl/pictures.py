@@ -16,7 +16,7 @@ from langgraph.types import Command
 from contract.model import ModelCall
 from graph_impl.visit import VisitContext, VisitState
 from rules import companion as rules
-from rules import remembering
+from rules import memories
 from rules.images import Picture
 from rules.memories import Fact, entries, worth
 
@@ -77,9 +77,9 @@ async def _confirm(state: VisitState, runtime: Visit) -> VisitState:
     context = runtime.context
     found = msgspec.convert(state["found"], tuple[Fact, ...])
     form = rules.confirming(context.asked, found)
-    hitl_id = await context.put(form, remembering.KIND)
-    answer = await context.answer(hitl_id, form, remembering.KIND)
-    kept = remembering.approved(found, form, answer)
+    hitl_id = await context.put(form, memories.KIND)
+    answer = await context.answer(hitl_id, form, memories.KIND)
+    kept = memories.approved(found, form, answer)
     said = await context.say(await _remember(context, kept))
     await context.keep(state["text"] + said)
     return {}

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from contract.model import AssistantMessage, Message, ModelCall
-from contract.tools import ToolCall, ToolSpec
-from rules import models
+from contract.model import AssistantMessage, Message, ModelCall, ToolCall, ToolSpec
+from rules import model_calls
 from rules.answers import rounds_of
-from rules.models import Asking
+from rules.model_calls import ModelParameters
 
 Plain = dict[str, Any]
 """A struct as plain values."""
@@ -27,12 +26,12 @@ def plain_tool(offered: ToolSpec) -> Plain:
 
 
 def question(
-    asking: Asking, messages: Sequence[Plain], tools: Sequence[Plain], *, rounds: int
+    asking: ModelParameters, messages: Sequence[Plain], tools: Sequence[Plain], *, rounds: int
 ) -> ModelCall:
     """Build the next question to the model; after so many rounds of tools, it may call none."""
     so_far = msgspec.convert({"messages": messages}, _Messages).messages
     last = len(rounds_of(so_far)) >= rounds
-    return models.question(asking, so_far, tuple(map(_tool, tools)), last=last)
+    return model_calls.question(asking, so_far, tuple(map(_tool, tools)), last=last)
 
 
 def calls_of(message: Plain) -> tuple[ToolCall, ...]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
-from contract.chat import PromptValue
-from rules.texts import DEFAULT_SYSTEM_PROMPT
+from contract.flows.chat import PromptValue
+from rules.prompts import DEFAULT_SYSTEM_PROMPT
 
 log = logging.getLogger(__name__)
 

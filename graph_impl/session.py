@@ -25,21 +25,21 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
-from contract.model import ModelCall, Usage
-from contract.ports import Effects
-from contract.session import (
-    Done,
-    NewSession,
-    Piece,
-    Said,
+from contract.flows.session import (
     SessionCreated,
+    SessionData,
+    SessionDone,
+    SessionText,
+    TextData,
     Thinking,
     failed,
     lock_key,
 )
+from contract.model import ModelCall, Usage
+from contract.ports import Effects
+from contract.stores import Turn
 from graph_impl.ahead import asked_ahead
 from graph_impl.models import check_model
 from graph_impl.plain import Plain, calls_of, plain_tool, question
@@ -48,13 +48,12 @@ from graph_impl.run import Course, Sink, run
 from graph_impl.threads import Threads
 from graph_impl.tool_runs import started
 from rules import session as rules
-from rules.answers import Answer
-from rules.history import window
+from rules.answers import ModelAnswer
+from rules.conversation import reply_turn, session_busy, window
 from rules.memories import entries, worth
-from rules.messages import conversation, tool_answer, tool_round
+from rules.model_calls import prompt_messages, tool_answer, tool_round
+from rules.prompts import SESSION_PROMPT
 from rules.session import SessionAsked
-from rules.texts import SESSION_PROMPT
-from rules.turns import reply, session_busy
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ async def _lay_out(context: SessionContext) -> SessionState:
         memories = await _memories(context)
     system = context.render({"system_prompt": options.system_prompt, "memories": memories})
     history = window(admitted.earlier, options.history_tokens)
-    asked = conversation(system, history, admitted.turn)
+    asked = prompt_messages(system, history, admitted.turn)
     tools = await context.effects.tools.list("offer") if options.enable_tools else ()
     return {
         "messages": [_kept(turn) for turn in (*admitted.earlier, admitted.turn)],
@@ -159,12 +158,12 @@ async def _process(state: SessionState, runtime: Session) -> ToTools:
     return Command(update=update, goto="tools")
 
 
-async def _read(context: SessionContext, call: ModelCall) -> Answer:
+async def _read(context: SessionContext, call: ModelCall) -> ModelAnswer:
     """Read an answer to its end, sending its text on the way."""
-    answer = Answer()
+    answer = ModelAnswer()
     async for chunk in context.effects.model.stream("reply", call):
         if text := answer.add(chunk):
-            await context.sink.say(Said(Piece(text)))
+            await context.sink.say(SessionText(TextData(text)))
     await context.sink.taken()
     return answer
 
@@ -186,7 +185,7 @@ async def _keep(
 ) -> SessionState:
     """Store the answer, say that the session is free again, and end the stream."""
     effects, turn = context.effects, context.admitted.turn
-    kept = reply(await effects.ids.new("reply"), turn, text)
+    kept = reply_turn(await effects.ids.new("reply"), turn, text)
     await effects.conversations.put("reply", kept)
     await effects.locks.release("session", lock_key(rules.session_of(context.asked)))
     await context.sink.send(rules.done(kept, usage))
@@ -216,7 +215,7 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
             admitted = await _admit(asked, effects)
         thread = rules.session_of(asked)
         if admitted.new:
-            yield SessionCreated(NewSession(thread))
+            yield SessionCreated(SessionData(thread))
         yield Thinking()
         context = SessionContext(asked, admitted, effects, render, Sink())
         keeps = threads is not None and not effects.rehearsal
@@ -224,7 +223,7 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
         rounds = asked.options.max_tool_iterations
         # the last question, and two supersteps a round of tools; some to spare
         course = Course(2 * rounds + 5, thread if keeps else None)
-        end: Done | None = None
+        end: SessionDone | None = None
         try:
             state = await _lay_out(context)
             call = question(asked.options, state["asked"], state["tools"], rounds=rounds)
@@ -235,7 +234,7 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
                 ) as events,
             ):
                 async for event in events:
-                    if isinstance(event, Done):
+                    if isinstance(event, SessionDone):
                         end = event  # goes out once the thread is kept
                     else:
                         yield event
@@ -253,14 +252,14 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
     return flow
 
 
-async def _learn(context: SessionContext, end: Done) -> None:
+async def _learn(context: SessionContext, end: SessionDone) -> None:
     """Draw facts from the conversation and remember them; what fails is not learnt.
 
     Nor is what comes too late: of a session that was deleted meanwhile nothing is to be left.
     """
     effects, admitted, asked = context.effects, context.admitted, context.asked
     message = end.data.final_message
-    answer = reply(message.id, admitted.turn, message.content)
+    answer = reply_turn(message.id, admitted.turn, message.content)
     call = rules.extraction(asked, (*admitted.earlier, admitted.turn, answer))
     if call is None or asked.body.user_id is None:
         return

@@ -7,10 +7,10 @@ from typing import TypedDict
 
 import msgspec
 
-from contract.chat import ChatOptions, ChatRequest
-from contract.conversations import Turn
 from contract.flow import Request
+from contract.flows.chat import ChatOptions, ChatRequest
 from contract.ports import Effects
+from contract.stores import Turn
 from graph_impl import draft as drafts
 from graph_impl.draft import Draft
 from graph_impl.plain import Plain

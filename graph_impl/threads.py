@@ -14,8 +14,7 @@ from abc import ABC, abstractmethod
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from graph_impl.steady import Steady
 
 log = logging.getLogger(__name__)

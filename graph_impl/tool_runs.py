@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
     from contextlib import AbstractAsyncContextManager
 
+    from contract.model import ToolCall, ToolResult
     from contract.ports import Effects
-    from contract.tools import ToolCall, ToolResult
 
 Got = TypeVar("Got")
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from contract.companion import Done, Said
-from contract.conversations import Turn
-from contract.human import Answer, Form
+from contract.flows.companion import CompanionDone, CompanionText
+from contract.flows.session import lock_key
+from contract.human import Form, HumanAnswer
 from contract.ports import Effects
-from contract.session import lock_key
+from contract.stores import Turn
 from graph_impl.models import check_model
 from graph_impl.plain import Plain
 from graph_impl.prompting import Render, system_prompt
 from graph_impl.run import Sink
 from rules import companion as rules
-from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
-from rules.turns import reply, session_busy
+from rules.conversation import reply_turn, session_busy
+from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
 
 class VisitState(TypedDict, total=False):
@@ -69,23 +69,23 @@ class VisitContext:
 
     async def say(self, content: str) -> str:
         """Send a piece of the answer, and give it back; after the last, wait for `sink.taken`."""
-        await self.sink.say(Said(content))
+        await self.sink.say(CompanionText(content))
         return content
 
     async def keep(self, text: str) -> None:
         """Store the whole answer, say that the session is free again, and end the stream."""
         effects = self.effects
         await self.sink.taken()
-        answer = reply(await effects.ids.new("reply"), self.admitted.turn, text)
+        answer = reply_turn(await effects.ids.new("reply"), self.admitted.turn, text)
         await effects.conversations.put("reply", answer)
         await effects.locks.release("session", lock_key(self.asked.body.session_id))
-        await self.sink.send(Done("completed"))
+        await self.sink.send(CompanionDone("completed"))
 
     async def put(self, form: Form, kind: str) -> str:
         """Store a question; raises `EffectFailed` where nobody can be asked."""
         return await self.effects.human.open("ask", rules.opening(self.asked, form, kind))
 
-    async def answer(self, hitl_id: str, form: Form, kind: str) -> Answer:
+    async def answer(self, hitl_id: str, form: Form, kind: str) -> HumanAnswer:
         """Show a question that is stored, and wait for its answer; raises `Paused`."""
         await self.sink.send(rules.hitl(self.asked, hitl_id, form, kind))
         return await self.effects.human.answer("ask", hitl_id)

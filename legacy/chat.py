@@ -7,41 +7,37 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
-from contract.chat import (
+from contract.errors import EffectFailed
+from contract.flows.chat import (
     Accept,
     ChatEvent,
     ChatOptions,
     ChatRequest,
     End,
-    Feedback,
     Send,
     StartReply,
     Success,
+    ToolFeedback,
     ToolStatus,
     failed,
 )
-from contract.errors import EffectFailed
 from legacy.models import check_model
 from legacy.prompting import FOLDER, system_prompt
 from legacy.tool_runs import started
 from rules import chat as rules
-from rules import turns
-from rules.answers import Answer
-from rules.history import window
-from rules.messages import conversation, tool_answer, tool_round
-from rules.models import question
-from rules.prompting import parameters
-from rules.texts import ending_notice
+from rules.answers import ModelAnswer
+from rules.conversation import reply_turn, window
+from rules.model_calls import prompt_messages, question, tool_answer, tool_round
+from rules.prompts import ending_notice, parameters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
     from pathlib import Path
 
-    from contract.conversations import Turn
     from contract.flow import Flow, Request
-    from contract.model import Chunk, Message
+    from contract.model import Chunk, Message, ToolCall, ToolResult, ToolSpec
     from contract.ports import Effects
-    from contract.tools import ToolCall, ToolResult, ToolSpec
+    from contract.stores import Turn
     from legacy.prompting import Render
 
 
@@ -74,7 +70,7 @@ class Output:
     def feedback(self, tool: ToolCall, result: ToolResult | None, at: int) -> Iterator[Send]:
         """Send how a tool is doing, at once."""
         yield from self.flush(at)
-        news = Feedback(tool.name, _status(result))
+        news = ToolFeedback(tool.name, _status(result))
         yield from self._send(self._frame(news), at)
 
     def _due(self, at: int) -> bool:
@@ -84,7 +80,7 @@ class Output:
         first_reasoning = bool(self.reasoning) and not self._sent_reasoning
         return first_text or first_reasoning
 
-    def _frame(self, news: Feedback | UnsetType = UNSET) -> Send:
+    def _frame(self, news: ToolFeedback | UnsetType = UNSET) -> Send:
         return Send(self.content, self.reasoning if self._shows_reasoning else UNSET, news)
 
     def _send(self, frame: Send, at: int) -> Iterator[Send]:
@@ -151,7 +147,7 @@ class Reply:
         """Ask the model once; afterwards `finish`, `text` and `calls` say what it answered."""
         last = round_number >= self.model.max_tool_iterations
         call = question(self.model, self.messages, tools, last=last)
-        answer = Answer()
+        answer = ModelAnswer()
         async for chunk in self.effects.model.stream("reply", call):
             self.at = chunk.at
             answer.add(chunk)
@@ -177,7 +173,7 @@ class Reply:
         """Store the finished reply and say that the lock is no longer needed."""
         reply_id = await self.effects.ids.new("reply")
         await self.effects.conversations.put(
-            "reply", turns.reply(reply_id, turn, self.output.content)
+            "reply", reply_turn(reply_id, turn, self.output.content)
         )
         await self.effects.locks.release("message", rules.lock_key(turn.message_id))
 
@@ -210,7 +206,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
 async def _answer(reply: Reply, turn: Turn, render: Render) -> AsyncGenerator[ChatEvent]:
     now = await reply.effects.clock.now("prompt")
     system = render(parameters(now, reply.options.timezone, reply.body.prompt_params))
-    reply.messages = conversation(system, await reply.earlier(turn), turn)
+    reply.messages = prompt_messages(system, await reply.earlier(turn), turn)
     tools = await reply.tools()
     for round_number in range(reply.model.max_tool_iterations + 1):
         with reply.effects.trace.node("model"):

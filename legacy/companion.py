@@ -6,31 +6,29 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from contract.companion import CompanionEvent, Done, ImageTurn, failed
 from contract.errors import EffectFailed
+from contract.flows.companion import CompanionDone, CompanionEvent, ImageTurn, failed
 from legacy.pictures import look
 from legacy.prompting import FOLDER
 from legacy.tool_runs import started
 from legacy.visit import Prompts, Visit
-from rules import asking
 from rules import companion as rules
-from rules.answers import Answer
+from rules import questions
+from rules.answers import ModelAnswer
+from rules.conversation import window
 from rules.emotion import feel
-from rules.history import window
 from rules.images import picture
-from rules.messages import conversation, tool_answer, tool_round
-from rules.models import question
+from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
-    from contract.companion import Emotion
-    from contract.conversations import Turn
     from contract.flow import Flow
-    from contract.model import Message, ModelCall
+    from contract.flows.companion import Emotion
+    from contract.model import Message, ModelCall, ToolCall, ToolResult, ToolSpec
     from contract.ports import Effects
-    from contract.tools import ToolCall, ToolResult, ToolSpec
+    from contract.stores import Turn
     from rules.companion import Asked
 
     Events = AsyncGenerator[CompanionEvent]
@@ -45,12 +43,12 @@ class Talk:
         self.visit = visit
         self.messages: tuple[Message, ...] = ()
         self.calls: tuple[ToolCall, ...] = ()
-        self.round = asking.Round((), ())
+        self.round = questions.Round((), ())
         self._results: dict[str, ToolResult] = {}
 
     async def reason(self, call: ModelCall) -> Events:
         """Ask the model once; afterwards `calls` are the tools it wants."""
-        answer = Answer()
+        answer = ModelAnswer()
         async for chunk in self.visit.effects.model.stream("reasoning", call):
             if text := answer.add(chunk):
                 yield self.visit.say(text)
@@ -60,7 +58,7 @@ class Talk:
 
     async def use_tools(self) -> Events:
         """Run the round's calls side by side; show them in index order."""
-        self.round = asking.sort_out(self.calls, asking=self.visit.options.ask_human)
+        self.round = questions.sort_out(self.calls, asking=self.visit.options.ask_human)
         self._results = dict(self.round.refused)
         async with started(self.visit.effects, self.round.runs) as running:
             tasks = {one.id: task for one, task in zip(self.round.runs, running, strict=True)}
@@ -69,17 +67,17 @@ class Talk:
                     self._results[call.id] = await tasks[call.id]
                 yield rules.shown(call, self._results[call.id])
 
-    async def ask(self, question: asking.Question) -> Events:
+    async def ask(self, question: questions.FormCall) -> Events:
         """Ask the user what the round's question says, once its other calls are over."""
         call, form = question.call, question.form
         try:
             hitl_id = await self.visit.put(form, rules.QUESTION)
         except EffectFailed as failure:
             log.warning("the user is not asked: %s", failure.fault.code)
-            result = asking.NOT_ASKED
+            result = questions.NOT_ASKED
         else:
             yield rules.hitl(self.visit.asked, hitl_id, form, rules.QUESTION)
-            result = asking.answered(form, await self.visit.answer(hitl_id))
+            result = questions.answered(form, await self.visit.answer(hitl_id))
         self._results[call.id] = result
         yield rules.shown(call, result)
 
@@ -108,7 +106,7 @@ def companion(prompts: Path = FOLDER) -> Flow:
             for event in failed(failure.fault.code):
                 yield event
             return
-        yield Done("completed")
+        yield CompanionDone("completed")
 
     return flow
 
@@ -140,9 +138,9 @@ async def _lay_out(talk: Talk, turn: Turn, mood: Emotion) -> tuple[ToolSpec, ...
         memories = await _memories(visit)
     now = await visit.effects.clock.now("prompt")
     system = visit.prompts.system(rules.prompt(now, visit.asked, mood, memories, visit.earlier))
-    talk.messages = conversation(system, window(visit.earlier, options.history_tokens), turn)
+    talk.messages = prompt_messages(system, window(visit.earlier, options.history_tokens), turn)
     offered = await visit.effects.tools.list("offer") if options.enable_tools else ()
-    return asking.offer(offered, asking=options.ask_human)
+    return questions.offer(offered, asking=options.ask_human)
 
 
 async def _round(talk: Talk) -> Events:

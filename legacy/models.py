@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
-from rules.models import check_limits, unknown_model
+from rules.model_calls import check_limits, unknown_model
 
 if TYPE_CHECKING:
     from contract.ports import Effects

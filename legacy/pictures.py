@@ -6,13 +6,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from rules import companion as rules
-from rules import remembering
+from rules import memories
 from rules.memories import entries, worth
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from contract.companion import CompanionEvent
+    from contract.flows.companion import CompanionEvent
     from legacy.visit import Visit
     from rules.images import Picture
     from rules.memories import Fact
@@ -58,9 +58,9 @@ async def _learn(visit: Visit, read: str) -> Events:
         yield visit.say(rules.text(visit.asked, "nothing_found"))
         return
     form = rules.confirming(visit.asked, found)
-    hitl_id = await visit.put(form, remembering.KIND)
-    yield rules.hitl(visit.asked, hitl_id, form, remembering.KIND)
-    kept = remembering.approved(found, form, await visit.answer(hitl_id))
+    hitl_id = await visit.put(form, memories.KIND)
+    yield rules.hitl(visit.asked, hitl_id, form, memories.KIND)
+    kept = memories.approved(found, form, await visit.answer(hitl_id))
     yield visit.say(await _remember(visit, kept))
 
 

@@ -7,38 +7,35 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
-from contract.model import Usage
-from contract.session import (
-    NewSession,
-    Piece,
-    Said,
+from contract.flows.session import (
     SessionCreated,
+    SessionData,
     SessionEvent,
+    SessionText,
+    TextData,
     Thinking,
     failed,
     lock_key,
 )
+from contract.model import Usage
 from legacy.models import check_model
 from legacy.prompting import FOLDER, system_prompt
 from legacy.tool_runs import started
 from rules import session as rules
-from rules.answers import Answer
-from rules.history import window
+from rules.answers import ModelAnswer
+from rules.conversation import reply_turn, session_busy, window
 from rules.memories import entries, worth
-from rules.messages import conversation, tool_answer, tool_round
-from rules.models import question
-from rules.texts import SESSION_PROMPT
-from rules.turns import reply, session_busy
+from rules.model_calls import prompt_messages, question, tool_answer, tool_round
+from rules.prompts import SESSION_PROMPT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
-    from contract.conversations import Turn
     from contract.flow import Flow
-    from contract.model import Message, ModelCall
+    from contract.model import Message, ModelCall, ToolCall, ToolSpec
     from contract.ports import Effects
-    from contract.tools import ToolCall, ToolSpec
+    from contract.stores import Turn
     from legacy.prompting import Render
     from rules.session import SessionAsked
 
@@ -86,7 +83,7 @@ class Talk:
             log.warning("nothing is recalled: %s", failure.fault.code)
             return ""
 
-    async def answer(self, tools: tuple[ToolSpec, ...]) -> AsyncGenerator[Said]:
+    async def answer(self, tools: tuple[ToolSpec, ...]) -> AsyncGenerator[SessionText]:
         """Ask the model, round by round, until it calls no more tools."""
         for number in range(self.options.max_tool_iterations + 1):
             last = number >= self.options.max_tool_iterations
@@ -100,12 +97,12 @@ class Talk:
             with self.effects.trace.node("tools"):
                 await self._use_tools()
 
-    async def _ask(self, call: ModelCall) -> AsyncGenerator[Said]:
-        answer = Answer()
+    async def _ask(self, call: ModelCall) -> AsyncGenerator[SessionText]:
+        answer = ModelAnswer()
         async for chunk in self.effects.model.stream("reply", call):
             if text := answer.add(chunk):
                 self.text += text
-                yield Said(Piece(text))
+                yield SessionText(TextData(text))
         self.usage += answer.usage
         self.calls = answer.calls(call)
         if self.calls:
@@ -118,7 +115,7 @@ class Talk:
 
     async def keep(self, turn: Turn) -> Turn:
         """Store the answer and say that the session is free again."""
-        kept = reply(await self.effects.ids.new("reply"), turn, self.text)
+        kept = reply_turn(await self.effects.ids.new("reply"), turn, self.text)
         await self.effects.conversations.put("reply", kept)
         await self.effects.locks.release("session", lock_key(self.session))
         return kept
@@ -133,7 +130,7 @@ def session(prompts: Path = FOLDER) -> Flow:
         with effects.trace.node("prepare"):
             turn = await talk.admit()
         if talk.new:
-            yield SessionCreated(NewSession(talk.session))
+            yield SessionCreated(SessionData(talk.session))
         yield Thinking()
         try:
             async with aclosing(_answer(talk, turn, render)) as pieces:
@@ -150,12 +147,12 @@ def session(prompts: Path = FOLDER) -> Flow:
     return flow
 
 
-async def _answer(talk: Talk, turn: Turn, render: Render) -> AsyncGenerator[Said]:
+async def _answer(talk: Talk, turn: Turn, render: Render) -> AsyncGenerator[SessionText]:
     with talk.effects.trace.node("recall"):
         memories = await talk.memories()
     system = render({"system_prompt": talk.options.system_prompt, "memories": memories})
     history = window(talk.earlier, talk.options.history_tokens)
-    talk.messages = conversation(system, history, turn)
+    talk.messages = prompt_messages(system, history, turn)
     tools = await talk.effects.tools.list("offer") if talk.options.enable_tools else ()
     async with aclosing(talk.answer(tools)) as pieces:
         async for piece in pieces:

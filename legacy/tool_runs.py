@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from contract.model import ToolCall, ToolResult
     from contract.ports import Effects
-    from contract.tools import ToolCall, ToolResult
 
 
 @asynccontextmanager

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from contract.companion import Said
-from contract.session import lock_key
+from contract.flows.companion import CompanionText
+from contract.flows.session import lock_key
 from legacy.models import check_model
 from legacy.prompting import system_prompt
 from rules import companion as rules
-from rules.texts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
-from rules.turns import reply, session_busy
+from rules.conversation import reply_turn, session_busy
+from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from contract.conversations import Turn
-    from contract.human import Answer, Form
+    from contract.human import Form, HumanAnswer
     from contract.ports import Effects
+    from contract.stores import Turn
     from legacy.prompting import Render
     from rules.companion import Asked
 
@@ -72,19 +72,19 @@ class Visit:
 
     async def keep(self, turn: Turn) -> None:
         """Store the whole answer, and say that the session is free again."""
-        answer = reply(await self.effects.ids.new("reply"), turn, self.text)
+        answer = reply_turn(await self.effects.ids.new("reply"), turn, self.text)
         await self.effects.conversations.put("reply", answer)
         await self.effects.locks.release("session", self.key)
 
-    def say(self, content: str) -> Said:
+    def say(self, content: str) -> CompanionText:
         """Say a piece of the answer."""
         self.text += content
-        return Said(content)
+        return CompanionText(content)
 
     async def put(self, form: Form, kind: str) -> str:
         """Put a question; raises `EffectFailed` where nobody can be asked."""
         return await self.effects.human.open("ask", rules.opening(self.asked, form, kind))
 
-    async def answer(self, hitl_id: str) -> Answer:
+    async def answer(self, hitl_id: str) -> HumanAnswer:
         """Wait for the answer to a question; raises `Paused`."""
         return await self.effects.human.answer("ask", hitl_id)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from contract.chat import CHAT
-from contract.companion import COMPANION
-from contract.declared_flow import declared_spec
 from contract.errors import CutoverError
-from contract.session import SESSION
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
+from contract.flows.declared import declared_spec
+from contract.flows.session import SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.declared_flow import DeclaredFlow
     from contract.flow import FlowSpec
+    from contract.flows.declared import DeclaredFlow
 
 FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
     {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}

@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 import uvloop
 
-from contract.declared_flow import DeclaredFlow
+from contract.flows.declared import DeclaredFlow
 from loadtests.arrivals import Arrivals, offsets
 from loadtests.blocking import fault_code, resolved, tls_context
 from loadtests.flows import flow_named

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from contract.declared_flow import DeclaredFlow
 from contract.errors import CutoverError
+from contract.flows.declared import DeclaredFlow
 from loadtests.goodput import DEFAULT_OBJECTIVES, Objective
 from loadtests.measuring import STALL_SECONDS
 from loadtests.metrics import Clock

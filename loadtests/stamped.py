@@ -22,7 +22,7 @@ import msgspec
 import uvicorn
 import uvloop
 
-from contract.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
+from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
 from loadtests.children import child_environment, module_command
 from loadtests.script import Script, ScriptRefused, parse_script
 

@@ -28,8 +28,8 @@ from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 from locust.stats import StatsEntry
 
-from contract.declared_flow import DeclaredFlow
 from contract.errors import CutoverError
+from contract.flows.declared import DeclaredFlow
 from loadtests.blocking import exchange
 from loadtests.engines import DECLARED_VARIABLE, HEADERS_VARIABLE, QA_KEY_VARIABLE
 from loadtests.flows import flow_named

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from contract.dialects.naming import Names, Notable, code_in, texts_in
-from contract.dialects.paths import look, paths_of
-from contract.ndjson import NdjsonDecoder
-from contract.sse import SseDecoder
+from contract.wire.ndjson import NdjsonDecoder
+from contract.wire.paths import look, paths_of
+from contract.wire.reader import Names, Notable, code_in, texts_in
+from contract.wire.sse import SseDecoder
 from loadtests.rows import ILLEGIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from contract.dialect import Dialect, TextField
-    from contract.dialects.file import DialectFile
+    from contract.wire.dialect import Dialect, DialectFile, TextField
 
 Event = tuple[str, bytes]
 """Name of the SSE field, "" where there is none, and payload."""

@@ -11,7 +11,7 @@ from router.stacks import IN_PROCESS, Powers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.dialects.file import DialectFile
+    from contract.wire.dialect import DialectFile
     from router.flow_settings import FlowSettings
     from router.rollout import Stack as StackName
     from router.sections import Gateway, Stacks

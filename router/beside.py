@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from contract.beside import Call, Responding
-    from contract.flow import FlowSpec
+    from contract.flow import AnswerEndpoint, FlowSpec, StoreEndpoint
     from router.dispatch import Router
 
 _JSON = "application/json"
@@ -70,7 +69,7 @@ def documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
         )
 
 
-def _respond(router: Router, spec: FlowSpec, responding: Responding) -> Any:
+def _respond(router: Router, spec: FlowSpec, responding: AnswerEndpoint) -> Any:
     decoder = msgspec.json.Decoder(responding.request)
 
     async def respond(request: Request) -> Response:
@@ -85,7 +84,7 @@ def _respond(router: Router, spec: FlowSpec, responding: Responding) -> Any:
     return respond
 
 
-def _call(router: Router, call: Call) -> Any:
+def _call(router: Router, call: StoreEndpoint) -> Any:
     async def perform(request: Request) -> Response:
         """Ask the stores."""
         sessions = router.parts.sessions

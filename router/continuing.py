@@ -15,7 +15,7 @@ from router.problems import Problem
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
-    from contract.human import Answer
+    from contract.human import HumanAnswer
     from effects.human import Pause
     from effects.tape import Entry, Exchange, Tape
     from router.claims import Claim
@@ -92,7 +92,7 @@ def _reached(serving: Serving) -> bool:
     return well or (drive.complete and not drive.reported)
 
 
-def _answer(pause: Pause) -> Answer:
+def _answer(pause: Pause) -> HumanAnswer:
     if pause.answer is None:
         message = "its answer is gone"
         raise msgspec.ValidationError(message)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.declared import DeclarationRefused
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialects import DialectFile, built_in, dialect_in
+from contract.declarations import DeclarationRefused
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import DialectFile, built_in, dialect_in
 from router.addresses import path_fault
 from router.toml_table import ConfigRefused, Table, checked, shown, subtable, unknown
 

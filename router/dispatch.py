@@ -28,7 +28,7 @@ from router.traces import Traces
 
 if TYPE_CHECKING:
     from contract.flow import Body, FlowSpec
-    from contract.human import Answer
+    from contract.human import HumanAnswer
     from router.assigning import Decision
     from router.driving import Incoming
     from router.ledger import Line
@@ -169,7 +169,7 @@ class Router:
         """Give an exchange that is not over yet: being served, or waiting for its shadow."""
         return self._unsettled.get(exchange)
 
-    async def respond(self, spec: FlowSpec, hitl_id: str, answer: Answer) -> None:
+    async def respond(self, spec: FlowSpec, hitl_id: str, answer: HumanAnswer) -> None:
         """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
         if self.parts.pausing is None:
             raise Problem(404, "unknown_pause", "nothing is paused here")

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from contract.declared_flow import DeclaredFlow
 from contract.flow import SESSION, FlowSpec
+from contract.flows.declared import DeclaredFlow
 from router.toml_table import ConfigRefused, Table, converted, shown, subtable, unknown
 
 Stage = Literal["off", "shadow", "ramp", "full", "retired"]

@@ -22,8 +22,7 @@ from router.settling import GRACE
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from contract.beside import Continuing
-    from contract.flow import FlowSpec
+    from contract.flow import ContinueEndpoint, FlowSpec
     from router.bodies import Room
     from router.dispatch import Router
     from router.pieces import Passing
@@ -143,7 +142,7 @@ class FlowEndpoint:
 class ContinuingEndpoint(FlowEndpoint):
     """Goes on from a paused exchange, over HTTP."""
 
-    def __init__(self, router: Router, spec: FlowSpec, continuing: Continuing) -> None:
+    def __init__(self, router: Router, spec: FlowSpec, continuing: ContinueEndpoint) -> None:
         super().__init__(router, spec)
         self._continuing = continuing
         self._decoder = msgspec.json.Decoder(continuing.request)

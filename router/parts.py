@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
-    from contract.beside import Sessions
-    from contract.flow import Body, FlowSpec
+    from contract.flow import Body, FlowSpec, SessionStore
     from contract.ports import Effects, Model
     from contract.records import FeedbackRecord, RunRecord
     from router.flags import Flagged
@@ -79,5 +78,5 @@ class Parts:
     pins: Pins = field(default_factory=_own_pins)
     flags: Flagged | None = None
     pausing: Pausing | None = None
-    sessions: Sessions | None = None
+    sessions: SessionStore | None = None
     own_replies: OwnReplies = field(default_factory=OwnReplies)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from contract.errors import EffectFailed
-from contract.forms import check_answer
+from contract.human import check_answer
 from effects.tape import Asking, SuspendingHuman
 from router.claims import LEASE, Claim
 from router.problems import Problem
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.flow import FlowSpec
-    from contract.human import Answer
+    from contract.human import HumanAnswer
     from effects.human import ClaimReply, Pause, PauseStore
     from effects.tape import Tape
 
@@ -41,7 +41,7 @@ class Pausing:
             self.store, tape, replace(asking, seconds=self.seconds), wall=self.wall
         )
 
-    async def respond(self, spec: FlowSpec, hitl_id: str, answer: Answer) -> None:
+    async def respond(self, spec: FlowSpec, hitl_id: str, answer: HumanAnswer) -> None:
         """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
         try:
             pause = await self._find(spec, hitl_id)
@@ -95,7 +95,7 @@ class Pausing:
         return pause
 
 
-def _check(pause: Pause, answer: Answer) -> None:
+def _check(pause: Pause, answer: HumanAnswer) -> None:
     question = pause.question
     wrong = check_answer(question.form, answer) if question else ()
     if wrong:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
-from contract.sse import comment
+from contract.wire.sse import comment
 from effects.tape import Policy, TapeSession
 from router.closing import closing_frames, unserved
 from router.driving import Ending, Frame

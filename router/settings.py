@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from contract.declared_flow import declared_spec
 from contract.flow import FlowSpec
+from contract.flows.declared import declared_spec
 from router.declared_flows import KEYS as DECLARING
 from router.declared_flows import declared_in
 from router.flow_settings import FlowSettings, flow_settings, percent

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from contract.records import ErrorRecord
-from contract.sse import is_comment
+from contract.wire.sse import is_comment
 from effects.model.resolving import showing
 from router.asking import shadow_run
 from router.closing import closing_frames

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from contract.chat import ModelSettings
-from contract.conversations import Turn
 from contract.errors import Refused
-
-if TYPE_CHECKING:
-    from contract.chat import ChatOptions, ChatRequest
+from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
+from contract.stores import Turn
 
 
 class ChatModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias
 
-from contract.companion import ChatTurn, CompanionOptions, Hitl, ImageTurn, ToolShown
-from contract.conversations import Turn
 from contract.flow import Request
-from contract.human import OpenQuestion
-from contract.memory import Recall
-from contract.model import ImagePart, ImageUrl, ModelCall, SystemMessage, TextPart, UserMessage
-from contract.references import reference
-from rules.history import window
+from contract.flows.chat import PromptValue
+from contract.flows.companion import (
+    CompanionOptions,
+    Emotion,
+    Hitl,
+    ImageTurn,
+    MessageTurn,
+    ToolOutput,
+)
+from contract.human import Form, OpenQuestion
+from contract.model import (
+    ImagePart,
+    ImageUrl,
+    ModelCall,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    reference,
+)
+from contract.stores import MemoryEntry, Recall, Turn
+from rules.conversation import summary, window
+from rules.images import Picture
 from rules.intent import snippet
-from rules.memories import as_list
-from rules.messages import tool_answer
-from rules.prompting import parameters
-from rules.remembering import form
-from rules.working_memory import summary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from contract.chat import PromptValue
-    from contract.companion import Emotion
-    from contract.human import Form
-    from contract.memory import MemoryEntry
-    from contract.tools import ToolCall, ToolResult
-    from rules.images import Picture
-    from rules.memories import Fact
+from rules.memories import Fact, as_list, form
+from rules.model_calls import tool_answer
+from rules.prompts import parameters
 
 Asked: TypeAlias = Request[Any, CompanionOptions]
 
@@ -59,7 +64,7 @@ def text(asked: Asked, name: str, **values: object) -> str:
     return said
 
 
-def owner(body: ChatTurn | ImageTurn) -> str:
+def owner(body: MessageTurn | ImageTurn) -> str:
     """Tell whose memories are meant: the user's, or where none is named the session's own.
 
     A session that is called like a user is not that user.
@@ -87,7 +92,7 @@ def sent(asked: Asked, message_id: str) -> Turn:
 
 def looks_back(asked: Asked) -> bool:
     """Whether what was said before matters: a picture is looked at by itself."""
-    return isinstance(asked.body, ChatTurn) and asked.options.history_limit > 0
+    return isinstance(asked.body, MessageTurn) and asked.options.history_limit > 0
 
 
 def recall(asked: Asked) -> Recall | None:
@@ -157,9 +162,9 @@ def confirming(asked: Asked, found: Sequence[Fact]) -> Form:
     return form(found, text(asked, "confirm_title"), text(asked, "confirm_label"))
 
 
-def shown(call: ToolCall, result: ToolResult) -> ToolShown:
+def shown(call: ToolCall, result: ToolResult) -> ToolOutput:
     """Show what a tool answered, as the model is told."""
-    return ToolShown(call.name, result.ok, tool_answer(call, result).content)
+    return ToolOutput(call.name, result.ok, tool_answer(call, result).content)
 
 
 def opening(asked: Asked, put: Form, kind: str) -> OpenQuestion:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
-from rules.lexicon import Lexicon
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from rules.emotion import Lexicon
 
 Intent = Literal["remember", "request", "question", "comfort", "thanks", "farewell", "greeting"]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from contract.memory import MemoryEntry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from contract.human import Form, FormField, HumanAnswer, values
+from contract.stores import MemoryEntry
 
 LONGEST: Final = 500
 """Characters of one fact; a longer one is no fact but a retelling."""
@@ -106,3 +105,34 @@ def _confidence(said: Any) -> float:
     if isinstance(said, bool) or not isinstance(said, int | float):
         return 0.0
     return float(said) if 0 <= said <= 1 else 0.0
+
+
+KIND: Final = "memory_confirm"
+"""How the question is told from those a model asks."""
+
+
+def form(found: Sequence[Fact], title: str, label: str) -> Form:
+    """Build the form: a text each; `{number}` and `{confidence}` in the label are filled in."""
+    return Form(title, tuple(_field(number, fact, label) for number, fact in enumerate(found, 1)))
+
+
+def approved(found: Sequence[Fact], asked: Form, answer: HumanAnswer) -> tuple[Fact, ...]:
+    """Give what is to be remembered: none of it, or each as it stands in the answer.
+
+    What was emptied is left out; what was written twice counts once; what the user wrote is sure.
+    """
+    if answer.action == "reject":
+        return ()
+    said = values(asked, answer)
+    kept: dict[str, Fact] = {}
+    for field, fact in zip(asked.fields, found, strict=True):
+        text = str(said[field.name] or "").replace("\x00", "").strip()[:LONGEST]
+        if text:
+            kept.setdefault(text, fact if text == fact.text else Fact(text))
+    return tuple(kept.values())
+
+
+def _field(number: int, fact: Fact, label: str) -> FormField:
+    said = label.replace("{number}", str(number))
+    said = said.replace("{confidence}", f"{fact.confidence:.2f}")
+    return FormField(f"memory_{number}", said, "text", required=False, value=fact.text)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from contract.conversations import Turn
 from contract.flow import Request
-from contract.memory import Recall
-from contract.model import ModelCall, SystemMessage, UserMessage
-from contract.session import (
-    Done,
+from contract.flows.session import (
+    AnswerData,
     FinalMessage,
-    Result,
+    SessionDone,
     SessionOptions,
     SessionRequest,
     unknown_session,
 )
-from rules.history import window
+from contract.model import ModelCall, SystemMessage, Usage, UserMessage
+from contract.stores import MemoryEntry, Recall, Turn
+from rules.conversation import window
 from rules.memories import as_list
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from contract.memory import MemoryEntry
-    from contract.model import Usage
 
 SessionAsked = Request[SessionRequest, SessionOptions]
 """What a flow is asked for a turn."""
@@ -87,9 +81,9 @@ def told(memories: Iterable[MemoryEntry]) -> str:
     return MEMORIES_HEADING + listed if listed else ""
 
 
-def done(kept: Turn, usage: Usage) -> Done:
+def done(kept: Turn, usage: Usage) -> SessionDone:
     """Build the terminal event of an answer that is kept."""
-    return Done(Result(FinalMessage(kept.message_id, "assistant", kept.content), usage))
+    return SessionDone(AnswerData(FinalMessage(kept.message_id, "assistant", kept.content), usage))
 
 
 def extraction(asked: SessionAsked, turns: Sequence[Turn]) -> ModelCall | None:

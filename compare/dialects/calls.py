@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.dialects.paths import look, take
-from contract.paths import path_of
+from contract.wire.paths import look, path_of, take
 
 if TYPE_CHECKING:
-    from contract.dialects.file import Tools
-    from contract.paths import Path
+    from contract.wire.dialect import ToolPaths
+    from contract.wire.paths import Path
 
 JSON = dict[str, Any]
 TOOL_CALL = "tool_call"
@@ -21,7 +20,7 @@ TOOL_CALL = "tool_call"
 class Calls:
     """The tool calls of one stream, as they grow; a call stands where its first piece stood."""
 
-    def __init__(self, places: Tools) -> None:
+    def __init__(self, places: ToolPaths) -> None:
         self._at = path_of(places.at)
         self._index = path_of(places.index)
         self._id = path_of(places.id)

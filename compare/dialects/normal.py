@@ -15,29 +15,30 @@ import msgspec
 from compare.dialects.calls import TOOL_CALL, Calls
 from compare.events import NOT_JSON
 from compare.payloads import Fault, not_json
-from contract.dialects.file import EVERY, DialectFile, TextPlace
-from contract.dialects.naming import Names, code_in
-from contract.dialects.paths import (
+from contract.errors import CutoverError
+from contract.records import ErrorRecord
+from contract.wire.dialect import EVERY, DialectFile, TextPaths
+from contract.wire.ndjson import NdjsonDecoder
+from contract.wire.paths import (
+    Path,
     branches_of,
     drop,
     look,
+    path_of,
     paths_of,
     take,
     without_empties,
     without_nulls,
 )
-from contract.errors import CutoverError
-from contract.ndjson import NdjsonDecoder
-from contract.paths import Path, path_of
-from contract.records import ErrorRecord
-from contract.sse import SseDecoder
+from contract.wire.reader import Names, code_in
+from contract.wire.sse import SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from compare.payloads import Payloads
-    from contract.dialects.file import Kind
     from contract.records import Outcome
+    from contract.wire.dialect import Kind
 
 NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"
 _RESERVED = frozenset({NAME, TEXT, REASONING, FAULT})
@@ -277,9 +278,9 @@ class _Made:
             self.error = ErrorRecord(code)
 
 
-def _places(table: Mapping[str, str | tuple[str, ...] | TextPlace]) -> dict[str, tuple[Path, ...]]:
+def _places(table: Mapping[str, str | tuple[str, ...] | TextPaths]) -> dict[str, tuple[Path, ...]]:
     return {
-        name: paths_of(place.path if isinstance(place, TextPlace) else place)
+        name: paths_of(place.path if isinstance(place, TextPaths) else place)
         for name, place in table.items()
     }
 

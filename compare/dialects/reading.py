@@ -10,16 +10,22 @@ from compare.declared import read_text
 from compare.dialects.normal import Normaliser
 from compare.dialects.wires import wire_of
 from compare.payloads import Payloads
-from contract.declared import DeclarationRefused
-from contract.dialects import built_in, dialect_of
-from contract.dialects.file import DialectFile, Errors, Naming, TextPlace
+from contract.declarations import DeclarationRefused
+from contract.wire.dialect import (
+    DialectFile,
+    ErrorPaths,
+    EventNames,
+    TextPaths,
+    built_in,
+    dialect_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.dialect import PlainWire, TextField
     from contract.flow import FlowSpec
     from contract.grammar import Grammar
+    from contract.wire.dialect import PlainWire, TextField
 
 
 class Spoken:
@@ -78,16 +84,16 @@ def file_of(spec: FlowSpec) -> DialectFile:
     return DialectFile(
         name=spec.name,
         framing=dialect.framing,
-        event=Naming(path=None if dialect.name is None else ".".join(dialect.name), default=""),
+        event=EventNames(path=None if dialect.name is None else ".".join(dialect.name), default=""),
         text=_texts(dialect.text),
         reasoning=_texts(dialect.reasoning),
         terminal=tuple(sorted(dialect.terminal)),
-        errors=Errors(events=tuple(sorted(dialect.failures)), code=".".join(dialect.code)),
+        errors=ErrorPaths(events=tuple(sorted(dialect.failures)), code=".".join(dialect.code)),
     )
 
 
-def _texts(fields: Mapping[str, TextField]) -> dict[str, str | tuple[str, ...] | TextPlace]:
+def _texts(fields: Mapping[str, TextField]) -> dict[str, str | tuple[str, ...] | TextPaths]:
     return {
-        name: TextPlace(path=".".join(field.path), growth=field.growth)
+        name: TextPaths(path=".".join(field.path), growth=field.growth)
         for name, field in fields.items()
     }

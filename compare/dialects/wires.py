@@ -5,21 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compare.dialects.normal import FAULT, NAME, REASONING, TEXT
-from contract.dialect import Dialect, PlainWire, TextField
-from contract.dialects.file import EVERY, Step, TextPlace, choices_of
-from contract.grammar import Grammar, many, maybe, one
-from contract.grammar import Step as Place
+from contract.grammar import Grammar, Step, many, maybe, one
+from contract.wire.dialect import (
+    EVERY,
+    Dialect,
+    PlainWire,
+    StepTable,
+    TextField,
+    TextPaths,
+    choices_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from contract.dialect import Growth
-    from contract.dialects.file import DialectFile
+    from contract.wire.dialect import DialectFile, Growth
 
-_STEPS: Mapping[str, Callable[..., Place]] = {
+_STEPS: Mapping[str, Callable[..., Step]] = {
     "one": one,
     "maybe": maybe,
-    "some": lambda *names: Place(frozenset(names), 1, None),
+    "some": lambda *names: Step(frozenset(names), 1, None),
     "many": many,
 }
 
@@ -48,7 +53,7 @@ def _whole_payload(file: DialectFile) -> Mapping[str, str]:
 
 def _fields(
     file: DialectFile,
-    table: Mapping[str, str | tuple[str, ...] | TextPlace],
+    table: Mapping[str, str | tuple[str, ...] | TextPaths],
     key: str,
     names: frozenset[str],
 ) -> dict[str, TextField]:
@@ -56,7 +61,7 @@ def _fields(
     for name in sorted(names):
         place = table.get(name, table.get(EVERY))
         if place is not None:
-            growth: Growth = place.growth if isinstance(place, TextPlace) else file.growth
+            growth: Growth = place.growth if isinstance(place, TextPaths) else file.growth
             fields[name] = TextField((key,), growth)
     return fields
 
@@ -69,7 +74,7 @@ def _grammar(file: DialectFile, names: frozenset[str], text: Mapping[str, TextFi
     named = frozenset().union(*(step.names for step in steps))
     others = frozenset(names - named)
     steps = [
-        Place(step.names - {EVERY} | others, step.least, step.most) if EVERY in step.names else step
+        Step(step.names - {EVERY} | others, step.least, step.most) if EVERY in step.names else step
         for step in steps
     ]
     growing = [name for name, field in text.items() if field.growth == "cumulative"]
@@ -77,13 +82,13 @@ def _grammar(file: DialectFile, names: frozenset[str], text: Mapping[str, TextFi
     return Grammar(tuple(steps), growing=dict.fromkeys(kept, TEXT))
 
 
-def _undeclared(terminal: frozenset[str], names: frozenset[str]) -> tuple[Place, ...]:
+def _undeclared(terminal: frozenset[str], names: frozenset[str]) -> tuple[Step, ...]:
     """Without a grammar anything goes, and the terminal event comes last and once."""
     others = (many(*names - terminal),)
     return (*others, one(*terminal)) if terminal else others
 
 
-def step_of(step: Step) -> Place:
+def step_of(step: StepTable) -> Step:
     """Give the place in a grammar that a step of the file is."""
     [(how, names)] = choices_of(step)
     return _STEPS[how](*([names] if isinstance(names, str) else names))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from compare.pairs import Pair
-    from contract.dialect import Wire
+    from contract.wire.dialect import Wire
 
 NAMED_AT_MOST = 20
 

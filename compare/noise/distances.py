@@ -13,8 +13,8 @@ from compare.calls import calls_of
 from compare.damage import ILLEGIBLE
 from compare.events import read_stream
 from compare.noise.edits import share_edited
+from contract.model import ToolCall
 from contract.operations import TOOLS_RUN
-from contract.tools import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ import msgspec
 from compare.damage import ILLEGIBLE
 from compare.rules.paths import changed
 from compare.rules.scope import for_call, for_event
-from contract.paths import path_of
+from contract.wire.paths import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from compare.damage import ILLEGIBLE
-from contract.paths import ANY, ANY_DEPTH
+from contract.wire.paths import ANY, ANY_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from contract.paths import Path
+    from contract.wire.paths import Path
 
 
 class _Gone:

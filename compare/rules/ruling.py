@@ -15,7 +15,7 @@ from compare.rules.rewriting import Rewritten
 from compare.rules.scope import for_call, for_event, for_text
 from compare.rules.streams import Texts, rewritten_stream
 from compare.rules.table import Ignore, Replace, Rule, Tolerance, Unordered
-from contract.paths import ANY_DEPTH, path_of
+from contract.wire.paths import ANY_DEPTH, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compare.calls import Call
     from compare.events import Event, Stream
     from compare.rules.table import Rules
-    from contract.dialect import Wire
+    from contract.wire.dialect import Wire
 
 _decode = msgspec.json.decode
 _encode = msgspec.json.encode

@@ -10,8 +10,8 @@ import regex
 
 from compare.declared import read_text
 from compare.rules.expressions import check_replacement, expression_of
-from contract.declared import DeclarationRefused, converted, parsed
-from contract.paths import path_fault
+from contract.declarations import DeclarationRefused, converted, parsed
+from contract.wire.paths import path_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

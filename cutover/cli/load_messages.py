@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.chat import CHAT
-from contract.companion import COMPANION
 from contract.errors import CutoverError
-from contract.session import SESSION
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
+from contract.flows.session import SESSION
 from cutover.demo.messages import BUNDLED
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from contract.chat import ChatRequest
 from contract.errors import CutoverError
+from contract.flows.chat import ChatRequest
 
 BUNDLED = Path(__file__).parent.parent / "demo_messages.jsonl"
 _BODY = ("message_id", "chat_id", "user_id", "user_name", "content", "prompt_params")

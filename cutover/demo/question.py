@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from contract.human import Field, Form, FormValue
-from contract.sse import SseDecoder
+from contract.human import Form, FormField, FormValue
+from contract.wire.sse import SseDecoder
 from cutover.flows import SPECS
 from router.admin.file_edit import edit_flow
 
@@ -85,7 +85,7 @@ def filled(form: Form) -> dict[str, FormValue]:
     return {field.name: _value(field) for field in form.fields}
 
 
-def _value(field: Field) -> FormValue:
+def _value(field: FormField) -> FormValue:
     match field.type:
         case "text":
             return ANSWER

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from contract.sse import SseDecoder, is_comment
+from contract.wire.sse import SseDecoder, is_comment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from contract.chat import CHAT, ChatOptions, ChatRequest
-from contract.conversations import Turn
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.flow import FlowSpec, Request
-from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo
-from contract.tools import ToolResult
+from contract.flows.chat import CHAT, ChatOptions, ChatRequest
+from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo, ToolResult
+from contract.stores import Turn
 from cutover.selftest.world import World
 from effects.conversations import MemoryConversations
 from effects.model import Script, ScriptedModel, Step

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from contract.chat import ChatOptions, ChatRequest, ModelSettings, PromptValue
-from contract.conversations import Turn
-from contract.faults import Fault, FaultCode
-from contract.model import Chunk, ModelInfo, ToolCallDelta, Usage
-from contract.tools import ToolResult
+from contract.errors import Fault, FaultCode
+from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings, PromptValue
+from contract.model import Chunk, ModelInfo, ToolCallDelta, ToolResult, Usage
+from contract.stores import Turn
 from cutover.selftest.case import Answer, Case
 from effects.model import Fail, Step, Wait
 

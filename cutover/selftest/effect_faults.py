@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from contract.conversations import Turn
-from contract.model import SystemMessage, ToolMessage, UserMessage
-from contract.tools import ToolCall, ToolResult
+from contract.model import SystemMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from contract.stores import Turn
 from cutover.selftest.faults import CodeFault
 from cutover.selftest.meddling import Meddled, asking, through
 

@@ -13,17 +13,27 @@ import msgspec
 import zstandard
 
 from contract import operations as ops
-from contract.chat import Accept, ChatEvent, End, Feedback, Send, StartReply, Success, encode
-from contract.conversations import PutTurn, Turn
-from contract.locks import Acquire, Moment, NewId, Release
+from contract.flows.chat import (
+    Accept,
+    ChatEvent,
+    End,
+    Send,
+    StartReply,
+    Success,
+    ToolFeedback,
+    encode,
+)
 from contract.model import (
     AssistantMessage,
     Chunk,
     LookUp,
     Message,
     ModelCall,
+    NoArguments,
     SystemMessage,
+    ToolCall,
     ToolMessage,
+    ToolResult,
     UserMessage,
 )
 from contract.records import (
@@ -36,7 +46,7 @@ from contract.records import (
     RunRecord,
     encode_run,
 )
-from contract.tools import NoArguments, ToolCall, ToolResult
+from contract.stores import Acquire, ClockReading, NewId, PutTurn, Release, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -121,7 +131,7 @@ def calls(script: Script, message_id: str) -> list[Asked]:
         Asked(ops.MODEL_LOOKUP, "model", LookUp("gpt-4.1")),
         Asked(ops.LOCK_ACQUIRE, "message", Acquire(lock, 60.0)),
         Asked(ops.TURN_PUT, "message", PutTurn(turn)),
-        Asked(ops.CLOCK_NOW, "prompt", NoArguments(), (Moment(BEGAN),)),
+        Asked(ops.CLOCK_NOW, "prompt", NoArguments(), (ClockReading(BEGAN),)),
         *_rounds(script),
         Asked(ops.IDS_NEW, "reply", NoArguments(), (NewId("r-1"),)),
         Asked(ops.TURN_PUT, "reply", PutTurn(_reply(script, message_id))),
@@ -157,9 +167,9 @@ def events(script: Script) -> Events:
     """List what a chat stack sends."""
     sent: Events = [Accept(), StartReply()]
     for call in script.tools:
-        sent.append(Send("", tool_call_feedback=Feedback(call.name, "running")))
+        sent.append(Send("", tool_call_feedback=ToolFeedback(call.name, "running")))
     for call in script.tools:
-        sent.append(Send("", tool_call_feedback=Feedback(call.name, "done")))
+        sent.append(Send("", tool_call_feedback=ToolFeedback(call.name, "done")))
     text = ""
     for piece in script.pieces:
         text += piece

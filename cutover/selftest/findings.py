@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compare import Comparer, Unpaired, pair_of
 from compare.findings import kind_of
-from contract.chat import CHAT
 from contract.errors import CutoverError
+from contract.flows.chat import CHAT
 
 if TYPE_CHECKING:
     from contract.records import RunRecord

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from contract.chat import ChatOptions, ChatRequest, ModelSettings
-from contract.faults import Fault
+from contract.errors import Fault
+from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
 from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.case import Answer, Case
 from cutover.selftest.scene import SCENE

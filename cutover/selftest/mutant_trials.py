@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from contract import operations as ops
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import ErrorRecord
 from cutover.selftest.case import FOREVER, Case
 from cutover.selftest.cases import case

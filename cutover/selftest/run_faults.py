@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from contract import operations as ops
-from contract.chat import Failed, Feedback, Send, Success
-from contract.memory import MemoryEntry, Remember, Remembered
+from contract.flows.chat import Failed, Send, Success, ToolFeedback
 from contract.model import ModelCall
 from contract.records import ErrorRecord
+from contract.stores import MemoryEntry, Remember, Remembered
 from cutover.selftest.exchanges import WEATHER, Asked
 from cutover.selftest.faults import RunFault
 from cutover.selftest.seeded import FAULTS, SOUND, drop, put
@@ -165,7 +165,7 @@ BEYOND = (
     ),
     RunFault(
         "feedback of another tool",
-        SOUND.but(spoil=put(2, Send("", tool_call_feedback=Feedback("get_time", "running")))),
+        SOUND.but(spoil=put(2, Send("", tool_call_feedback=ToolFeedback("get_time", "running")))),
         "frames",
         "frame_changed",
         SOUND,

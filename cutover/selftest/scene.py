@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contract.chat import ChatOptions, ChatRequest, ModelSettings
-from contract.conversations import Turn
+from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
 from contract.model import Chunk, ModelInfo, ToolCallDelta
+from contract.stores import Turn
 from cutover.selftest.case import Case
 from effects.model import Wait
 

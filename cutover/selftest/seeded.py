@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from compare.findings import Layer
 from contract import operations as ops
-from contract.chat import Accept, ChatEvent, End, Failed, Feedback, Send, Success
+from contract.flows.chat import Accept, ChatEvent, End, Failed, Send, Success, ToolFeedback
+from contract.model import ToolCall
 from contract.records import ErrorRecord
-from contract.tools import ToolCall
 from cutover.selftest.exchanges import WEATHER, Asked, Events, Script, tool
 
 TOOLS = (tool(0), tool(1, '{"city":"上海"}'))
@@ -112,7 +112,7 @@ FAULTS = (
     Fault("text frame twice", SOUND.but(spoil=add(7, Send(WEATHER[0]))), "frames", "frame_added"),
     Fault(
         "feedback status",
-        SOUND.but(spoil=put(4, Send("", tool_call_feedback=Feedback("get_weather", "error")))),
+        SOUND.but(spoil=put(4, Send("", tool_call_feedback=ToolFeedback("get_weather", "error")))),
         "frames",
         "frame_changed",
     ),
@@ -127,13 +127,13 @@ FAULTS = (
     ),
     Fault(
         "text before its time",
-        SOUND.but(spoil=put(5, Send("今", tool_call_feedback=Feedback("get_weather", "done")))),
+        SOUND.but(spoil=put(5, Send("今", tool_call_feedback=ToolFeedback("get_weather", "done")))),
         "text",
         "text_late",
     ),
     Fault(
         "text taken back",
-        SOUND.but(spoil=put(4, Send("今", tool_call_feedback=Feedback("get_weather", "done")))),
+        SOUND.but(spoil=put(4, Send("今", tool_call_feedback=ToolFeedback("get_weather", "done")))),
         "grammar",
         "grammar_broken",
     ),

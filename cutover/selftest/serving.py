@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import VERSION, ErrorRecord, RunRecord, decode_run, encode_run
 from cutover.selftest.case import FOREVER
 from cutover.selftest.virtual_time import VirtualLoop

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from contract.chat import Accept, End, Failed, Feedback, Send, Success
 from contract.errors import CutoverError, Refused
+from contract.flows.chat import Accept, End, Failed, Send, Success, ToolFeedback
 from cutover.selftest.faults import CodeFault
 from cutover.selftest.meddling import rewritten
 
@@ -99,7 +99,7 @@ def _half_a_character(_: list[Event], event: Event) -> Iterable[Event]:
 def _failing_tool(_: list[Event], event: Event) -> Iterable[Event]:
     if not isinstance(event, Send):
         return (event,)
-    return (replace(event, tool_call_feedback=Feedback("weather", "error")),)
+    return (replace(event, tool_call_feedback=ToolFeedback("weather", "error")),)
 
 
 def _crash(*_: object) -> Iterable[Event]:

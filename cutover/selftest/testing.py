@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.selftest.alarms import alarms
 from cutover.selftest.mutants import SAMPLED, all_mutants, sampled, try_mutants
 from cutover.selftest.outcome import VERSION, Outcome

@@ -21,8 +21,8 @@ from effects.tools.scripted import ScriptedTools
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from contract.conversations import Turn
     from contract.model import ModelInfo
+    from contract.stores import Turn
     from effects.model.fake import Script, Step
     from effects.tape import Policy
 

@@ -13,8 +13,8 @@ from router.local import LocalStack
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.conversations import Turn
     from contract.ports import Conversations, Memory
+    from contract.stores import Turn
     from cutover.stores import Locks
     from effects.human import PauseStore
     from router.rollout import Stack as StackName

@@ -9,7 +9,7 @@ from effects.conversations.turns import Forgotten, check_ids, check_turn, same
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract.conversations import Turn
+    from contract.stores import Turn
     from effects.whose import Whose
 
 

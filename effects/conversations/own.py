@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from contract import operations as ops
-from contract.conversations import FoundTurn, Turns
 from contract.records import OwnHistory
+from contract.stores import FoundTurn, FoundTurns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     import msgspec
 
-    from contract.conversations import Turn
     from contract.operations import Operation
+    from contract.stores import Turn
 
 _BESIDE = 512
 """Bytes a reply counts beside its text."""
@@ -138,8 +138,8 @@ class OwnConversation:
 
     def given(self, operation: Operation, arguments: Any, result: msgspec.Struct) -> Any:
         """Give what a call to the store results in here, from what it resulted in there."""
-        if operation is ops.TURN_HISTORY and isinstance(result, Turns):
-            return Turns(self._history(arguments.chat_id, result.turns, arguments.limit))
+        if operation is ops.TURN_HISTORY and isinstance(result, FoundTurns):
+            return FoundTurns(self._history(arguments.chat_id, result.turns, arguments.limit))
         if operation is ops.TURN_FIND and isinstance(result, FoundTurn):
             return FoundTurn(result.turn and self._found(result.turn))
         if operation is ops.TURN_PUT:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, LiteralString
 
 import msgspec
 
-from contract.conversations import Turn
+from contract.stores import Turn
 from effects.codes import STORE_CODES
 from effects.conversations.turns import (
     COLUMNS,

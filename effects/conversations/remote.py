@@ -1,7 +1,7 @@
 """Conversations kept by another service, reached over HTTP.
 
 The service answers three requests (reference: `effects/conversations/service.py`); a turn is a JSON
-object with the fields of `contract.conversations.Turn`, absent ones left out:
+object with the fields of `contract.stores.Turn`, absent ones left out:
 
     GET /messages/{id}                           200 turn | 404
     PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
@@ -21,16 +21,15 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from contract.conversations import Turn, Turns
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
+from contract.stores import FoundTurns, Turn
 from effects.conversations.turns import check_ids, check_turn
 from effects.spared import Spared
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-Kept = TypeVar("Kept", Turn, Turns)
+Kept = TypeVar("Kept", Turn, FoundTurns)
 
 _UNAVAILABLE: Final = "store_unavailable"
 _NOBODYS: Final = "cutover.nobody-s"
@@ -38,7 +37,7 @@ _STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
 _LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
 _turn = msgspec.json.Decoder(Turn)
-_turns = msgspec.json.Decoder(Turns)
+_turns = msgspec.json.Decoder(FoundTurns)
 
 
 class HttpConversations:

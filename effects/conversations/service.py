@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from contract.conversations import Turn, Turns
 from contract.errors import EffectFailed
+from contract.stores import FoundTurns, Turn
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -77,7 +77,7 @@ class _Service:
             before=query.get("before", ""),
             limit=min(int(limit), LONGEST_HISTORY),
         )
-        return _json(Turns(turns))
+        return _json(FoundTurns(turns))
 
 
 async def _body(request: Request) -> bytes | None:
@@ -95,7 +95,7 @@ async def _failed(_: Request, failure: Exception) -> Response:
     return _problem(503, "store_unavailable") if retryable else _problem(500, "store_failed")
 
 
-def _json(value: Turn | Turns) -> Response:
+def _json(value: Turn | FoundTurns) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.conversations import Turn
+from contract.stores import Turn
 from effects.conversations.turns import (
     COLUMNS,
     WHOSE,

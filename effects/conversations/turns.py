@@ -9,7 +9,7 @@ from effects.storable import require_storable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.conversations import Turn
+    from contract.stores import Turn
     from effects.whose import Kind
 
 COLUMNS = "message_id, role, content, chat_id, user_id, user_name, reply_to"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.embeddings.embedder import Vectors
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import aiohttp
 import httpx2
 import numpy as np
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.embeddings.answers import decode, encode
 from effects.embeddings.embedder import MOST_OF_A_TEXT, Vectors, normalised
 from effects.model.clients import ClientPool

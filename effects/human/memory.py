@@ -14,7 +14,7 @@ from effects.storable import require_storable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from contract.human import Answer
+    from contract.human import HumanAnswer
 
 
 class MemoryPauses:
@@ -39,7 +39,7 @@ class MemoryPauses:
         pause = self._find(hitl_id)
         return None if pause is None else transitions.seen(pause, self._clock())
 
-    async def respond(self, hitl_id: str, answer: Answer) -> RespondReply:
+    async def respond(self, hitl_id: str, answer: HumanAnswer) -> RespondReply:
         """Answer; an equal answer again is `same`, a different one a `conflict`."""
         pause = self._find(hitl_id)
         if pause is None:

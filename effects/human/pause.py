@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from contract.human import Answer, OpenQuestion
+from contract.human import HumanAnswer, OpenQuestion
 
 State = Literal["open", "answered", "claimed", "finished", "expired"]
 RespondReply = Literal["accepted", "same", "conflict", "expired", "unknown"]
@@ -46,7 +46,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     answer_site: str = ""
     answer_key: str = ""
     state: State = "open"
-    answer: Answer | None = None
+    answer: HumanAnswer | None = None
     digest: str = ""
     owner: str = ""
     leased_until: float = 0.0
@@ -92,7 +92,7 @@ class PauseStore(Protocol):
         """Read a pause as it stands now."""
         ...
 
-    async def respond(self, hitl_id: str, answer: Answer) -> RespondReply:
+    async def respond(self, hitl_id: str, answer: HumanAnswer) -> RespondReply:
         """Answer; an equal answer again is `same`, a different one a `conflict`."""
         ...
 

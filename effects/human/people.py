@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from contract.errors import EffectFailed, Paused
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault, Paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract.human import Answer, OpenQuestion
+    from contract.human import HumanAnswer, OpenQuestion
 
 
 class NobodyThere:
@@ -31,7 +30,7 @@ class ScriptedHuman:
     `questions` holds what was asked; ids are `hitl-1`, `hitl-2` and so on.
     """
 
-    def __init__(self, answers: Iterable[Answer] = ()) -> None:
+    def __init__(self, answers: Iterable[HumanAnswer] = ()) -> None:
         self._answers = list(answers)
         self.questions: dict[str, OpenQuestion] = {}
 
@@ -41,7 +40,7 @@ class ScriptedHuman:
         self.questions[hitl_id] = question
         return hitl_id
 
-    async def answer(self, site: str, hitl_id: str) -> Answer:
+    async def answer(self, site: str, hitl_id: str) -> HumanAnswer:
         """Read the answer; raises `Paused` while there is none."""
         number = list(self.questions).index(hitl_id) if hitl_id in self.questions else -1
         if not 0 <= number < len(self._answers):

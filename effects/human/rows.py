@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
-from contract.human import Answer, OpenQuestion
+from contract.errors import EffectFailed, Fault
+from contract.human import HumanAnswer, OpenQuestion
 from effects.human import transitions
 from effects.human.pause import Pause
 from effects.human.sealing import SEALED
@@ -90,7 +89,7 @@ Values = dict[str, Any]
 _GONE: Values = {"tape": b"", "question": b"null", "answer": b"null"}
 
 _question = msgspec.json.Decoder(OpenQuestion | None)
-_answer = msgspec.json.Decoder(Answer | None)
+_answer = msgspec.json.Decoder(HumanAnswer | None)
 
 
 def update(columns: Values) -> str:

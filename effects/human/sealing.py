@@ -6,8 +6,7 @@ import binascii
 from base64 import b64decode
 from typing import Literal, Protocol
 
-from contract.errors import CutoverError, EffectFailed
-from contract.faults import Fault
+from contract.errors import CutoverError, EffectFailed, Fault
 
 SEALED = b"cutover\x01"
 """How sealed bytes begin; nothing plain does, for that is JSON."""

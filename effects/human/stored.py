@@ -22,7 +22,7 @@ from effects.storable import require_storable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from contract.human import Answer
+    from contract.human import HumanAnswer
 
 Reply = TypeVar("Reply")
 
@@ -100,7 +100,7 @@ class StoredPauses:
         found = await self._table.read(rows.FIND, {"hitl_id": hitl_id})
         return transitions.seen(self._codec.pause(found[0]), self._clock()) if found else None
 
-    async def respond(self, hitl_id: str, answer: Answer) -> RespondReply:
+    async def respond(self, hitl_id: str, answer: HumanAnswer) -> RespondReply:
         """Answer; an equal answer again is `same`, a different one a `conflict`."""
         require_storable("store_failed", hitl_id)
         now = self._clock()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.human.pause import (
     GONE_KEPT,
     ClaimReply,
@@ -21,7 +20,7 @@ from effects.human.pause import (
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
-    from contract.human import Answer
+    from contract.human import HumanAnswer
 
 OVER: frozenset[State] = frozenset({"finished", "expired"})
 
@@ -51,7 +50,7 @@ def encoded(value: object) -> bytes:
         raise EffectFailed(Fault("store_failed", data={"reason": "text"})) from failure
 
 
-def digest_of(answer: Answer) -> str:
+def digest_of(answer: HumanAnswer) -> str:
     """Identify what was answered, whoever did."""
     return blake2b(encoded((answer.action, answer.data)), digest_size=16).hexdigest()
 
@@ -88,7 +87,7 @@ def over(pause: Pause, state: State) -> Pause:
     )
 
 
-def respond(pause: Pause, answer: Answer, now: float) -> tuple[RespondReply, Pause]:
+def respond(pause: Pause, answer: HumanAnswer, now: float) -> tuple[RespondReply, Pause]:
     """Answer a pause."""
     pause = seen(pause, now)
     digest = digest_of(answer)

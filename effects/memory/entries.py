@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.memory import MemoryEntry
+from contract.stores import MemoryEntry
 from effects.storable import require_storable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from contract.memory import Recall
+    from contract.stores import Recall
 
 COLUMNS: Final = "memory_id, user_id, text, session_id, relation, confidence"
 """The fields of an entry, as a table names them."""

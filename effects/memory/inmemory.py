@@ -10,7 +10,7 @@ from effects.memory.entries import check_entry, check_query
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract.memory import MemoryEntry, Recall
+    from contract.stores import MemoryEntry, Recall
     from effects.whose import Whose
 
 

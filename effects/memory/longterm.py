@@ -16,7 +16,7 @@ from effects.storable import require_storable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from contract.memory import MemoryEntry, Recall
+    from contract.stores import MemoryEntry, Recall
     from effects.embeddings import Embedder, Vector
     from effects.memory.shelf import Shelf, Stored
     from effects.whose import Whose

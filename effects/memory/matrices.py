@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from contract.memory import Recall
+    from contract.stores import Recall
     from effects.embeddings import Vector
 
 MOST_BYTES = 256 * 1_048_576

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from contract.memory import MemoryEntry
+from contract.stores import MemoryEntry
 from effects.codes import MEMORY_CODES
 from effects.embeddings import maker
 from effects.memory import terms
@@ -25,7 +25,7 @@ from effects.postgres import PostgresPool
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from contract.memory import Recall
+    from contract.stores import Recall
     from effects.embeddings import Embedder, Vector, Vectors
     from effects.postgres import Connection, Steps
     from effects.whose import Whose

@@ -14,7 +14,7 @@ from effects.postgres import PostgresPool, attempted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from contract.memory import Recall
+    from contract.stores import Recall
     from effects.embeddings import Vector, Vectors
     from effects.postgres import Connection, Steps
 

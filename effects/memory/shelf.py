@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from contract.memory import MemoryEntry, Recall
+    from contract.stores import MemoryEntry, Recall
     from effects.embeddings import Vector, Vectors
     from effects.whose import Whose
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from contract.memory import MemoryEntry
+from contract.stores import MemoryEntry
 from effects.codes import MEMORY_CODES
 from effects.memory import terms
 from effects.memory.entries import COLUMNS, entry_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from contract.memory import Recall
+    from contract.stores import Recall
     from effects.embeddings import Embedder, Vector, Vectors
     from effects.migrations import Migrations
     from effects.whose import Whose

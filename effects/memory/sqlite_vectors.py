@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from contract.memory import Recall
+    from contract.stores import Recall
     from effects.embeddings import Embedder, Vector, Vectors
     from effects.memory.matrices import Matrix
 

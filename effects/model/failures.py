@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
-from contract.faults import Fault, FaultCode
+from contract.errors import Fault, FaultCode
 
 Facts = dict[str, str | int | float | bool | None]
 

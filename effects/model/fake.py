@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import assert_never
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ModelCall, ModelInfo, Usage, UserMessage
 
 

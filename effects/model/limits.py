@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from contract.faults import Fault, FaultCode
+from contract.errors import Fault, FaultCode
 from effects.model.entry import Limits
 
 DRAIN_SECONDS = 0.05

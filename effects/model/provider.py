@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 import httpx2
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ModelCall, ModelInfo
 from effects.model.entry import ModelEntry
 from effects.model.failures import error_in, status_fault

@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from contract.errors import CutoverError, EffectFailed
-from contract.faults import Fault
+from contract.errors import CutoverError, EffectFailed, Fault
 from effects.model.clients import ClientPool
 from effects.model.entry import ModelEntry, Provider
 

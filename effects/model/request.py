@@ -13,9 +13,9 @@ from contract.model import (
     PassedCall,
     SystemMessage,
     ToolMessage,
+    ToolSpec,
     UserMessage,
 )
-from contract.tools import ToolSpec
 
 
 class _Function(msgspec.Struct, frozen=True):

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
-from contract.model import ImagePart, ImageUrl, ModelCall, TextPart, UserMessage
-from contract.references import field_of
+from contract.errors import EffectFailed, Fault
+from contract.model import ImagePart, ImageUrl, ModelCall, TextPart, UserMessage, field_of
 
 if TYPE_CHECKING:
     from contract.flow import Body

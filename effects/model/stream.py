@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import Chunk, RawChunk, Usage
-from contract.sse import SseDecoder, SseEvent
+from contract.wire.sse import SseDecoder, SseEvent
 from effects.model.failures import in_band_fault
 from effects.model.halves import Halves
 from effects.model.wire import CallIndexes, Halved, WireChunk, chunk_of, decode

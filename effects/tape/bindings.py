@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contract import conversations, locks, memory, tools
-from contract.human import Question
+from contract import model, stores
+from contract.human import OpenedQuestion
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     import msgspec
 
-    from contract.human import Answer, AwaitAnswer, OpenQuestion
+    from contract.human import AwaitAnswer, HumanAnswer, OpenQuestion
     from contract.model import Chunk, LookUp, ModelCall, ModelInfo
     from contract.ports import Effects
 
@@ -28,59 +28,59 @@ async def _lookup(live: Effects, site: str, args: LookUp) -> ModelInfo:
     return await live.model.lookup(site, args.model_id)
 
 
-async def _tools_list(live: Effects, site: str, _: tools.NoArguments) -> tools.OfferedTools:
-    return tools.OfferedTools(await live.tools.list(site))
+async def _tools_list(live: Effects, site: str, _: model.NoArguments) -> model.OfferedTools:
+    return model.OfferedTools(await live.tools.list(site))
 
 
-async def _tools_run(live: Effects, site: str, args: tools.ToolCall) -> tools.ToolResult:
+async def _tools_run(live: Effects, site: str, args: model.ToolCall) -> model.ToolResult:
     return await live.tools.run(site, args)
 
 
-async def _recall(live: Effects, site: str, args: memory.Recall) -> memory.Memories:
-    return memory.Memories(await live.memory.recall(site, args))
+async def _recall(live: Effects, site: str, args: stores.Recall) -> stores.Memories:
+    return stores.Memories(await live.memory.recall(site, args))
 
 
-async def _remember(live: Effects, site: str, args: memory.Remember) -> memory.Remembered:
-    return memory.Remembered(await live.memory.write(site, args.entries))
+async def _remember(live: Effects, site: str, args: stores.Remember) -> stores.Remembered:
+    return stores.Remembered(await live.memory.write(site, args.entries))
 
 
-async def _find(live: Effects, site: str, args: conversations.FindTurn) -> conversations.FoundTurn:
-    return conversations.FoundTurn(await live.conversations.find(site, args.message_id))
+async def _find(live: Effects, site: str, args: stores.FindTurn) -> stores.FoundTurn:
+    return stores.FoundTurn(await live.conversations.find(site, args.message_id))
 
 
-async def _put(live: Effects, site: str, args: conversations.PutTurn) -> conversations.Stored:
-    return conversations.Stored(await live.conversations.put(site, args.turn))
+async def _put(live: Effects, site: str, args: stores.PutTurn) -> stores.StoredTurn:
+    return stores.StoredTurn(await live.conversations.put(site, args.turn))
 
 
-async def _history(live: Effects, site: str, args: conversations.History) -> conversations.Turns:
-    return conversations.Turns(
+async def _history(live: Effects, site: str, args: stores.ReadHistory) -> stores.FoundTurns:
+    return stores.FoundTurns(
         await live.conversations.history(site, args.chat_id, before=args.before, limit=args.limit)
     )
 
 
-async def _acquire(live: Effects, site: str, args: locks.Acquire) -> locks.Acquired:
-    return locks.Acquired(await live.locks.acquire(site, args.key, args.ttl))
+async def _acquire(live: Effects, site: str, args: stores.Acquire) -> stores.Acquired:
+    return stores.Acquired(await live.locks.acquire(site, args.key, args.ttl))
 
 
-async def _release(_live: Effects, _site: str, _args: locks.Release) -> locks.Released:
+async def _release(_live: Effects, _site: str, _args: stores.Release) -> stores.Released:
     # Only noted here: the exchange lets go of its locks when it ends.
-    return locks.Released()
+    return stores.Released()
 
 
-async def _now(live: Effects, site: str, _: tools.NoArguments) -> locks.Moment:
+async def _now(live: Effects, site: str, _: model.NoArguments) -> stores.ClockReading:
     now = await live.clock.now(site)
-    return locks.Moment(int(now.timestamp()) * _EPOCH_US + now.microsecond)
+    return stores.ClockReading(int(now.timestamp()) * _EPOCH_US + now.microsecond)
 
 
-async def _new_id(live: Effects, site: str, _: tools.NoArguments) -> locks.NewId:
-    return locks.NewId(await live.ids.new(site))
+async def _new_id(live: Effects, site: str, _: model.NoArguments) -> stores.NewId:
+    return stores.NewId(await live.ids.new(site))
 
 
-async def _open(live: Effects, site: str, args: OpenQuestion) -> Question:
-    return Question(await live.human.open(site, args))
+async def _open(live: Effects, site: str, args: OpenQuestion) -> OpenedQuestion:
+    return OpenedQuestion(await live.human.open(site, args))
 
 
-async def _answer(live: Effects, site: str, args: AwaitAnswer) -> Answer:
+async def _answer(live: Effects, site: str, args: AwaitAnswer) -> HumanAnswer:
     return await live.human.answer(site, args.hitl_id)
 
 

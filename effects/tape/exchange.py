@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from contract import operations as ops
-from contract.errors import EffectFailed, Paused
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault, Paused
 from effects.tape.bindings import PERFORM, stream_model
 from effects.tape.held import held
 from effects.tape.tape import Tape
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from contract.locks import Acquire
     from contract.operations import Operation
     from contract.ports import Effects, Tools
+    from contract.stores import Acquire
     from effects.tape.tape import Entry
 
 log = logging.getLogger(__name__)

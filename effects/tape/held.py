@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from contract import operations as ops
-from contract.locks import Acquire, Release
+from contract.stores import Acquire, Release
 
 if TYPE_CHECKING:
     from effects.tape.tape import Tape

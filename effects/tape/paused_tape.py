@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.records import EntryRecord, RequestRecord
 
 VERSION = 2

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from contract import operations as ops
-from contract.errors import EffectFailed, Paused
-from contract.faults import Fault
-from contract.human import Answer, AwaitAnswer, OpenQuestion, Question
+from contract.errors import EffectFailed, Fault, Paused
+from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.records import EntryRecord, RequestRecord
 from effects.human.pause import Pause
 from effects.tape.keys import canonical
@@ -88,7 +87,7 @@ class SuspendingHuman:
             raise EffectFailed(Fault("store_failed", data={"reason": "id"}))
         return hitl_id
 
-    async def answer(self, site: str, hitl_id: str) -> Answer:
+    async def answer(self, site: str, hitl_id: str) -> HumanAnswer:
         """Read the answer; while there is none, store the tape as it is now and raise `Paused`."""
         pause = await self._store.get(hitl_id)
         if pause is not None and pause.answer is not None and await self._take(hitl_id):
@@ -133,7 +132,7 @@ class SuspendingHuman:
             session_id=question.session_id,
             user_id=asking.user_id,
             question=question,
-            tape=self._encoded(_asked(self._tape, site, args, Question(hitl_id))),
+            tape=self._encoded(_asked(self._tape, site, args, OpenedQuestion(hitl_id))),
             answer_site=site,
             answer_key=canonical(AwaitAnswer(hitl_id)).decode(),
         )
@@ -147,7 +146,7 @@ def request_of(pause: Pause) -> RequestRecord:
     return read(pause.tape).request
 
 
-def resume(pause: Pause, answer: Answer, *, limit: int = 4 << 20) -> tuple[Tape, Entry]:
+def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[Tape, Entry]:
     """Give a pause's tape with the answer on it, and the answer's entry.
 
     The exchange goes on after the tape's last stamp; its run gets the policy `resume` and the
@@ -198,7 +197,7 @@ def _answered(tape: Tape, hitl_id: str) -> Entry | None:
     )
 
 
-def _with(tape: Tape, site: str, hitl_id: str, answer: Answer) -> Entry:
+def _with(tape: Tape, site: str, hitl_id: str, answer: HumanAnswer) -> Entry:
     """Put the answer at the end of a tape."""
     stamp = tape.last_stamp
     entry = tape.add(ops.HUMAN_ANSWER, site, canonical(AwaitAnswer(hitl_id)), stamp)
@@ -229,7 +228,7 @@ def _unanswered_on(tape: Tape) -> bool:
     return bool(asked - answered)
 
 
-def _asked(tape: Tape, site: str, args: bytes, question: Question) -> tuple[EntryRecord, ...]:
+def _asked(tape: Tape, site: str, args: bytes, question: OpenedQuestion) -> tuple[EntryRecord, ...]:
     """Write a tape down as it will be when the question under way has been asked."""
     under_way = next(
         entry.seq

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextvars import Context
 
-    from contract.faults import Fault
+    from contract.errors import Fault
     from contract.operations import Operation
     from contract.ports import Effects
     from contract.records import How, OwnHistory

@@ -15,7 +15,7 @@ from effects.tape.keys import known, label
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from contract.faults import Fault
+    from contract.errors import Fault
     from contract.operations import Operation
     from contract.records import EntryEnd
     from effects.tape.keys import Key

@@ -8,22 +8,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from contract import operations as ops
-from contract.conversations import FindTurn, History, PutTurn, Turn
 from contract.human import AwaitAnswer
-from contract.locks import Acquire, Release
-from contract.memory import Remember
-from contract.model import LookUp
+from contract.model import LookUp, NoArguments
 from contract.ports import Effects
-from contract.tools import NoArguments
+from contract.stores import Acquire, FindTurn, PutTurn, ReadHistory, Release, Remember, Turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-    from contract.human import Answer, OpenQuestion
-    from contract.memory import MemoryEntry, Recall
-    from contract.model import Chunk, ModelCall, ModelInfo
+    from contract.human import HumanAnswer, OpenQuestion
+    from contract.model import Chunk, ModelCall, ModelInfo, ToolCall, ToolResult, ToolSpec
     from contract.operations import Operation
-    from contract.tools import ToolCall, ToolResult, ToolSpec
+    from contract.stores import MemoryEntry, Recall
 
     Call = Callable[[Operation, str, Any], Awaitable[Any]]
     Stream = Callable[[Operation, str, Any], AsyncIterator[Any]]
@@ -113,7 +109,7 @@ class TapedConversations(_Port):
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read earlier turns."""
-        turns = await self._call(ops.TURN_HISTORY, site, History(chat_id, before, limit))
+        turns = await self._call(ops.TURN_HISTORY, site, ReadHistory(chat_id, before, limit))
         read: tuple[Turn, ...] = turns.turns
         return read
 
@@ -165,9 +161,9 @@ class TapedHuman(_Port):
         opened = await self._call(ops.HUMAN_OPEN, site, question)
         return str(opened.hitl_id)
 
-    async def answer(self, site: str, hitl_id: str) -> Answer:
+    async def answer(self, site: str, hitl_id: str) -> HumanAnswer:
         """Read the answer, or pause."""
-        answer: Answer = await self._call(ops.HUMAN_ANSWER, site, AwaitAnswer(hitl_id))
+        answer: HumanAnswer = await self._call(ops.HUMAN_ANSWER, site, AwaitAnswer(hitl_id))
         return answer
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from contract.errors import CutoverError
-from contract.tools import ToolCall, ToolErrorCode, ToolResult, ToolSpec
+from contract.model import ToolCall, ToolErrorCode, ToolResult, ToolSpec
 from effects.tasks import ANYTHING, CANCELLED
 from effects.tools.tool import BadArguments, Tool, ToolContext
 

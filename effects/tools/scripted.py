@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed
-from contract.tools import ToolCall, ToolResult, ToolSpec
+from contract.model import ToolCall, ToolResult, ToolSpec
 from effects.tools.tool import parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from contract.faults import Fault
+    from contract.errors import Fault
 
 ANY_OBJECT = parameters({"type": "object"})
 

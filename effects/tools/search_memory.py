@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from contract.memory import Recall
+from contract.stores import Recall
 from effects.tools.tool import Tool, ToolContext, tool
 
 if TYPE_CHECKING:

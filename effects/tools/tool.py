@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from contract.errors import CutoverError
-from contract.tools import ToolSpec
+from contract.model import ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from contract.chat import CHAT
-from contract.companion import COMPANION
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from contract.session import SESSION
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
+from contract.flows.session import SESSION
 from loadtests.arrivals import Poisson
 from loadtests.bench.asking import QUESTIONS, bodies
 from loadtests.bench.process import Server

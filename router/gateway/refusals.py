@@ -12,7 +12,7 @@ from contract.errors import CutoverError, EffectFailed, TapeMiss
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.faults import Fault, FaultCode
+    from contract.errors import Fault, FaultCode
 
 _OURS: Final = "server_error"
 _THEIRS: Final = "invalid_request_error"

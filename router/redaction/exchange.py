@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from contract.dialect import Dialect
 from contract.records import FeedbackRecord, RequestRecord, RunRecord
+from contract.wire.dialect import Dialect
 from router.patterns import Patterns
 from router.redaction import halves
 from router.redaction.dictionary import Dictionary

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from contract.dialect import Dialect, TextField
-from contract.dialects.naming import Names, Track, texts_in
+from contract.wire.dialect import Dialect, TextField
+from contract.wire.reader import Names, Track, texts_in
 from router.redaction.halves import decoded, encoded
 from router.redaction.passes import Pass
 from router.redaction.places import Json, Paths, Walk, below

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.declared_flow import Passed
-from contract.dialects.naming import Names, Notable, texts_in
-from contract.sse import SseDecoder
+from contract.flows.declared import PassedEvent
+from contract.wire.reader import Names, Notable, texts_in
+from contract.wire.sse import SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from contract.dialects.file import DialectFile
     from contract.flow import Event, FlowSpec
+    from contract.wire.dialect import DialectFile
 
 _UNNAMED = "message"
 _PLAIN = re.compile(rb"data: ([^\r\n]+)\n\n")
@@ -171,7 +171,7 @@ class DeclaredReader(FrameReader):
     def event(self, frame: bytes) -> Event | None:
         """Give a frame's event by name."""
         name = self.name(frame)
-        return None if name is None else Passed(name)
+        return None if name is None else PassedEvent(name)
 
     def text(self, frame: bytes) -> str | None:
         """Give the answer's text in a frame."""

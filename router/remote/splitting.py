@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from contract.errors import CutoverError
 
 if TYPE_CHECKING:
-    from contract.dialect import Dialect
+    from contract.wire.dialect import Dialect
 
 MOST_BYTES = 4 * 1_048_576
 """Of one frame: beyond, it is no frame but a stream that has none."""

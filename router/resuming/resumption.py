@@ -11,7 +11,7 @@ from router.resuming.wording import Wording
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from contract.dialect import Dialect
+    from contract.wire.dialect import Dialect
     from effects.tape import Tape
 
 

@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from contract.dialect import TextField
-from contract.dialects.naming import Names, Notable, calls_in, texts_in
+from contract.wire.dialect import TextField
+from contract.wire.reader import Names, Notable, calls_in, texts_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from contract.dialect import Dialect
+    from contract.wire.dialect import Dialect
 
 Track = str
 """Which text of a stream: the answer's, the reasoning, a tool call's arguments."""

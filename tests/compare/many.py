@@ -14,7 +14,7 @@ from compare.report.document import ClusterReport
 from compare.rules import rules_of
 from compare.segments import Line
 from compare.waivers import Waiver, Waivers
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.seeded import FAULTS, SOUND

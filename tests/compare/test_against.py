@@ -19,7 +19,7 @@ from compare.rules import NO_RULES, rules_of
 from compare.segments import Line
 from compare.tally import Tally
 from compare.waivers import Waiver, Waivers
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import Script, exchange, lines
 
 NEVER = date(2026, 11, 22)

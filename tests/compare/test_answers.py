@@ -16,8 +16,8 @@ from compare.findings import kind_of
 from compare.pairs import Pair, pair_of
 from compare.tally import Tally
 from compare.verdict import verdict_on
-from contract.chat import CHAT, Send
 from contract.flow import Event, Flow, Request
+from contract.flows.chat import CHAT, Send
 from contract.model import Chunk, ModelCall
 from contract.ports import Effects
 from effects.model import ScriptedModel, Step

@@ -11,7 +11,7 @@ from compare.blobs import Blobs
 from compare.captures import Question, compare_captures
 from compare.tally import Tally
 from contract.blobs import without_blobs
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import PlayRecord, RunRecord, encode_run
 from cutover.selftest.exchanges import Script, exchange
 from router.segments import SegmentStore, Sizes

@@ -18,7 +18,7 @@ from compare.report.latency import METRICS
 from compare.segments import Line, find_segments, split_lines
 from compare.tally import SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import Role
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 

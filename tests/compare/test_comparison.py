@@ -13,10 +13,10 @@ from compare.comparison import Comparer, raw_equal
 from compare.findings import Finding, kind_of, signature_of
 from compare.layers.frames import Chunking
 from compare.pairs import Pair, pair_of
-from contract.chat import CHAT, Send
+from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
 from contract.records import RunRecord
-from contract.sse import comment
+from contract.wire.sse import comment
 from cutover.selftest.exchanges import Asked, Events, Script, exchange, tool
 from cutover.selftest.seeded import FAULTS, SOUND, Fault, add, drop
 

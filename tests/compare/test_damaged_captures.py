@@ -18,7 +18,7 @@ from compare.damage import Damage
 from compare.segments import LINE_AT_MOST, Line, split_lines
 from compare.tally import Tally
 from compare.verdict import verdict_on
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import batch, exchange, lines, store
 
 FIRST, SECOND, THIRD = (batch(exchange(number=number)) for number in range(3))

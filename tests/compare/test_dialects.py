@@ -11,10 +11,10 @@ from compare.comparison import Comparer
 from compare.events import NOT_JSON, EventReader, read_stream
 from compare.findings import kind_of
 from compare.pairs import Pair, pair_of
-from contract.chat import CHAT
-from contract.dialect import Dialect, TextField
+from contract.flows.chat import CHAT
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, RunRecord
+from contract.wire.dialect import Dialect, TextField
 from cutover.selftest.exchanges import exchange
 
 DELTA = replace(

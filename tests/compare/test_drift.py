@@ -19,12 +19,12 @@ from compare.pairs import Pair, pair_of
 from compare.report.document import report_of
 from compare.tally import Tally
 from compare.verdict import verdict_on
-from contract.companion import COMPANION, ChatTurn, CompanionOptions
 from contract.flow import Event, Flow, Request
+from contract.flows.companion import COMPANION, CompanionOptions, MessageTurn
+from contract.flows.session import SESSION
 from contract.model import Chunk, ModelCall, SystemMessage
 from contract.ports import Effects
 from contract.records import OwnHistory, RunRecord
-from contract.session import SESSION
 from cutover.selftest.world import World
 from graph_impl import FLOWS
 from router.rollout import Stack
@@ -178,7 +178,7 @@ async def test_tallies_are_merged_and_bounded() -> None:
 class Companion:
     """A conversation with the companion."""
 
-    body = ChatTurn(session_id="s", message="hello")
+    body = MessageTurn(session_id="s", message="hello")
     options = CompanionOptions(enable_tools=False, history_tokens=8)
 
     def world(self) -> World:

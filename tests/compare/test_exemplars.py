@@ -5,7 +5,7 @@ from __future__ import annotations
 from compare.events import EventReader
 from compare.exemplars import NOTHING_NEW, ROWS_AT_MOST, exemplar_of
 from compare.pairs import Pair, pair_of
-from contract.chat import CHAT, Send
+from contract.flows.chat import CHAT, Send
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.seeded import add, drop

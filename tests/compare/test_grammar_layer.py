@@ -15,10 +15,10 @@ from compare.captures import Question, compare_captures
 from compare.comparison import Comparer
 from compare.findings import Finding, GrammarBroken, kind_of
 from compare.pairs import Pair, pair_of
-from contract.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
-from contract.dialect import Dialect, TextField
+from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, Outcome, RunRecord
+from contract.wire.dialect import Dialect, TextField
 from cutover.flows import SPECS
 from cutover.selftest.exchanges import Events, Script, batch, exchange, store
 from cutover.selftest.seeded import SOUND, add, drop, put

@@ -8,7 +8,7 @@ from compare.captures import Question, compare_segment
 from compare.pairs import Pair, Unpaired, pair_of
 from compare.segments import Line
 from compare.verdict import verdict_on
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import encode_run
 from cutover.selftest.exchanges import exchange
 

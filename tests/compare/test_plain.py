@@ -14,7 +14,7 @@ from compare.plain import PlainQuestion, compare_recordings
 from compare.recordings import Recordings
 from compare.rules import rules_of
 from compare.tally import Series, Tally
-from contract.sse import SseDecoder
+from contract.wire.sse import SseDecoder
 from tests.compare.dialects.bodies import Story, causes, compared, dialect, found, openai, sse
 
 PROVIDERS = Path(__file__).parents[2].parent / "shared" / "data" / "provider_streams.jsonl"

@@ -23,9 +23,9 @@ from compare.report.document import encode_report
 from compare.segments import Segment, find_segments, read_lines
 from compare.stretches import stretches
 from compare.tally import Tally
-from contract.chat import CHAT
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
+from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
 
 ASKED = Question({"chat": CHAT})

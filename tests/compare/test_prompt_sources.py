@@ -21,7 +21,7 @@ from compare.prompt_map import (
     read_prompt_map,
 )
 from compare.report.sources import source_said
-from contract.declared import DeclarationRefused
+from contract.declarations import DeclarationRefused
 
 SYSTEM = MappedPrompt(
     "system.j2",

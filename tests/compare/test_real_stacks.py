@@ -13,12 +13,11 @@ import pytest
 from compare.comparison import Comparer
 from compare.findings import kind_of
 from compare.pairs import Pair, pair_of
-from contract.chat import CHAT, ChatRequest, Send, Success
 from contract.flow import Event, Flow, Request
-from contract.model import Chunk, ToolCallDelta
+from contract.flows.chat import CHAT, ChatRequest, Send, Success
+from contract.model import Chunk, ToolCall, ToolCallDelta, ToolResult, ToolSpec
 from contract.ports import Effects, Tools
 from contract.records import Role, RunRecord, decode_run, encode_run
-from contract.tools import ToolCall, ToolResult, ToolSpec
 from cutover.selftest.cases import case as drawn
 from effects.model import Wait
 from effects.tape import Tape, TapeSession

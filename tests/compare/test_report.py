@@ -17,7 +17,7 @@ from compare.report.document import encode_report, report_schema
 from compare.report.legible import duration, moment, percent, visible
 from compare.report.titles import TITLES
 from compare.segments import Line
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.seeded import FAULTS, SOUND, drop

@@ -18,10 +18,20 @@ from compare.layers.grammar import violation_of
 from compare.pairs import Pair, pair_of
 from compare.segments import Line
 from compare.templates import bound_texts
-from contract.chat import CHAT, Accept, ChatEvent, End, Failed, Feedback, Send, StartReply, Success
-from contract.dialect import Dialect, PlainWire, TextField
+from contract.flows.chat import (
+    CHAT,
+    Accept,
+    ChatEvent,
+    End,
+    Failed,
+    Send,
+    StartReply,
+    Success,
+    ToolFeedback,
+)
 from contract.grammar import Grammar, many
 from contract.records import RunRecord, decode_run, encode_run
+from contract.wire.dialect import Dialect, PlainWire, TextField
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.seeded import FAULTS, SOUND, Fault
 
@@ -33,7 +43,7 @@ CHATS = st.lists(
         st.just(Accept()),
         st.just(StartReply()),
         st.builds(Send, st.text(max_size=5)),
-        st.builds(lambda text: Send("", tool_call_feedback=Feedback(text, "done")), st.text()),
+        st.builds(lambda text: Send("", tool_call_feedback=ToolFeedback(text, "done")), st.text()),
         st.builds(Success, st.text(max_size=5)),
         st.builds(Failed, st.text(max_size=5)),
         st.just(End()),

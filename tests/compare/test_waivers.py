@@ -14,8 +14,8 @@ from compare.tally import Tally
 from compare.verdict import verdict_on
 from compare.waiver_file import with_waiver
 from compare.waivers import Waiver, Waivers, waivers_of
-from contract.chat import CHAT
-from contract.declared import DeclarationRefused
+from contract.declarations import DeclarationRefused
+from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import Script, exchange, lines
 
 TODAY = date(2026, 11, 22)

@@ -7,6 +7,7 @@ import pytest
 from contract.errors import (
     CutoverError,
     EffectFailed,
+    Fault,
     Fenced,
     GrammarViolated,
     Paused,
@@ -14,7 +15,6 @@ from contract.errors import (
     TapeCut,
     TapeMiss,
 )
-from contract.faults import Fault
 
 
 @pytest.mark.parametrize(

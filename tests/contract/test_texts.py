@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contract.chat import ChatRequest
-from contract.companion import ChatTurn
-from contract.session import SessionRequest
+from contract.flows.chat import ChatRequest
+from contract.flows.companion import MessageTurn
+from contract.flows.session import SessionRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LONGEST = 65_536
 REQUESTS: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
     ChatRequest: {"message_id": "m", "content": ""},
-    ChatTurn: {"session_id": "s", "message": ""},
+    MessageTurn: {"session_id": "s", "message": ""},
     SessionRequest: {"message": ""},
 }
 
@@ -39,7 +39,7 @@ def taken(text: str, request: type[msgspec.Struct]) -> bool:
     st.sampled_from(list(REQUESTS)),
 )
 @example("家", SessionRequest)
-@example(" a ", ChatTurn)
+@example(" a ", MessageTurn)
 @example("\ufeff", ChatRequest)
 def test_any_text_is_taken_as_it_is_unless_it_is_blank(
     text: str, request: type[msgspec.Struct]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare import Comparer, Pair, compare_captures, pair_of
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.bench_exchanges import exchange, store
 from cutover.compare_bench import QUESTION, deep, differing, peak_bytes
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from contract.companion import COMPANION, Done, Failure, Hitl, Said
-from contract.forms import check_answer
-from contract.human import Answer, Field, Form
+from contract.flows.companion import COMPANION, CompanionDone, CompanionError, CompanionText, Hitl
+from contract.human import Form, FormField, HumanAnswer, check_answer
 from cutover.demo import summary
 from cutover.demo.configuration import configuration
 from cutover.demo.faulty_stack import FLOWS
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from contract.flow import Event
 
-FORM = Form("Which?", (Field("a", "A", "text", required=True),))
+FORM = Form("Which?", (FormField("a", "A", "text", required=True),))
 QUESTION = Hitl("h", "s", "question", FORM)
 LOST = "the question to the user was not gone on from on the other stack"
 
@@ -35,10 +34,10 @@ def stream(served: str, *events: Event) -> Stream:
     return Stream(served, served, b"".join(map(COMPANION.encode, events)))
 
 
-PUT = stream("graph", QUESTION, Done("suspended"))
-SAID = stream("graph", Said("No."), Done("completed"))
-WENT_ON = stream("legacy", Said("We"), Said("ll."), Done("completed"))
-BROKE = stream("legacy", Failure("resume_mismatch"), Done("failed"))
+PUT = stream("graph", QUESTION, CompanionDone("suspended"))
+SAID = stream("graph", CompanionText("No."), CompanionDone("completed"))
+WENT_ON = stream("legacy", CompanionText("We"), CompanionText("ll."), CompanionDone("completed"))
+BROKE = stream("legacy", CompanionError("resume_mismatch"), CompanionDone("failed"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +46,7 @@ BROKE = stream("legacy", Failure("resume_mismatch"), Done("failed"))
         (Asked(PUT, {"a": ANSWER}, WENT_ON), True, False),
         (Asked(PUT, {"a": ANSWER}, BROKE), True, True),
         (Asked(PUT, {"a": ANSWER}, Stream("", "", b"")), False, True),
-        (Asked(PUT, {"a": ANSWER}, stream("graph", Done("completed"))), False, True),
+        (Asked(PUT, {"a": ANSWER}, stream("graph", CompanionDone("completed"))), False, True),
         (Asked(SAID, {}), True, True),
         (Asked(SAID, {}), False, False),
         (None, True, True),
@@ -64,18 +63,18 @@ def test_a_question_that_was_not_gone_on_from_is_a_failure(
 @pytest.mark.parametrize(
     "field",
     [
-        Field("a", "A", "text", required=True),
-        Field("a", "A", "number", required=True),
-        Field("a", "A", "boolean", required=True),
-        Field("a", "A", "choice", required=True, options=("x", "y")),
-        Field("a", "A", "list", required=True, options=("x", "y")),
-        Field("a", "A", "list", required=True),
+        FormField("a", "A", "text", required=True),
+        FormField("a", "A", "number", required=True),
+        FormField("a", "A", "boolean", required=True),
+        FormField("a", "A", "choice", required=True, options=("x", "y")),
+        FormField("a", "A", "list", required=True, options=("x", "y")),
+        FormField("a", "A", "list", required=True),
     ],
 )
-def test_whatever_is_asked_is_answered(field: Field) -> None:
+def test_whatever_is_asked_is_answered(field: FormField) -> None:
     """A real model makes forms of its own."""
     form = Form("?", (field,))
-    assert check_answer(form, Answer("edit", filled(form))) == ()
+    assert check_answer(form, HumanAnswer("edit", filled(form))) == ()
 
 
 def test_what_was_asked_and_what_came_is_told(tmp_path: Path) -> None:

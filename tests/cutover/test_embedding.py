@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from contract.memory import MemoryEntry, Recall
+from contract.stores import MemoryEntry, Recall
 from cutover.flows import SPECS
 from cutover.stores import open_memory
 from cutover.wiring.embeddings import open_embedder, recall_told

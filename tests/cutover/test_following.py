@@ -7,9 +7,8 @@ import logging
 
 import pytest
 
-from contract.conversations import Turn
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
+from contract.stores import Turn
 from cutover.wiring.following import drop_unknown, following
 from effects.conversations import MemoryConversations
 from effects.conversations.own import OwnReplies

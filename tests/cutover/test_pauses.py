@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from cutover.stores import NoSuchStore, open_pauses, pauses_sealing
 from cutover.wiring.sweeping import EVERY, sweeping
 from effects.clock import ManualClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.cli import app
 from router.settings import load
 

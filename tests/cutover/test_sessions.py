@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from contract.conversations import Turn
+from contract.stores import Turn
 from cutover.wiring.sessions import KeptSessions
 from effects.conversations import MemoryConversations
 from effects.conversations.turns import Forgotten

@@ -9,8 +9,15 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
-from contract.dialects import built_in
-from contract.dialects.file import DialectFile, Errors, Naming, Order, Step, Tools
+from contract.wire.dialect import (
+    DialectFile,
+    ErrorPaths,
+    EventNames,
+    GrammarTable,
+    StepTable,
+    ToolPaths,
+    built_in,
+)
 from cutover.cli import app
 from cutover.flows import SPECS
 
@@ -45,7 +52,7 @@ def test_the_example_runs_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_page_names_every_key() -> None:
     """Those of the tables below, too."""
-    for kind in (DialectFile, Naming, Tools, Errors, Order, Step):
+    for kind in (DialectFile, EventNames, ToolPaths, ErrorPaths, GrammarTable, StepTable):
         for key in kind.__struct_encode_fields__:
             assert re.search(rf"`\[?{key}\b", PAGE), key
     for key in ("framing", "payload", "growth", "empty"):

@@ -9,10 +9,10 @@ from typing import get_args, get_type_hints
 import msgspec
 import pytest
 
-from contract.chat import ChatRequest
-from contract.companion import ChatTurn, GoOn, HumanAnswer, ImageTurn
 from contract.flow import FlowSpec
-from contract.sse import SseDecoder
+from contract.flows.chat import ChatRequest
+from contract.flows.companion import ContinueRequest, ImageTurn, MessageTurn, RespondRequest
+from contract.wire.sse import SseDecoder
 from cutover.flows import SPECS
 from router import pausing
 from rules.emotion import feel
@@ -42,7 +42,7 @@ def test_every_field_of_a_chat_and_action_on_a_picture_is_named() -> None:
         assert f'`"action":"{action}"`' in PAGE
 
 
-@pytest.mark.parametrize("body", [ChatTurn, ImageTurn, HumanAnswer, GoOn])
+@pytest.mark.parametrize("body", [MessageTurn, ImageTurn, RespondRequest, ContinueRequest])
 def test_every_field_of_a_companions_requests_is_named(body: type[msgspec.Struct]) -> None:
     """All of a request's in one place; those it can do without bear a question mark."""
     fields = msgspec.structs.fields(body)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contract.companion import ChatTurn, CompanionOptions
 from contract.flow import Request
-from contract.memory import MemoryEntry
-from contract.session import SessionOptions, SessionRequest
-from contract.tools import ToolCall
+from contract.flows.companion import CompanionOptions, MessageTurn
+from contract.flows.session import SessionOptions, SessionRequest
+from contract.model import ToolCall
+from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.tools import ToolRegistry
 from effects.tools.search_memory import searcher_of_memory
@@ -19,7 +19,7 @@ SEARCH = ToolCall("c", "search_memory", '{"query":"tea"}')
 async def test_who_finds_what_was_learnt_in_the_session_that_asks() -> None:
     """A companion and the tool do, a session does not; the tool finds nothing of nobody."""
     memory = InMemoryMemory((ENTRY,))
-    turn = ChatTurn(session_id="s", message="tea", user_id="ann")
+    turn = MessageTurn(session_id="s", message="tea", user_id="ann")
     wanted = companion.recall(Request(turn, CompanionOptions()))
     said = SessionRequest(session_id="s", message="tea", user_id="ann")
     unwanted = session.recall(Request(said, SessionOptions()), new=False)

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
-from contract.chat import ModelSettings
+from contract.flows.chat import ModelSettings
 from contract.model import Chunk, Usage
 from router.exchange_log import ExchangeLog
 from router.metrics.instruments import INSTRUMENTS

@@ -14,7 +14,7 @@ import msgspec
 import zstandard
 
 from contract.records import RunRecord, decode_run
-from contract.sse import SseDecoder
+from contract.wire.sse import SseDecoder
 from cutover.application import application
 from cutover.flows import SPECS
 from cutover.server.serve import Server, address, listen, server

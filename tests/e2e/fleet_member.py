@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
+from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
 from effects.pins import SqlitePins
 from router import neighbour
 from router.assigning import Assigner

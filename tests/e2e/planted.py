@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from contract.chat import End, Send, Success
 from contract.flow import Event, Flow
+from contract.flows.chat import End, Send, Success
+from contract.model import ToolCall, ToolResult, ToolSpec
 from contract.ports import Effects, Tools
 from contract.records import RunRecord
-from contract.tools import ToolCall, ToolResult, ToolSpec
 from cutover.flows import SPECS
 from cutover.selftest.cases import case
 from cutover.selftest.virtual_time import VirtualLoop

@@ -7,8 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from contract.chat import Accept, End, StartReply, Success
 from contract.flow import Event
+from contract.flows.chat import Accept, End, StartReply, Success
 
 
 async def chat(request: Any, _effects: object) -> AsyncIterator[Event]:

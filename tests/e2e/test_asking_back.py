@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from compare.report import Report
-from contract.companion import CompanionOptions
+from contract.flows.companion import CompanionOptions
 from tests.e2e.companion import hitl_id, picture, post, setup
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_companion import BOTH, invoked

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import ChatRequest
+from contract.flows.chat import ChatRequest
 from tests.e2e.deployment import Deployment, Setup, deployed
 
 pytestmark = pytest.mark.sockets

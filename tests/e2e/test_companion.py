@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from compare.report import Report
-from contract.companion import MOST_OF_AN_IMAGE, Said
 from contract.flow import Event, Flow, Request
+from contract.flows.companion import MOST_OF_AN_IMAGE, CompanionText
 from contract.ports import Effects
 from cutover.cli import app
 from cutover.wiring.stacks import load_stacks
@@ -186,7 +186,7 @@ def louder(flow: Flow) -> Flow:
 
     async def shouting(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
         async for event in flow(request, effects):
-            yield Said(f"{event.content}!") if isinstance(event, Said) else event
+            yield CompanionText(f"{event.content}!") if isinstance(event, CompanionText) else event
 
     return shouting
 

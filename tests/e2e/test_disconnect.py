@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from contract.chat import ChatRequest, End
 from contract.flow import Event
+from contract.flows.chat import ChatRequest, End
 from effects.tools import ToolContext, tool
 from router.local import LocalStack
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.chat import ChatRequest
+from contract.flows.chat import ChatRequest
 from tests.e2e.deployment import Setup, deployed
 
 pytestmark = pytest.mark.sockets

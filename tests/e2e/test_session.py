@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from contract.flow import Event
-from contract.session import SESSION, Said
+from contract.flows.session import SESSION, SessionText
 from cutover.cli import app
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session as graph_session
@@ -137,7 +137,7 @@ async def test_a_turn_another_stack_takes_over_is_one_turn(tmp_path: Path) -> No
         try:
             async for event in inner:
                 yield event
-                if isinstance(event, Said) and crashes:
+                if isinstance(event, SessionText) and crashes:
                     crashes.clear()
                     raise ZeroDivisionError
         finally:

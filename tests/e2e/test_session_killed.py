@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from contract.sse import SseDecoder
+from contract.wire.sse import SseDecoder
 from graph_impl.thread_stores import opened_threads
 from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, deployed, moment

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from contract.chat import End
+from contract.flows.chat import End
 from contract.records import decode_run
 from loadtests.simulator import running
 from router.local import LocalStack

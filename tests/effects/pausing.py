@@ -10,9 +10,8 @@ import msgspec
 
 from contract.errors import Paused
 from contract.human import Form, OpenQuestion
-from contract.model import ModelCall, UserMessage
+from contract.model import ModelCall, ToolCall, UserMessage
 from contract.records import RequestRecord
-from contract.tools import ToolCall
 from cutover.selftest.world import World
 from effects.model.fake import says
 from effects.tape import Asking, SuspendingHuman, Tape, TapeSession, resume

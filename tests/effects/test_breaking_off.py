@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from contract.errors import EffectFailed, Paused
-from contract.faults import Fault
-from contract.human import Answer, Form, OpenQuestion
-from contract.model import ModelCall, UserMessage
+from contract.errors import EffectFailed, Fault, Paused
+from contract.human import Form, HumanAnswer, OpenQuestion
+from contract.model import ModelCall, ToolCall, UserMessage
 from contract.operations import MODEL_STREAM, TOOLS_RUN
-from contract.tools import ToolCall
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
@@ -46,8 +44,8 @@ Plan = list[Step]
 Stack = Literal["plain", "eager"]
 Done = Counter[tuple[str, str, bytes]]
 
-ANSWERS = (Answer("approve"), Answer("edit"), Answer("reject"))
-YES = Answer("approve")
+ANSWERS = (HumanAnswer("approve"), HumanAnswer("edit"), HumanAnswer("reject"))
+YES = HumanAnswer("approve")
 LEASE = 1_000.0
 
 

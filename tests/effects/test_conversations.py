@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.conversations import Turn
 from contract.errors import EffectFailed
 from contract.ports import Conversations
+from contract.stores import Turn
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
 from effects.conversations.postgres import PostgresConversations
 from effects.conversations.service import conversation_service

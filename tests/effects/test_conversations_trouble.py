@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from contract.conversations import Turn
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.ports import Conversations
+from contract.stores import Turn
 from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
 from effects.conversations.postgres import PostgresConversations
 from effects.conversations.service import LARGEST_BODY, conversation_service

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from contract.conversations import Turn
-from contract.memory import MemoryEntry, Recall
+from contract.stores import MemoryEntry, Recall, Turn
 from effects.conversations import SqliteConversations
 from effects.conversations.postgres import PostgresConversations
 from effects.human import Pause, SqlitePauses

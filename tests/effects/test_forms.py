@@ -5,21 +5,29 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import EffectFailed, Paused
-from contract.forms import Problem, check_answer, values
-from contract.human import Answer, Field, Form, FormValue, OpenQuestion
+from contract.human import (
+    FieldProblem,
+    Form,
+    FormField,
+    FormValue,
+    HumanAnswer,
+    OpenQuestion,
+    check_answer,
+    values,
+)
 from contract.ports import Human
 from effects.human import NobodyThere, ScriptedHuman
 
 FORM = Form(
     "记忆",
     (
-        Field("note", "备注", "text", required=False),
-        Field("name", "名字", "text", required=True, value="小明"),
-        Field("age", "年龄", "number", required=False),
-        Field("sure", "确定", "boolean", required=True, value=False),
-        Field("colour", "颜色", "choice", required=False, options=("红", "蓝")),
-        Field("facts", "事实", "list", required=False, options=("a", "b")),
-        Field("tags", "标签", "list", required=False),
+        FormField("note", "备注", "text", required=False),
+        FormField("name", "名字", "text", required=True, value="小明"),
+        FormField("age", "年龄", "number", required=False),
+        FormField("sure", "确定", "boolean", required=True, value=False),
+        FormField("colour", "颜色", "choice", required=False, options=("红", "蓝")),
+        FormField("facts", "事实", "list", required=False, options=("a", "b")),
+        FormField("tags", "标签", "list", required=False),
     ),
 )
 
@@ -37,67 +45,67 @@ FORM = Form(
 )
 def test_a_fitting_answer_has_no_problems(data: dict[str, FormValue]) -> None:
     """What is not said stands as proposed; False and 0 are values."""
-    assert check_answer(FORM, Answer("edit", data)) == ()
-    assert check_answer(FORM, Answer("approve", data)) == ()
+    assert check_answer(FORM, HumanAnswer("edit", data)) == ()
+    assert check_answer(FORM, HumanAnswer("approve", data)) == ()
 
 
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ({"name": ""}, Problem("name", "required")),
-        ({"name": "  "}, Problem("name", "required")),
-        ({"name": None}, Problem("name", "required")),
-        ({"sure": None}, Problem("sure", "required")),
-        ({"name": 3}, Problem("name", "type")),
-        ({"age": "3"}, Problem("age", "type")),
-        ({"age": True}, Problem("age", "type")),
-        ({"age": float("nan")}, Problem("age", "type")),
-        ({"age": 1 << 63}, Problem("age", "type")),
-        ({"age": -(10**400)}, Problem("age", "type")),
-        ({"sure": 1}, Problem("sure", "type")),
-        ({"sure": "yes"}, Problem("sure", "type")),
-        ({"name": "x" * 65_537}, Problem("name", "too_long")),
-        ({"tags": ("",) * 65_537}, Problem("tags", "too_long")),
-        ({"colour": "绿"}, Problem("colour", "option")),
-        ({"colour": ("红",)}, Problem("colour", "type")),
-        ({"facts": "a"}, Problem("facts", "type")),
-        ({"facts": ("a", "c")}, Problem("facts", "option")),
-        ({"tags": ("x", 1)}, Problem("tags", "type")),
-        ({"other": 1}, Problem("other", "unknown_field")),
+        ({"name": ""}, FieldProblem("name", "required")),
+        ({"name": "  "}, FieldProblem("name", "required")),
+        ({"name": None}, FieldProblem("name", "required")),
+        ({"sure": None}, FieldProblem("sure", "required")),
+        ({"name": 3}, FieldProblem("name", "type")),
+        ({"age": "3"}, FieldProblem("age", "type")),
+        ({"age": True}, FieldProblem("age", "type")),
+        ({"age": float("nan")}, FieldProblem("age", "type")),
+        ({"age": 1 << 63}, FieldProblem("age", "type")),
+        ({"age": -(10**400)}, FieldProblem("age", "type")),
+        ({"sure": 1}, FieldProblem("sure", "type")),
+        ({"sure": "yes"}, FieldProblem("sure", "type")),
+        ({"name": "x" * 65_537}, FieldProblem("name", "too_long")),
+        ({"tags": ("",) * 65_537}, FieldProblem("tags", "too_long")),
+        ({"colour": "绿"}, FieldProblem("colour", "option")),
+        ({"colour": ("红",)}, FieldProblem("colour", "type")),
+        ({"facts": "a"}, FieldProblem("facts", "type")),
+        ({"facts": ("a", "c")}, FieldProblem("facts", "option")),
+        ({"tags": ("x", 1)}, FieldProblem("tags", "type")),
+        ({"other": 1}, FieldProblem("other", "unknown_field")),
     ],
 )
-def test_a_problem_is_named(data: dict[str, FormValue], problem: Problem) -> None:
+def test_a_problem_is_named(data: dict[str, FormValue], problem: FieldProblem) -> None:
     """By field and kind."""
-    assert check_answer(FORM, Answer("edit", data)) == (problem,)
+    assert check_answer(FORM, HumanAnswer("edit", data)) == (problem,)
 
 
 def test_all_problems_are_told_in_the_order_of_the_form() -> None:
     """Unknown fields come last."""
-    answer = Answer("edit", {"x": 1, "colour": "绿", "name": 1})
+    answer = HumanAnswer("edit", {"x": 1, "colour": "绿", "name": 1})
     assert [problem.field for problem in check_answer(FORM, answer)] == ["name", "colour", "x"]
 
 
 def test_a_rejection_needs_no_form() -> None:
     """Whatever comes with it."""
-    assert check_answer(FORM, Answer("reject", {"name": 1})) == ()
+    assert check_answer(FORM, HumanAnswer("reject", {"name": 1})) == ()
 
 
 def test_a_required_field_without_a_proposal_must_be_filled() -> None:
     """Approving an empty form is no answer."""
-    form = Form("?", (Field("why", "原因", "text", required=True),))
-    assert check_answer(form, Answer("approve")) == (Problem("why", "required"),)
+    form = Form("?", (FormField("why", "原因", "text", required=True),))
+    assert check_answer(form, HumanAnswer("approve")) == (FieldProblem("why", "required"),)
 
 
 def test_values_are_proposals_overridden_by_the_answer() -> None:
     """In the order of the form; unknown fields do not get in."""
-    given = values(FORM, Answer("edit", {"age": 3, "x": 1, "name": None}))
+    given = values(FORM, HumanAnswer("edit", {"age": 3, "x": 1, "name": None}))
     assert list(given) == [field.name for field in FORM.fields]
     assert (given["age"], given["name"], given["sure"]) == (3, None, False)
 
 
 async def test_a_scripted_human_answers_in_order() -> None:
     """Then leaves the question open; an unknown id is no question."""
-    yes = Answer("approve")
+    yes = HumanAnswer("approve")
     human = ScriptedHuman([yes])
     question = OpenQuestion(FORM, "confirm")
     first, second = [await human.open("ask", question) for _ in range(2)]

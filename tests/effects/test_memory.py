@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import EffectFailed
-from contract.memory import MemoryEntry, Recall
 from contract.ports import Memory
+from contract.stores import MemoryEntry, Recall
 from effects.embeddings import HashedEmbedder
 from effects.memory import InMemoryMemory, SqliteMemory, terms
 from effects.memory.postgres import PostgresMemory

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from contract import operations as ops
-from contract.memory import Remember
 from contract.model import ModelCall
+from contract.stores import Remember
 from effects.model import Hang, ScriptedModel, says
 from effects.own import OutOfReach, own_exchange
 from effects.tape import canonical

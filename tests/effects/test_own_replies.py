@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import operations as ops
-from contract.conversations import FindTurn, FoundTurn, History, PutTurn, Stored, Turn, Turns
+from contract.model import NoArguments
 from contract.records import OwnHistory
-from contract.tools import NoArguments
+from contract.stores import FindTurn, FoundTurn, FoundTurns, PutTurn, ReadHistory, StoredTurn, Turn
 from effects.conversations import MemoryConversations
 from effects.conversations.own import Most, OwnConversation, OwnReplies
 
@@ -35,14 +35,14 @@ def reply(number: int, content: str, chat: str = "c") -> Turn:
 
 def put(side: OwnConversation, turn: Turn) -> None:
     """Store a turn there, and here."""
-    assert side.given(ops.TURN_PUT, PutTurn(turn), Stored(ok=True)) == Stored(ok=True)
+    assert side.given(ops.TURN_PUT, PutTurn(turn), StoredTurn(ok=True)) == StoredTurn(ok=True)
 
 
 def history(
     side: OwnConversation, served: Sequence[Turn], limit: int = EVERYTHING, chat: str = "c"
 ) -> list[str]:
     """Tell what a side is told where these turns were served."""
-    told = side.given(ops.TURN_HISTORY, History(chat, "now", limit), Turns(tuple(served)))
+    told = side.given(ops.TURN_HISTORY, ReadHistory(chat, "now", limit), FoundTurns(tuple(served)))
     return [turn.content for turn in told.turns]
 
 
@@ -135,7 +135,7 @@ def test_a_reply_to_nothing_stands_for_its_own_id() -> None:
 def test_other_calls_are_as_they_are() -> None:
     """What a tool, a memory or a clock says is on the tape."""
     side = OwnReplies().of("graph")
-    answer = Stored(ok=False)
+    answer = StoredTurn(ok=False)
     assert side.given(ops.CLOCK_NOW, NoArguments(), answer) is answer
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from contract.errors import EffectFailed
-from contract.human import Answer, Field, Form, OpenQuestion
+from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from effects.clock import ManualClock
 from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
 from effects.human.aes import AesSeals
@@ -23,8 +23,8 @@ DAY = 86_400.0
 
 KEY = bytes(range(32))
 
-YES = Answer("approve", {"city": "北京", "count": 2, "tags": ("a", "b")}, "ann")
-NO = Answer("reject")
+YES = HumanAnswer("approve", {"city": "北京", "count": 2, "tags": ("a", "b")}, "ann")
+NO = HumanAnswer("reject")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def pauses(
 
 def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1") -> Pause:
     """Make a pause that expires in an hour."""
-    form = Form("确认", (Field("city", "城市", "text", required=True, value="北京"),))
+    form = Form("确认", (FormField("city", "城市", "text", required=True, value="北京"),))
     return Pause(
         hitl_id=hitl_id,
         exchange=f"exchange of {hitl_id}",
@@ -131,7 +131,7 @@ async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -
     assert await pauses.respond("h1", YES) == "accepted"
     assert await pauses.respond("h1", YES) == "same"
     assert await pauses.respond("h1", msgspec.structs.replace(YES, by="bob")) == "same"
-    turned = Answer("approve", dict(reversed(YES.data.items())))
+    turned = HumanAnswer("approve", dict(reversed(YES.data.items())))
     assert await pauses.respond("h1", turned) == "same"
     assert await pauses.respond("h1", NO) == "conflict"
     found = await pauses.get("h1")
@@ -389,7 +389,7 @@ async def test_text_no_store_can_keep_is_a_fault(
         pauses.respond(hostile, YES),
         pauses.claim("h1", hostile, 60.0),
         pauses.pending(hostile),
-        pauses.respond("h1", Answer("edit", {"city": "\udfff"})),
+        pauses.respond("h1", HumanAnswer("edit", {"city": "\udfff"})),
     ):
         with pytest.raises(EffectFailed) as failed:
             await call

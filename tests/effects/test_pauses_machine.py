@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from contract.human import Answer
+from contract.human import HumanAnswer
 from effects.clock import ManualClock
 from effects.human import MemoryPauses, Pause, PauseStore, SqlitePauses
 from effects.human.postgres import PostgresPauses
@@ -31,7 +31,7 @@ KEPT = 86_400.0
 
 ids = st.sampled_from(["h1", "h2", "h3"])
 owners = st.sampled_from(["x1", "x2"])
-answers = st.sampled_from([Answer("approve"), Answer("reject")])
+answers = st.sampled_from([HumanAnswer("approve"), HumanAnswer("reject")])
 sessions = st.sampled_from(["s1", "s2"])
 flows = st.sampled_from(["f", "g"])
 exchanges = st.sampled_from(["x", "y"])
@@ -45,7 +45,7 @@ class Known:
 
     session: str
     expires: float
-    answer: Answer | None = None
+    answer: HumanAnswer | None = None
     holder: str = ""
     lease_ends: float = 0.0
     over: str = ""
@@ -134,7 +134,7 @@ class Pauses(RuleBasedStateMachine):
         self.known.setdefault(hitl_id, Known(session, now + LIFE, flow=flow, exchange=exchange))
 
     @rule(hitl_id=ids, answer=answers)
-    def respond(self, hitl_id: str, answer: Answer) -> None:
+    def respond(self, hitl_id: str, answer: HumanAnswer) -> None:
         """Answer a pause."""
         reply = self.ask(lambda store: store.respond(hitl_id, answer))
         known = self.find(hitl_id)

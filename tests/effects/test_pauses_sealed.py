@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
-from contract.human import Answer, Field, Form, OpenQuestion
+from contract.errors import EffectFailed, Fault
+from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from effects.human import (
     KeysUnusable,
     Pause,
@@ -32,7 +31,7 @@ from tests.effects.postgres import own_schema
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 SECRET = "月光酒店"
-YES = Answer("edit", {"city": SECRET})
+YES = HumanAnswer("edit", {"city": SECRET})
 
 
 class Place:
@@ -93,7 +92,7 @@ def now() -> float:
 
 def paused(hitl_id: str = "h1") -> Pause:
     """Make a pause that says the secret in its question and in its tape."""
-    form = Form(SECRET, (Field("city", "城市", "text", required=True, value=SECRET),))
+    form = Form(SECRET, (FormField("city", "城市", "text", required=True, value=SECRET),))
     return Pause(
         hitl_id=hitl_id,
         exchange="e1",
@@ -130,7 +129,7 @@ async def test_what_is_stored_says_nothing(place: Place) -> None:
         assert found == msgspec.structs.replace(
             paused(), state="answered", answer=YES, digest=digest
         )
-        assert [await pauses.respond("h1", one) for one in (YES, Answer("reject"))] == [
+        assert [await pauses.respond("h1", one) for one in (YES, HumanAnswer("reject"))] == [
             "same",
             "conflict",
         ]

@@ -7,8 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault, FaultCode
+from contract.errors import EffectFailed, Fault, FaultCode
 from effects.board import NOTHING
 from effects.board.redis import RedisBoard
 from effects.locks.redis import RedisLeases

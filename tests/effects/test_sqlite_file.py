@@ -16,8 +16,8 @@ from time import monotonic
 
 import pytest
 
-from contract.conversations import Turn
 from contract.errors import EffectFailed
+from contract.stores import Turn
 from effects.conversations import SqliteConversations
 from effects.sqlite import SqliteFile
 

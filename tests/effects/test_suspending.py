@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from contract.errors import EffectFailed, Paused, TapeMiss
-from contract.faults import Fault
-from contract.human import Answer, AwaitAnswer
-from contract.tools import ToolCall
+from contract.errors import EffectFailed, Fault, Paused, TapeMiss
+from contract.human import AwaitAnswer, HumanAnswer
+from contract.model import ToolCall
 from cutover.selftest.world import World
 from effects.human import MemoryPauses, SqlitePauses
 from effects.tape import Tape, TapeSession, canonical, request_of, resume
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.virtual
 
-YES = Answer("approve", by="ann")
-NO = Answer("reject", by="bob")
+YES = HumanAnswer("approve", by="ann")
+NO = HumanAnswer("reject", by="bob")
 STACK_NAMES = list(STACKS)
 
 

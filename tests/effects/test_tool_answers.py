@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from contract.tools import ToolCall, ToolResult
+from contract.model import ToolCall, ToolResult
 from effects.tools import ToolContext, ToolRegistry, tool
 from effects.tools.registry import LONGEST_ANSWER
 

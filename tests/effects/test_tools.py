@@ -12,10 +12,9 @@ from typing import Annotated, Any, Protocol
 import msgspec
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
+from contract.model import ToolCall, ToolResult
 from contract.ports import Tools
-from contract.tools import ToolCall, ToolResult
 from effects.tools import (
     BadArguments,
     ScriptedTools,

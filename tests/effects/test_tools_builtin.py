@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.memory import MemoryEntry
-from contract.tools import ToolCall, ToolResult
+from contract.model import ToolCall, ToolResult
+from contract.stores import MemoryEntry
 from effects.clock import ManualClock
 from effects.memory import InMemoryMemory
 from effects.tools import BadArguments, ToolRegistry, builtin_tools

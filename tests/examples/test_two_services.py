@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from contract.records import decode_run
-from contract.sse import SseDecoder
+from contract.wire.sse import SseDecoder
 from tests.e2e.deployment import captured
 from tests.examples.running import EXAMPLES, Example, invoked, running
 

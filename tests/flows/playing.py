@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from contract.chat import Feedback, Send
 from contract.flow import FlowSpec, Request
+from contract.flows.chat import Send, ToolFeedback
 from contract.model import ModelCall
 from contract.records import EntryRecord, Role
 from cutover.selftest.case import FOREVER, Answer, Case, by_round
@@ -97,7 +97,7 @@ class Played:
         for frame in self.drive.frames:
             if isinstance(frame.event, Send):
                 news = frame.event.tool_call_feedback
-                said = f"{news.tool} {news.status}" if isinstance(news, Feedback) else ""
+                said = f"{news.tool} {news.status}" if isinstance(news, ToolFeedback) else ""
                 found.append((frame.at / 1_000_000, frame.event.content, said))
         return found
 

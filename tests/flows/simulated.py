@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import ModelCall
 from effects.model import Fail, Hang, Script, Step, Wait
 from effects.model.failures import status_fault

@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from contract.chat import CHAT, ChatOptions, ChatRequest
+from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from cutover.selftest.world import World
 from effects.clock import ManualClock
 from effects.model import Script

@@ -2,13 +2,13 @@
 
 import pytest
 
-from contract.chat import ChatOptions, ChatRequest
-from contract.conversations import Turn
-from contract.faults import Fault
+from contract.errors import Fault
+from contract.flows.chat import ChatOptions, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
+from contract.stores import Turn
 from effects.model import Fail, Step
 from rules.chat import lock_key
-from rules.texts import DEFAULTS
+from rules.prompts import DEFAULTS
 from tests.flows.playing import Case, Played, play
 
 pytestmark = pytest.mark.virtual

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from contract.chat import ChatOptions, ChatRequest
 from contract.errors import Paused
+from contract.flows.chat import ChatOptions, ChatRequest
+from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk, ToolCallDelta
-from contract.session import SessionOptions, SessionRequest
 from effects.tape import TapeSession
 from tests.flows.companion.visits import ASKING, STOP, Visit, calling, image, turn
 from tests.flows.playing import STACKS, Case, Scene

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.chat import ChatRequest, PromptValue
+from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
 from graph_impl.chat import chat as graph
 from graph_impl.prompting import system_prompt as new
 from legacy.chat import chat as legacy
 from legacy.prompting import system_prompt as old
 from router.local import LocalStack
-from rules.prompting import parameters
+from rules.prompts import parameters
 from tests.flows.playing import Case, Played, record, replay
 
 OLD, NEW = old("chat_system.j2"), new("chat_system.md")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from contract.chat import ChatRequest, ModelSettings
-from contract.conversations import Turn
+from contract.flows.chat import ChatRequest, ModelSettings
 from contract.model import ModelInfo
+from contract.stores import Turn
 from rules.chat import lock_key
 from tests.flows.playing import Case, play, same_on_both
 

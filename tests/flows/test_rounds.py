@@ -2,17 +2,18 @@
 
 import pytest
 
-from contract.chat import ChatOptions, ChatRequest, ModelSettings
-from contract.conversations import Turn
+from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
 from contract.model import (
     AssistantMessage,
     Chunk,
     SystemMessage,
+    ToolCall,
     ToolCallDelta,
     ToolMessage,
+    ToolResult,
     UserMessage,
 )
-from contract.tools import ToolCall, ToolResult
+from contract.stores import Turn
 from effects.model import Step
 from tests.flows.playing import Answer, Case, play
 

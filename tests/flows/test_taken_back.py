@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from contract.chat import ChatRequest
-from contract.conversations import Turn
-from contract.model import AssistantMessage, Chunk, ToolCallDelta, ToolMessage, UserMessage
-from contract.session import SessionRequest
-from contract.tools import ToolCall
-from rules.messages import NO_NAME
+from contract.flows.chat import ChatRequest
+from contract.flows.session import SessionRequest
+from contract.model import (
+    AssistantMessage,
+    Chunk,
+    ToolCall,
+    ToolCallDelta,
+    ToolMessage,
+    UserMessage,
+)
+from contract.stores import Turn
+from rules.model_calls import NO_NAME
 from tests.flows.companion.visits import Visit, turn
 from tests.flows.playing import Answer, Case, Scene, play, same_on_both
 from tests.flows.session.conversing import House, Saying

@@ -5,8 +5,8 @@ All times are sums of quarters and eighths, which floats hold exactly.
 
 import pytest
 
-from contract.chat import ChatOptions, ChatRequest
-from contract.faults import Fault
+from contract.errors import Fault
+from contract.flows.chat import ChatOptions, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from effects.model import Fail, Step, Wait
 from tests.flows.playing import Case, play

@@ -6,7 +6,7 @@ A script of its own: in the process of the tests a graph has run already.
 import asyncio
 import sys
 
-from contract.chat import ChatRequest
+from contract.flows.chat import ChatRequest
 from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.case import Case
 from effects.tape import TapeSession

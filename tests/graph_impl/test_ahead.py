@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from contract.chat import CHAT, ChatOptions, ChatRequest
-from contract.companion import COMPANION, CompanionOptions
 from contract.flow import FlowSpec, Request
+from contract.flows.chat import CHAT, ChatOptions, ChatRequest
+from contract.flows.companion import COMPANION, CompanionOptions
+from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from contract.model import Chunk, ModelCall
-from contract.session import SESSION, SessionOptions, SessionRequest
 from cutover.selftest.world import World
 from effects.model import Step
 from effects.tape import Tape, TapeSession

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from contract.chat import Accept, ChatRequest, StartReply
+from contract.flows.chat import Accept, ChatRequest, StartReply
 from contract.model import Chunk
 from effects.tape import TapeSession
 from tests.flows.playing import FOREVER, STACKS, Case, begin

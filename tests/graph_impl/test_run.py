@@ -14,12 +14,12 @@ import pytest
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 
-from contract.companion import Said
 from contract.errors import Paused
 from contract.flow import Event
+from contract.flows.companion import CompanionText
 from graph_impl.run import Course, Sink, run
 
-PIECES = [Said(str(number)) for number in range(100)]
+PIECES = [CompanionText(str(number)) for number in range(100)]
 AHEAD = 32
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from contract.chat import CHAT, ChatEvent
+from contract.flows.chat import CHAT, ChatEvent
 from loadtests.measuring import How, Planned, StreamMeter
 from loadtests.rows import Row
 

@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.chat import CHAT, Accept, ChatEvent, End, Failed, Feedback, Send, StartReply, Success
-from contract.dialect import Dialect, TextField
+from contract.flows.chat import (
+    CHAT,
+    Accept,
+    ChatEvent,
+    End,
+    Failed,
+    Send,
+    StartReply,
+    Success,
+    ToolFeedback,
+)
+from contract.wire.dialect import Dialect, TextField
 from loadtests.measuring import How, Planned, StreamMeter
 from tests.loadtests.streams import MS, SENT, measured
 
@@ -40,7 +50,7 @@ def test_an_event_that_adds_no_text_is_no_content() -> None:
     quiet: list[tuple[int, ChatEvent | bytes]] = [
         (50, Send("")),
         *REPLY[2:4],
-        (400, Send("ab", tool_call_feedback=Feedback("t", "done"))),
+        (400, Send("ab", tool_call_feedback=ToolFeedback("t", "done"))),
     ]
     row = measured([*quiet, (500, Success("ab")), (501, End())])
     assert (row.first_token, row.last_content, row.contents) == (100 * MS, 160 * MS, 2)

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from contract.chat import CHAT, ChatRequest
-from contract.companion import COMPANION
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialects import built_in
 from contract.errors import CutoverError
-from contract.session import SESSION
+from contract.flows.chat import CHAT, ChatRequest
+from contract.flows.companion import COMPANION
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.flows.session import SESSION
+from contract.wire.dialect import built_in
 from loadtests.flows import FlowUnknown, flow_named
 from loadtests.forcing import qa_header
 from loadtests.messages import ConversationsUnnamed, Message, MessagesRefused, read_messages

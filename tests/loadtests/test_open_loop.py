@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from loadtests.arrivals import Constant, Trace
 from loadtests.interleaving import PlannedRun
 from loadtests.messages import read_messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.chat import CHAT, Accept, End, Send, StartReply, Success
+from contract.flows.chat import CHAT, Accept, End, Send, StartReply, Success
 from loadtests.measuring import Planned, StreamMeter
 from loadtests.response import ResponseReader
 from loadtests.rows import Row

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialects import built_in, dialect_of
 from contract.flow import FlowSpec
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import built_in, dialect_of
 from loadtests.measuring import How, Planned, StreamMeter
 from loadtests.rows import Row
 from loadtests.wires import Said, accepted, value_at, wire_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from contract.chat import ChatOptions, ChatRequest, Send, Success
 from contract.flow import Event, Flow
+from contract.flows.chat import ChatOptions, ChatRequest, Send, Success
 from contract.model import Chunk, ToolCallDelta, Usage
 from effects.model import Step, Wait
 from graph_impl import FLOWS as GRAPH

@@ -10,17 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from contract.beside import Continuing, Responding
-from contract.dialect import Dialect, TextField
-from contract.errors import EffectFailed, Refused
-from contract.faults import Fault
-from contract.flow import Body, Event, Flow, FlowSpec, Request
+from contract.errors import EffectFailed, Fault, Refused
+from contract.flow import AnswerEndpoint, Body, ContinueEndpoint, Event, Flow, FlowSpec, Request
 from contract.grammar import Grammar, many, one
-from contract.human import Answer, Field, Form, OpenQuestion
-from contract.model import ModelCall, UserMessage
+from contract.human import Form, FormField, HumanAnswer, OpenQuestion
+from contract.model import ModelCall, ToolCall, UserMessage
 from contract.ports import Effects
-from contract.sse import SseDecoder
-from contract.tools import ToolCall
+from contract.wire.dialect import Dialect, TextField
+from contract.wire.sse import SseDecoder
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
 from router.closing import Unserved
@@ -105,13 +102,13 @@ SPEC = FlowSpec(
     encode=_encode,
     route_keys={"session_id": "session_id"},
     suspended=lambda _options, _last: (Done("suspended"),),
-    responding=Responding(
-        "/respond", Given, lambda it: it.hitl_id, lambda it: Answer(it.action, dict(it.data))
+    responding=AnswerEndpoint(
+        "/respond", Given, lambda it: it.hitl_id, lambda it: HumanAnswer(it.action, dict(it.data))
     ),
-    continuing=Continuing("/continue", Continue, lambda it: it.hitl_id),
+    continuing=ContinueEndpoint("/continue", Continue, lambda it: it.hitl_id),
 )
 
-QUESTION = Form("Which?", (Field("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003
+QUESTION = Form("Which?", (FormField("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003
 
 
 async def looping(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
@@ -257,7 +254,7 @@ class Desk:
 
     async def answer(self, hitl_id: str, action: str = "approve", **data: str) -> None:
         """Answer a question; raises `Problem`."""
-        await self.router.respond(self.spec, hitl_id, Answer(action, dict(data)))  # type: ignore[arg-type]
+        await self.router.respond(self.spec, hitl_id, HumanAnswer(action, dict(data)))  # type: ignore[arg-type]
 
     async def _read(self, begin: Callable[[], Any], leaves: int) -> Reply:
         ticket = await begin()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import RunRecord, decode_run
 from router.capture import CaptureWriter
 from router.sections import Captures

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, cast
 
-from contract.conversations import Turn
 from contract.errors import Fenced
 from contract.flow import Event, Flow
-from contract.model import ModelCall
+from contract.model import ModelCall, ToolCall
 from contract.ports import Effects
-from contract.tools import ToolCall
+from contract.stores import Turn
 
 Act = Callable[[Effects], Awaitable[None]]
 

@@ -9,12 +9,12 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-from contract.chat import CHAT
 from contract.errors import Refused
 from contract.flow import Body, Flow, FlowSpec
+from contract.flows.chat import CHAT
 from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
-from contract.sse import is_comment
+from contract.wire.sse import is_comment
 from cutover.selftest.world import World
 from effects.pins import MemoryPins
 from effects.tape import Signal

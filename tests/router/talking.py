@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from contract.model import AssistantMessage, Chunk, ModelCall, Usage
 from contract.records import RunRecord
-from contract.session import SESSION, SessionOptions, SessionRequest
 from cutover.selftest.world import World
 from effects.model import ScriptedModel, Step, Wait
 from router.rollout import Stack

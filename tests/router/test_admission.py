@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import CHAT, ChatRequest
+from contract.flows.chat import CHAT, ChatRequest
 from effects.model import Hang
 from router.problems import Problem
 from router.rollout import Stack

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from contract.flow import Event, Request
-from contract.memory import MemoryEntry
 from contract.ports import Effects
+from contract.stores import MemoryEntry
 from cutover.selftest.world import World
 from router.settling import LETS_GO
 from tests.router.asking import SPEC, Ask, Desk, Done, Options, Said

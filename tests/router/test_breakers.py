@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import CHAT, Accept
-from contract.errors import EffectFailed, Refused
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault, Refused
 from contract.flow import Event
+from contract.flows.chat import CHAT, Accept
 from effects.model import Fail
 from router.problems import Problem
 from router.rollout import Stack

@@ -8,8 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.flow import Event, Request
 from contract.ports import Effects
 from cutover.selftest.world import World

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.flows import flows_of
 from router.settings import Settings, parse
 from router.toml_table import ConfigRefused

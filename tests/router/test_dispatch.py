@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import CHAT, ChatRequest
 from contract.flow import Event
+from contract.flows.chat import CHAT, ChatRequest
 from cutover.selftest.virtual_time import VirtualLoop
 from effects.model import Hang
 from router.qa_header import sign

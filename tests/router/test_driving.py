@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from contract.chat import (
+from contract.errors import EffectFailed, Fault, Fenced, Paused, Refused, TapeCut, TapeMiss
+from contract.flow import Event, Request
+from contract.flows.chat import (
     CHAT,
     Accept,
     ChatOptions,
@@ -20,9 +22,6 @@ from contract.chat import (
     StartReply,
     Success,
 )
-from contract.errors import EffectFailed, Fenced, Paused, Refused, TapeCut, TapeMiss
-from contract.faults import Fault
-from contract.flow import Event, Request
 from cutover.selftest.world import World
 from effects.tape import TapeSession
 from router.driving import Drive, Ending, Order

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from contract.chat import CHAT, ChatOptions, End
-from contract.faults import Fault
+from contract.errors import Fault
+from contract.flows.chat import CHAT, ChatOptions, End
 from effects.model import Fail
 from router.http import FlowEndpoint
 from router.pieces import AT_ONCE

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from contract.chat import ChatRequest
+from contract.flows.chat import ChatRequest
 from contract.model import Usage
 from effects.tasks import EXCHANGE
 from router.exchange_log import ExchangeLog

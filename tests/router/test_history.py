@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from router.admin.audit import Change
 from router.history import PROVIDER, Entry, History, in_force
 from router.settings import parse

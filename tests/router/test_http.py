@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from contract.chat import Accept, StartReply
+from contract.flows.chat import Accept, StartReply
 from cutover.wiring.stacks import load_stacks
 from router.app import create_app
 from router.local import LocalStack

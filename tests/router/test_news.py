@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.board import MemoryBoard, Note, Post, Spent
 from router.breakers import Breakers
 from router.news import LIMIT_SECONDS, LOOK_SECONDS, News

@@ -8,9 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from contract.chat import ChatRequest
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
+from contract.flows.chat import ChatRequest
 from effects.pins import MemoryPins, Pin
 from effects.rest import REST_SECONDS
 from router.neighbour import WAIT_SECONDS

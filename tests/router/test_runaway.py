@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from contract.chat import Accept, Send, StartReply
 from contract.flow import Event, Flow
+from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
 from effects.tape import CALL, MOST_ASKED
 from router.local import MOST_UNPROMPTED

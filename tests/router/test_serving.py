@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from contract.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply, Success
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.flow import Event
+from contract.flows.chat import Accept, ChatOptions, ChatRequest, End, Send, StartReply, Success
 from contract.model import Chunk, Usage
 from contract.records import ErrorRecord
 from effects.model import Fail, Hang, Step, Wait

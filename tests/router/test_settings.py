@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.chat import CHAT, ChatOptions
+from contract.flows.chat import CHAT, ChatOptions
 from router.addresses import address, secret
 from router.sections import Address
 from router.settings import Settings, load, parse

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from contract.chat import CHAT, ModelSettings, Send
 from contract.flow import Event
+from contract.flows.chat import CHAT, ModelSettings, Send
 from contract.model import Usage
 from contract.ports import Effects
 from contract.records import RunRecord, decode_run, encode_run

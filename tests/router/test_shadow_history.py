@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from contract import operations as ops
+from contract.flows.session import SessionRequest
 from contract.records import OwnHistory, RunRecord
-from contract.session import SessionRequest
 from effects.model import Hang, ScriptedModel
 from router.rollout import Stack
 from tests.router.answering import ASSIGNED

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.chat import ChatRequest
 from contract.flow import Event
+from contract.flows.chat import ChatRequest
 from contract.ports import Effects
 from cutover.selftest.virtual_time import VirtualLoop
 from router.rollout import Stack

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import Chunk, ModelCall, Usage
 from contract.records import RunRecord
 from effects.model import Fail, Hang, ScriptedModel, Step, in_turn

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from contract.chat import CHAT, ChatOptions, Send
+from contract.flows.chat import CHAT, ChatOptions, Send
 from effects.model import Step
 from router.extensions import ABORT
 from router.http import FlowEndpoint

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.grammar import GrammarCheck
 from cutover.selftest.cases import case
 from router.rollout import Stack

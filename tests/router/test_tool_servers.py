@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from router.sections import McpServer
 from router.settings import Settings, parse
 from router.toml_table import ConfigRefused

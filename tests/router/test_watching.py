@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.chat import CHAT, ChatOptions
+from contract.flows.chat import CHAT, ChatOptions
 from router.settings import Settings
 from router.toml_table import ConfigRefused
 from router.watching import Watched

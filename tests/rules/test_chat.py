@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from contract.chat import ChatOptions, ChatRequest, ModelSettings
-from contract.conversations import Turn
 from contract.errors import Refused
+from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
 from contract.model import ModelInfo
-from rules import chat, models, turns
+from contract.stores import Turn
+from rules import chat, conversation, model_calls
 
 OPTIONS = ChatOptions()
 
@@ -44,9 +44,9 @@ def test_more_tokens_than_the_model_gives_are_refused() -> None:
     """Up to the limit is fine, and so is saying nothing."""
     info = ModelInfo("m", "m", max_output_tokens=100)
     for fine in (None, 0, 1, 100):
-        models.check_limits(fine, info)
+        model_calls.check_limits(fine, info)
     with pytest.raises(Refused) as refusal:
-        models.check_limits(101, info)
+        model_calls.check_limits(101, info)
     assert (refusal.value.status, refusal.value.code) == (422, "max_tokens_too_large")
 
 
@@ -62,7 +62,7 @@ def test_the_turn_a_request_brings_and_the_reply_it_leaves() -> None:
     assert turn == Turn(
         message_id="m", role="user", content="Hi", chat_id="c", user_id="u", user_name="ann"
     )
-    assert turns.reply("r", turn, "Hello") == Turn(
+    assert conversation.reply_turn("r", turn, "Hello") == Turn(
         message_id="r",
         role="assistant",
         content="Hello",
@@ -75,7 +75,7 @@ def test_the_turn_a_request_brings_and_the_reply_it_leaves() -> None:
 @pytest.mark.parametrize(
     ("refusal", "status", "code"),
     [
-        (models.unknown_model("gpt-9"), 422, "unknown_model"),
+        (model_calls.unknown_model("gpt-9"), 422, "unknown_model"),
         (chat.message_locked(), 409, "message_locked"),
         (chat.message_conflict(), 409, "message_conflict"),
         (chat.unknown_message(), 404, "unknown_message"),

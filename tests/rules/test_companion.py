@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.companion import TEXT_NAMES, ChatTurn, CompanionOptions, ImageTurn
-from contract.conversations import Turn
 from contract.flow import Request
-from contract.human import Answer, FormValue
+from contract.flows.companion import TEXT_NAMES, CompanionOptions, ImageTurn, MessageTurn
+from contract.human import FormValue, HumanAnswer
+from contract.stores import Turn
 from rules import companion as rules
+from rules.conversation import NOTHING, summary
 from rules.emotion import CALM
-from rules.memories import Fact, worth
-from rules.remembering import approved, form
-from rules.working_memory import NOTHING, summary
+from rules.memories import Fact, approved, form, worth
 
 FACTS = (Fact("likes tea", 0.9), Fact("has a cat", 0.3))
 ASKED = form(FACTS, "?", "{number} ({confidence})")
@@ -27,7 +26,7 @@ def turn(content: str, number: int = 0) -> Turn:
     return Turn(message_id=f"m{number}", role="user", content=content, chat_id="s")
 
 
-def asked(body: ChatTurn | ImageTurn, **options: object) -> rules.Asked:
+def asked(body: MessageTurn | ImageTurn, **options: object) -> rules.Asked:
     """Build a request."""
     return Request(body, CompanionOptions(**options))  # type: ignore[arg-type] # by name
 
@@ -43,15 +42,15 @@ def test_a_proposal_says_how_sure_it_is() -> None:
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
-        (Answer("approve"), FACTS),
-        (Answer("reject", {"memory_1": "x"}), ()),
-        (Answer("edit", {"memory_1": " "}), FACTS[1:]),
-        (Answer("edit", {"memory_1": "likes coffee"}), (Fact("likes coffee"), FACTS[1])),
-        (Answer("edit", {"memory_2": "likes tea"}), (FACTS[0],)),
-        (Answer("edit", {"memory_1": None, "memory_2": "\x00"}), ()),
+        (HumanAnswer("approve"), FACTS),
+        (HumanAnswer("reject", {"memory_1": "x"}), ()),
+        (HumanAnswer("edit", {"memory_1": " "}), FACTS[1:]),
+        (HumanAnswer("edit", {"memory_1": "likes coffee"}), (Fact("likes coffee"), FACTS[1])),
+        (HumanAnswer("edit", {"memory_2": "likes tea"}), (FACTS[0],)),
+        (HumanAnswer("edit", {"memory_1": None, "memory_2": "\x00"}), ()),
     ],
 )
-def test_what_is_kept_is_what_the_user_says(answer: Answer, kept: tuple[Fact, ...]) -> None:
+def test_what_is_kept_is_what_the_user_says(answer: HumanAnswer, kept: tuple[Fact, ...]) -> None:
     """Approved, edited, emptied or rejected."""
     assert approved(FACTS, ASKED, answer) == kept
 
@@ -59,7 +58,7 @@ def test_what_is_kept_is_what_the_user_says(answer: Answer, kept: tuple[Fact, ..
 @given(st.dictionaries(st.sampled_from(["memory_1", "memory_2"]), st.none() | st.text()))
 def test_no_answer_breaks_the_keeping(data: dict[str, FormValue]) -> None:
     """And what is kept can be stored."""
-    for fact in approved(FACTS, ASKED, Answer("edit", data)):
+    for fact in approved(FACTS, ASKED, HumanAnswer("edit", data)):
         assert fact.text.strip()
         assert "\x00" not in fact.text
 
@@ -98,7 +97,7 @@ def test_the_prompt_says_what_is_known() -> None:
     """Every parameter is there, with what fills it where nothing is known."""
     given_ = rules.prompt(
         datetime(2026, 1, 1, tzinfo=UTC),
-        asked(ChatTurn(session_id="s", message="hi"), timezone="Asia/Shanghai"),
+        asked(MessageTurn(session_id="s", message="hi"), timezone="Asia/Shanghai"),
         CALM,
         rules.told(()),
         (),
@@ -111,7 +110,7 @@ def test_the_prompt_says_what_is_known() -> None:
 def test_every_text_can_be_configured() -> None:
     """What the options take is what there is; values are filled in, braces or not."""
     assert rules.TEXTS.keys() == TEXT_NAMES
-    body = ChatTurn(session_id="s", message="hi")
+    body = MessageTurn(session_id="s", message="hi")
     assert rules.text(asked(body), "remembered", count=2) == "\n\n已记住 2 条。"
     mine = asked(body, texts={"remembered": "{x} {count"})
     assert rules.text(mine, "remembered", count=2) == "{x} {count"
@@ -119,8 +118,8 @@ def test_every_text_can_be_configured() -> None:
 
 def test_without_a_user_memories_are_the_sessions_own() -> None:
     """Nobody else's are found by accident."""
-    assert rules.owner(ChatTurn(session_id="s", message="hi")) == "session:s"
-    assert rules.owner(ChatTurn(session_id="s", message="hi", user_id="u")) == "u"
+    assert rules.owner(MessageTurn(session_id="s", message="hi")) == "session:s"
+    assert rules.owner(MessageTurn(session_id="s", message="hi", user_id="u")) == "u"
 
 
 @pytest.mark.parametrize(

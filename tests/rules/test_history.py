@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.conversations import Turn
-from rules.history import window
-from rules.tokens import estimate
+from contract.stores import Turn
+from rules.conversation import estimate, window
 
 
 def turns(*texts: str) -> tuple[Turn, ...]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules.image_files import MOST_PARTS, jpeg_is_whole, png_is_whole, webp_is_whole
+from rules.images import MOST_PARTS, jpeg_is_whole, png_is_whole, webp_is_whole
 from tests.pictures import JPEG, PNG, WEBP
 
 if TYPE_CHECKING:

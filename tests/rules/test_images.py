@@ -6,8 +6,8 @@ from hashlib import sha256
 
 import pytest
 
-from contract.companion import MOST_OF_AN_IMAGE
 from contract.errors import Refused
+from contract.flows.companion import MOST_OF_AN_IMAGE
 from rules.images import picture
 from tests.pictures import JPEG, PNG, WEBP, url
 

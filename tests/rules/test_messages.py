@@ -5,10 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from contract.conversations import Turn
-from contract.model import AssistantMessage, SystemMessage, ToolMessage, UserMessage
-from contract.tools import ToolCall, ToolErrorCode, ToolResult
-from rules.messages import NO_NAME, acceptable, conversation, said, tool_answer, tool_round
+from contract.model import (
+    AssistantMessage,
+    SystemMessage,
+    ToolCall,
+    ToolErrorCode,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from contract.stores import Turn
+from rules.model_calls import NO_NAME, acceptable, prompt_messages, said, tool_answer, tool_round
 
 CALL = ToolCall("call_0_0", "dice", "{}")
 
@@ -33,7 +40,7 @@ def test_a_stored_reply_is_what_the_assistant_said() -> None:
 def test_a_conversation_is_system_history_and_current() -> None:
     """In this order."""
     reply = Turn(message_id="r", role="assistant", content="b")
-    assert conversation("S", [user("a"), reply], user("c", "ann")) == (
+    assert prompt_messages("S", [user("a"), reply], user("c", "ann")) == (
         SystemMessage("S"),
         UserMessage("a"),
         AssistantMessage("b"),

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.companion import Feeling
-from rules.emotion import CALM, feel
+from contract.flows.companion import Feeling
+from rules.emotion import CALM, SPAN, Lexicon, excerpt, feel
 from rules.intent import CHAT, intent, snippet
-from rules.lexicon import SPAN, Lexicon, excerpt
 
 FELT: list[tuple[str, Feeling]] = [
     ("今天很开心", "joy"),

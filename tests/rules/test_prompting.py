@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from rules.prompting import parameters
+from rules.prompts import parameters
 
 NOW = datetime(2026, 12, 31, 23, 30, 5, tzinfo=UTC)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contract.conversations import Turn
 from contract.flow import Request
-from contract.session import SessionOptions, SessionRequest
+from contract.flows.session import SessionOptions, SessionRequest
+from contract.stores import Turn
 from rules import session as rules
 
 

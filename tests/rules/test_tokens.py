@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.tokens import estimate
+from rules.conversation import estimate
 
 
 @pytest.mark.parametrize(

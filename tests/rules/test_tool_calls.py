@@ -7,10 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.model import ToolCallDelta
-from contract.tools import ToolCall
-from rules.answers import EARLY_ENDINGS
-from rules.tool_calls import ToolCallAssembly
+from contract.model import ToolCall, ToolCallDelta
+from rules.answers import EARLY_ENDINGS, ToolCallAssembly
 
 
 def assembled(

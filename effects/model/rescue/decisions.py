@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from contract.faults import Fault
+from contract.errors import Fault
 from effects.model.entry import ModelEntry
 from effects.model.failures import Facts
 from effects.model.rescue.breaker import Admission, Breakers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal
 
-from contract.faults import Fault, FaultCode
+from contract.errors import Fault, FaultCode
 from effects.model.rescue.splicing import Extent
 
 Conduct = Literal["again", "move", "restart", "larger", "stop"]

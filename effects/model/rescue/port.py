@@ -12,8 +12,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ModelCall, ModelInfo, PassedCall
 from effects.model.entry import ModelEntry
 from effects.model.limits import Deadline, total_of

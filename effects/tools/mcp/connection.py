@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from contract.tools import ToolSpec
+from contract.model import ToolSpec
 from effects.tools.mcp.offering import Offer, Offering, offering
 from effects.tools.mcp.sdk import opened as opened_by_sdk
 from effects.tools.mcp.session import ServerAway

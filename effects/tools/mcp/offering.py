@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from contract.tools import ToolSpec
+from contract.model import ToolSpec
 from effects.tools.mcp.schema import Schema, SchemaUnusable
 from effects.tools.tool import parameters
 

@@ -11,11 +11,19 @@ from compare.dialects import Spoken, spoken
 from compare.findings import Finding, kind_of
 from compare.plain import PlainQuestion, compare_recordings
 from compare.recordings import Recordings
-from contract import companion as wire
-from contract.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
+from contract.flows import companion as wire
+from contract.flows.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
+from contract.flows.session import (
+    AnswerData,
+    FinalMessage,
+    SessionDone,
+    SessionEvent,
+    SessionText,
+    TextData,
+    Thinking,
+)
+from contract.flows.session import encode as encode_session
 from contract.model import Usage
-from contract.session import Done, FinalMessage, Piece, Result, Said, SessionEvent, Thinking
-from contract.session import encode as encode_session
 from cutover.flows import SPECS
 
 if TYPE_CHECKING:
@@ -134,16 +142,19 @@ def session(story: Story) -> bytes:
     """Tell the text alone on the session flow's wire: pieces, and the whole at the end."""
     usage, whole = Usage(4, 9, 13), FinalMessage("m", "assistant", "")
     final = msgspec.structs.replace(whole, content="".join(story.pieces))
-    events: list[SessionEvent] = [Thinking(), *(Said(Piece(piece)) for piece in story.pieces)]
-    return b"".join(map(encode_session, [*events, Done(Result(final, usage))]))
+    events: list[SessionEvent] = [
+        Thinking(),
+        *(SessionText(TextData(piece)) for piece in story.pieces),
+    ]
+    return b"".join(map(encode_session, [*events, SessionDone(AnswerData(final, usage))]))
 
 
 def companion(story: Story) -> bytes:
     """Tell the text alone on the companion flow's wire, whose events stand in the frames' names."""
     events = [
         wire.Emotion("neutral", 0.0, 0.5),
-        *(wire.Said(piece) for piece in story.pieces),
-        wire.Done("completed"),
+        *(wire.CompanionText(piece) for piece in story.pieces),
+        wire.CompanionDone("completed"),
     ]
     return b"".join(map(wire.encode, events))
 

@@ -9,7 +9,7 @@ import pytest
 
 from compare.dialects import NormalStream, Spoken
 from compare.events import NOT_JSON, EventReader, read_stream
-from contract.dialects import dialect_of
+from contract.wire.dialect import dialect_of
 from tests.compare.dialects.bodies import sse
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from compare.dialects import Spoken, spoken
 from compare.dialects.reading import read_dialect
-from contract.chat import CHAT
-from contract.declared import DeclarationRefused
-from contract.dialects import built_in, dialect_of
+from contract.declarations import DeclarationRefused
+from contract.flows.chat import CHAT
 from contract.grammar import Grammar, Step, many, maybe, one
+from contract.wire.dialect import built_in, dialect_of
 from cutover.flows import SPECS
 from tests.compare.dialects.bodies import DIALECTS
 

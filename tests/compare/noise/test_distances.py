@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from compare.events import EventReader
 from compare.noise.distances import Distances, answer_of, apart, share_unlike, tokens, tools
 from compare.noise.edits import share_edited
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import Script, exchange, tool
 
 TEXTS = st.text(alphabet="ab 今天,。é", max_size=30)

@@ -15,7 +15,7 @@ from compare.noise.wording import control_said
 from compare.pairs import Pair
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import with_noise
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, batch, exchange, store
 from tests.compare.noise.messages import answer, live, places

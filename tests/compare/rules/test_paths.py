@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compare.rules.expressions import expression_of
 from compare.rules.paths import GONE, changed
 from compare.rules.rewriting import Rewritten
-from contract.paths import path_of
+from contract.wire.paths import path_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab{[", max_size=3),

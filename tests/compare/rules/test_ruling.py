@@ -14,9 +14,9 @@ from compare.rules.table import Tolerance
 from compare.segments import Line
 from compare.tally import Tally
 from compare.verdict import verdict_on
-from contract.chat import CHAT, Feedback, Send
+from contract.flows.chat import CHAT, Send, ToolFeedback
+from contract.model import ToolCall
 from contract.records import RunRecord
-from contract.tools import ToolCall
 from cutover.selftest.exchanges import Script, exchange, lines, tool
 from cutover.selftest.seeded import SOUND, add, drop, put
 
@@ -48,7 +48,7 @@ def causes(text: str, legacy: Script, graph: Script) -> list[str]:
 
 def status(word: Literal["done", "error"]) -> Script:
     """Give a script whose second feedback says something else."""
-    return SOUND.but(spoil=put(4, Send("", tool_call_feedback=Feedback("get_weather", word))))
+    return SOUND.but(spoil=put(4, Send("", tool_call_feedback=ToolFeedback("get_weather", word))))
 
 
 def test_a_pattern_holds_for_prompts_and_for_texts_cut_anywhere() -> None:
@@ -95,7 +95,7 @@ def test_a_rule_for_something_else_changes_nothing(rule: str) -> None:
 
 def test_an_inserted_frame_is_found_among_frames_whose_ids_are_ignored() -> None:
     """Rules come before alignment: a frame too many pushes nothing along."""
-    extra = Send("", tool_call_feedback=Feedback("get_time", "done"))
+    extra = Send("", tool_call_feedback=ToolFeedback("get_time", "done"))
     ids = '[[ignore]]\npath = "tool_call_feedback.status"'
     assert causes(ids, SOUND, SOUND.but(spoil=add(6, extra))) == ["frame_added"]
 

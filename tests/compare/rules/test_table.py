@@ -8,7 +8,7 @@ import pytest
 
 from compare.rules import NO_RULES, read_rules, rules_of
 from compare.rules.wording import says, where
-from contract.declared import DeclarationRefused
+from contract.declarations import DeclarationRefused
 
 EVERY = r"""
 [[ignore]]

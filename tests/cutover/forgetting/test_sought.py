@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.chat import CHAT
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialects import built_in
+from contract.flows.chat import CHAT
+from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.records import RequestRecord, RunRecord, encode_run
+from contract.wire.dialect import built_in
 from cutover.forgetting import Sought, declared_fields
 from effects.whose import Whose
 from router.patterns import compiled

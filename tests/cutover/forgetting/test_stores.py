@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from contract.conversations import Turn
+from contract.stores import Turn
 from cutover.forgetting import forget_rows
 from cutover.stores import open_conversations, open_pauses
 from effects.human import Pause

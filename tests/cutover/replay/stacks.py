@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from contract.chat import Send
 from contract.flow import Event, Flow
-from contract.memory import Recall
+from contract.flows.chat import Send
 from contract.ports import Effects
+from contract.stores import Recall
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from tests.e2e import planted

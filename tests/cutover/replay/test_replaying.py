@@ -11,7 +11,7 @@ import pytest
 
 from compare import Comparer, Pair, pair_of
 from contract.blobs import without_blobs
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.flows import SPECS
 from cutover.replay.playing import How

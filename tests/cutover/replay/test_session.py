@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from compare import CapturesUnreadable
-from contract.chat import ChatRequest
+from contract.flows.chat import ChatRequest
 from contract.model import Chunk
 from contract.records import RunRecord
 from cutover.replay import Counts, How, Progress, Wanted, Wishes, replay, sides_of

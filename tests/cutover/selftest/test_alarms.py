@@ -14,7 +14,7 @@ from cutover.selftest.jitter import jittered, recut
 from cutover.selftest.meddling import rewritten
 from cutover.selftest.serving import stack_of
 from cutover.wiring.stacks import load_stacks
-from rules.tool_calls import ToolCallAssembly
+from rules.answers import ToolCallAssembly
 
 STACKS = load_stacks()
 LEGACY, GRAPH = STACKS["legacy"], STACKS["graph"]

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from starlette.responses import Response
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.embeddings import EndpointEmbedder
 from effects.model import ModelEntry, Provider
 from tests.effects.embeddings.serving import KEY, Answer, Noted, endpoint, hashing, in_turn, saying

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from contract.tools import ToolCall, ToolResult
+from contract.model import ToolCall, ToolResult
 from effects.tools import ToolRegistry
 from effects.tools.mcp import Listed, McpConnection, McpServer, opened, trouble
 from effects.tools.mcp.sdk import connected

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from contract.tools import ToolResult
+from contract.model import ToolResult
 from effects.clock import ManualClock
 from effects.tools import ToolRegistry, builtin_tools
 from effects.tools.mcp import McpConnection, McpServer

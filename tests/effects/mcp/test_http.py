@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from contract.tools import ToolResult
+from contract.model import ToolResult
 from effects.model import Secret
 from effects.tools.mcp import McpServer
 from tests.effects.asgi import served

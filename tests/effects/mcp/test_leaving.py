@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from contract.tools import ToolCall, ToolResult
+from contract.model import ToolCall, ToolResult
 from cutover.selftest.world import World
 from effects.tape import Exchange, TapeSession
 from effects.tools.mcp import McpServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.tools import ToolResult
+from contract.model import ToolResult
 from effects.tools.mcp import McpServer
 from tests.effects.mcp.connecting import Mode, in_process, names, run, tools_of, until
 from tests.effects.mcp.tools_server import tools_server

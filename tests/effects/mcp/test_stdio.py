@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.tools import ToolResult
+from contract.model import ToolResult
 from effects.tools.mcp import McpServer
 from tests.effects.mcp.connecting import names, run, tools_of, until, why_not
 from tests.patience import PATIENCE_S

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import psycopg
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
-from contract.memory import MemoryEntry, Recall
+from contract.errors import EffectFailed, Fault
+from contract.stores import MemoryEntry, Recall
 from effects.embeddings import Embedder, HashedEmbedder, Vectors, maker
 from effects.memory import SqliteMemory
 from effects.memory.longterm import LongTermMemory

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from effects.embeddings import HashedEmbedder, Vectors
 from effects.memory.catching_up import BATCH, CatchingUp
 from effects.memory.shelf import Stored

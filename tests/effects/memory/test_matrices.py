@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.memory import Recall
+from contract.stores import Recall
 from effects.memory.matrices import Matrices, Matrix, Row
 
 NAMES = st.sampled_from([None, "a", "b"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contract.faults import Fault
-from contract.memory import Recall
+from contract.errors import Fault
+from contract.stores import Recall
 from effects.embeddings import HashedEmbedder
 from effects.whose import Whose
 from tests.effects.memory.houses import Compass, House, Moody, entry, told

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ImagePart, ImageUrl, ModelCall, TextPart, Usage, UserMessage
 from effects.model import Fail, ScriptedModel, Wait, by_last_text, in_turn, says
 from tests.effects.model.loopback import CALL, whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.faults import Fault
+from contract.errors import Fault
 from effects.model import Limits
 from effects.model.limits import DRAIN_SECONDS, Deadlines
 

@@ -12,8 +12,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ModelInfo, ToolCallDelta, Usage
 from contract.ports import Model
 from effects.model import (

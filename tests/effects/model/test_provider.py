@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from openai import AsyncOpenAI
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk
 from effects.model import ModelEntry, OpenAIModel
 from effects.model.provider_client import MOST_ERROR

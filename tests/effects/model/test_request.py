@@ -14,10 +14,11 @@ from contract.model import (
     ModelCall,
     SystemMessage,
     TextPart,
+    ToolCall,
     ToolMessage,
+    ToolSpec,
     UserMessage,
 )
-from contract.tools import ToolCall, ToolSpec
 from effects.model.request import encode
 
 

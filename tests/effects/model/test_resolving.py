@@ -8,8 +8,16 @@ import msgspec
 import pytest
 
 from contract.errors import EffectFailed
-from contract.model import ImagePart, ImageUrl, ModelCall, SystemMessage, TextPart, UserMessage
-from contract.references import field_of, reference
+from contract.model import (
+    ImagePart,
+    ImageUrl,
+    ModelCall,
+    SystemMessage,
+    TextPart,
+    UserMessage,
+    field_of,
+    reference,
+)
 from cutover.selftest.world import World
 from effects.model.resolving import showing, shown
 from effects.tape import TapeSession

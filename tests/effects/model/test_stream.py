@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import Chunk, RawChunk, Usage
 from effects.model.stream import MOST_BYTES, MOST_PENDING, RawAssembler, StreamAssembler
 from tests.effects.model.loopback import delta, finish, sse, usage

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from contract.conversations import Turn
-from contract.model import ModelCall, UserMessage
-from contract.tools import ToolCall
+from contract.model import ModelCall, ToolCall, UserMessage
+from contract.stores import Turn
 
 if TYPE_CHECKING:
     from contract.model import Chunk

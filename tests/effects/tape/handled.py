@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from contract.errors import EffectFailed, Fenced, TapeCut
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault, Fenced, TapeCut
 from contract.model import Chunk
 from effects.model.fake import ScriptedModel
 from tests.effects.tape.calls import asking

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import operations as ops
-from contract.model import Chunk, ModelCall
+from contract.model import Chunk, ModelCall, ToolCall
 from contract.operations import OPERATIONS
-from contract.tools import ToolCall
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.model.fake import Wait, by_last_text, says

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from contract.errors import EffectFailed, TapeCut
-from contract.faults import Fault
-from contract.model import Chunk
-from contract.tools import ToolResult
+from contract.errors import EffectFailed, Fault, TapeCut
+from contract.model import Chunk, ToolResult
 from cutover.selftest.world import World
 from effects.model.fake import Fail, Hang, Wait, says
 from effects.tools.scripted import ScriptedTools

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import Paused
-from contract.human import Answer, Form, OpenQuestion
+from contract.human import Form, HumanAnswer, OpenQuestion
 from cutover.selftest.world import World
 from effects.human import ScriptedHuman
 
@@ -43,11 +43,11 @@ async def test_a_question_without_an_answer_pauses_and_leaves_nothing_on_the_tap
 
 async def test_an_answer_that_is_there_is_recorded_and_played() -> None:
     """A human who answers at once does not pause anybody."""
-    world = World(human=ScriptedHuman([Answer("approve", by="ann")]))
+    world = World(human=ScriptedHuman([HumanAnswer("approve", by="ann")]))
     exchange = world.exchange()
     effects = world.run(exchange).effects()
     answer = await effects.human.answer("ask", await effects.human.open("ask", QUESTION))
     await exchange.close()
     played = world.run(exchange, "fail").effects()
     assert await played.human.answer("ask", await played.human.open("ask", QUESTION)) == answer
-    assert answer == Answer("approve", by="ann")
+    assert answer == HumanAnswer("approve", by="ann")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from contract.human import Answer, Form, OpenQuestion
-from contract.memory import MemoryEntry, Recall
+from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.operations import OPERATIONS
+from contract.stores import MemoryEntry, Recall
 from cutover.selftest.world import World
 from effects.human import ScriptedHuman
 from effects.model.fake import says
@@ -49,7 +49,9 @@ async def everything(effects: Effects) -> list[Any]:
 async def test_every_operation_gives_the_same_live_and_played() -> None:
     """Through JSON and back; and the world is not touched a second time."""
     world = World(
-        says("Hi"), tools=ScriptedTools({"dice": "4"}), human=ScriptedHuman([Answer("approve")])
+        says("Hi"),
+        tools=ScriptedTools({"dice": "4"}),
+        human=ScriptedHuman([HumanAnswer("approve")]),
     )
     exchange = world.exchange()
     live = await everything(world.run(exchange).effects())

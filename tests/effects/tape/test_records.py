@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract import operations as ops
-from contract.errors import CutoverError, EffectFailed, TapeCut, TapeMiss
-from contract.faults import Fault
-from contract.locks import NewId
+from contract.errors import CutoverError, EffectFailed, Fault, TapeCut, TapeMiss
+from contract.model import NoArguments
 from contract.operations import OPERATIONS
 from contract.records import EntryRecord, FeedbackRecord, RunRecord, decode_run, encode_run
-from contract.tools import NoArguments
+from contract.stores import NewId
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.tape import Tape, canonical

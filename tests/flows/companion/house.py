@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contract.companion import COMPANION, ChatTurn, CompanionOptions, ImageTurn
-from contract.conversations import Turn
 from contract.flow import Flow
+from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
+from contract.stores import Turn
 from cutover.selftest.world import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
@@ -26,7 +26,7 @@ class Place(Desk):
     ) -> None:
         super().__init__(world, legacy=legacy, graph=graph, spec=COMPANION)
 
-    async def visit(self, body: ChatTurn | ImageTurn, leaves: int = -1) -> Reply:
+    async def visit(self, body: MessageTurn | ImageTurn, leaves: int = -1) -> Reply:
         """Take a turn, at the path its request belongs to."""
         path = "/chat/image" if isinstance(body, ImageTurn) else ""
         return await self.take(body, path, leaves)

@@ -24,7 +24,7 @@ from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
 from router.rollout import Stack
-from rules.asking import NAME
+from rules.questions import NAME
 from tests.flows.companion.house import Place
 from tests.flows.companion.visits import FORM, MEMORIES, calling, image, turn
 from tests.router.asking import Reply

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from contract.errors import Paused
-from contract.faults import Fault
+from contract.errors import Fault, Paused
 from contract.flow import Event, Flow, Request
-from contract.memory import MemoryEntry, Recall
 from contract.model import Chunk
 from contract.ports import Effects
+from contract.stores import MemoryEntry, Recall
 from cutover.selftest.world import World
 from effects.model import Fail
 from effects.model.fake import in_turn

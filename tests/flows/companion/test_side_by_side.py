@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from contract.memory import MemoryEntry, Recall
+from contract.stores import MemoryEntry, Recall
 from effects.memory import InMemoryMemory
 from tests.flows.companion.visits import Visit, turn
 from tests.flows.playing import STACKS

@@ -8,11 +8,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from contract.companion import CompanionOptions, Emotion
-from contract.faults import Fault
-from contract.human import Answer
+from contract.errors import Fault
+from contract.flows.companion import CompanionOptions, Emotion
+from contract.flows.session import lock_key
+from contract.human import HumanAnswer
 from contract.model import Chunk
-from contract.session import lock_key
 from effects.model import Fail
 from tests.flows.companion.visits import PNG, STOP, Visit, calling, image, turn
 from tests.flows.playing import STACKS, play, same_on_both
@@ -102,7 +102,7 @@ async def test_a_model_that_fails_is_said_and_the_half_reply_not_kept(stack: str
 async def test_answers_that_come_at_once_need_no_second_request(stack: str) -> None:
     """The stream goes on by itself."""
     asks = calling(("ask_human", '{"title":"?","fields":[{"name":"a","label":"A"}]}'))
-    visit = Visit(turn(), answers=(asks, STOP), human=(Answer("edit", {"a": "x"}),))
+    visit = Visit(turn(), answers=(asks, STOP), human=(HumanAnswer("edit", {"a": "x"}),))
     played = await play(stack, visit)
     assert [it.split(" ")[0] for it in wire(played.frames)] == [
         "emotion",

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
-from contract.companion import COMPANION, ChatTurn, CompanionOptions, ImageTurn
-from contract.conversations import Turn
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.flow import FlowSpec, Request
-from contract.human import Answer
-from contract.memory import MemoryEntry
-from contract.model import Chunk, ModelCall, ToolCallDelta, UserMessage
-from contract.tools import ToolResult
+from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
+from contract.human import HumanAnswer
+from contract.model import Chunk, ModelCall, ToolCallDelta, ToolResult, UserMessage
+from contract.stores import MemoryEntry, Turn
 from cutover.selftest.case import Answer as Said
 from cutover.selftest.case import FailingConversations, by_round
 from cutover.selftest.world import World
@@ -22,7 +20,7 @@ from effects.human import ScriptedHuman
 from effects.memory import InMemoryMemory
 from effects.model import Fail, ScriptedModel, Step, Wait
 from effects.tools import ScriptedTools
-from rules.asking import NAME
+from rules.questions import NAME
 from tests import pictures
 
 PNG = pictures.url(pictures.PNG)
@@ -56,12 +54,12 @@ class Visit:
     the user's answers, where they come at once.
     """
 
-    body: ChatTurn | ImageTurn
+    body: MessageTurn | ImageTurn
     options: CompanionOptions = field(default_factory=CompanionOptions)
     answers: tuple[Said, ...] = (STOP,)
     read: Said = (Chunk(text="发票"), Chunk(text=" 12"), Chunk(finish="stop"))
     found: Said = MEMORIES
-    human: tuple[Answer, ...] = ()
+    human: tuple[HumanAnswer, ...] = ()
     turns: tuple[Turn, ...] = ()
     tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
     slow: Mapping[str, float] = field(default_factory=dict)
@@ -75,7 +73,7 @@ class Visit:
         return COMPANION
 
     @property
-    def request(self) -> Request[ChatTurn | ImageTurn, CompanionOptions]:
+    def request(self) -> Request[MessageTurn | ImageTurn, CompanionOptions]:
         """What the flow is asked."""
         path = "/chat/image" if isinstance(self.body, ImageTurn) else ""
         return Request(self.body, self.options, path)
@@ -106,9 +104,9 @@ class Visit:
         )
 
 
-def turn(message: str = "hello", **fields: str) -> ChatTurn:
+def turn(message: str = "hello", **fields: str) -> MessageTurn:
     """Build a request with a message."""
-    return ChatTurn(session_id="s", message=message, **fields)
+    return MessageTurn(session_id="s", message=message, **fields)
 
 
 def image(
@@ -135,10 +133,10 @@ _CALLS = (
     ("slow", '{"a":1}'),
 )
 _ANSWERS = (
-    Answer("approve"),
-    Answer("edit", {"colour": "blue"}),
-    Answer("edit", {"memory_1": "likes coffee", "memory_2": ""}),
-    Answer("reject"),
+    HumanAnswer("approve"),
+    HumanAnswer("edit", {"colour": "blue"}),
+    HumanAnswer("edit", {"memory_1": "likes coffee", "memory_2": ""}),
+    HumanAnswer("reject"),
 )
 _FAULTS = (Fault("model_error"), Fault("model_timeout_idle"), Fault("model_rate_limited"))
 
@@ -186,11 +184,11 @@ def visit(seed: int, session: str = "s") -> Visit:
     )
 
 
-def _body(draw: Random, session: str) -> ChatTurn | ImageTurn:
+def _body(draw: Random, session: str) -> MessageTurn | ImageTurn:
     if draw.random() < 0.35:
         action = draw.choice(("analyze_only", "analyze_for_memory"))
         return ImageTurn(session_id=session, image=PNG, action=action)  # type: ignore[arg-type]
-    return ChatTurn(session_id=session, message=draw.choice(MESSAGES))
+    return MessageTurn(session_id=session, message=draw.choice(MESSAGES))
 
 
 def _answer(draw: Random) -> Said:

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.flow import FlowSpec, Request
-from contract.model import Chunk, ModelCall, ModelInfo
-from contract.session import SESSION, SessionOptions, SessionRequest, lock_key
-from contract.tools import ToolResult
+from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
+from contract.model import Chunk, ModelCall, ModelInfo, ToolResult
 from cutover.selftest.case import WRITES, Answer, FailingConversations, FailingLookup, by_round
 from cutover.selftest.world import World
 from effects.conversations import MemoryConversations
@@ -21,7 +19,7 @@ from effects.model import Script, ScriptedModel, Step
 from effects.tools import ScriptedTools
 
 if TYPE_CHECKING:
-    from contract.memory import MemoryEntry, Recall
+    from contract.stores import MemoryEntry, Recall
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from contract.faults import Fault, FaultCode
-from contract.memory import MemoryEntry
+from contract.errors import Fault, FaultCode
+from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
-from contract.session import SessionOptions, SessionRequest
+from contract.stores import MemoryEntry
 from cutover.selftest.cases import INFO, SLOW, TOOLS, answers, likely, rarely, text
 from effects.memory import InMemoryMemory
 from effects.model import Fail

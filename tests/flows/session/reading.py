@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.flows.session.conversing import Saying
 
 if TYPE_CHECKING:
-    from contract.conversations import Turn
+    from contract.stores import Turn
     from graph_impl.threads import Threads
 
 Said = list[tuple[str, str, str]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contract.memory import Recall
+from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
-from contract.session import SessionOptions, SessionRequest
+from contract.stores import Recall
 from tests.flows.playing import play
 from tests.flows.session.conversing import Saying
 

@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from contract.faults import Fault
+from contract.errors import Fault
+from contract.flows.session import SessionOptions, SessionRequest, lock_key
 from contract.model import Chunk
-from contract.session import SessionOptions, SessionRequest, lock_key
 from cutover.wiring.sessions import KeptSessions
 from effects.conversations import MemoryConversations
 from effects.human import MemoryPauses

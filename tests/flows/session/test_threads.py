@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.memory import MemoryEntry
+from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
-from contract.session import SessionOptions, SessionRequest
+from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.whose import Whose
 from graph_impl.thread_stores import opened_threads

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 
+from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk, ToolCallDelta
-from contract.session import SessionOptions, SessionRequest
 from graph_impl import FLOWS
 from graph_impl.session import session
 from graph_impl.threads import (

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from loadtests.bench.process import Server
 from loadtests.bench.remote.reader import StreamBroken, connect, request
 from loadtests.bench.remote.rows import Many, first_rows, many_rows, throughput_rows

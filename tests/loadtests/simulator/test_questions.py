@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.human import Answer
+from contract.human import HumanAnswer
 from loadtests.bench.asking import PROBES, QUESTIONS
 from loadtests.simulator import Profile, plan
 from loadtests.simulator.prose import BANK
 from loadtests.simulator.questions import forms
 from loadtests.simulator.tasks import rounds
-from rules.asking import NAME, answered, read_form
+from rules.questions import NAME, answered, read_form
 from tests.loadtests.simulator.asking import ALL, asked, called, calls, finish, text
 
 DEMO = Path(__file__).resolve().parents[3] / "cutover" / "demo_messages.jsonl"
@@ -108,12 +108,12 @@ def test_what_comes_before_and_after_is_done_in_its_turn() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer("approve", {"when": "at six"}), "Noted, you say: at six."),
-        (Answer("edit", {"when": "{result}"}), "Noted, you say: {result}."),
-        (Answer("reject"), "All right, I will leave it at that."),
+        (HumanAnswer("approve", {"when": "at six"}), "Noted, you say: at six."),
+        (HumanAnswer("edit", {"when": "{result}"}), "Noted, you say: {result}."),
+        (HumanAnswer("reject"), "All right, I will leave it at that."),
     ],
 )
-def test_the_text_uses_the_answer(answer: Answer, said: str) -> None:
+def test_the_text_uses_the_answer(answer: HumanAnswer, said: str) -> None:
     """Nobody is asked twice."""
     message = WANTED[0][0]
     ((_, arguments),) = calls(plan(asked(message, offer=EVERYTHING), Profile()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from contract.companion import CompanionOptions
+from contract.flows.companion import CompanionOptions
 from loadtests.simulator import ChatCompletionRequest, Profile, plan
 from loadtests.simulator.language import Language
 from loadtests.simulator.prose import BANK

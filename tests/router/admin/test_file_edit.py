@@ -15,7 +15,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from router.admin import file_edit
 from router.admin.file_edit import NotWritten, edit_flow
 from router.settings import load

@@ -10,9 +10,8 @@ from time import time
 
 import pytest
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
-from contract.human import Answer, Form, OpenQuestion
+from contract.errors import EffectFailed, Fault
+from contract.human import Form, HumanAnswer, OpenQuestion
 from effects.human import MemoryPauses, Pause, Waiting
 from router.pausing import Pausing
 from tests.e2e.deployment import Deployment, Setup, deployed
@@ -58,7 +57,7 @@ async def two(store: MemoryPauses) -> None:
             expires_at=time() + 3_600.0,
         )
         assert await store.open(pause)
-    await store.respond("h2", Answer("edit", {"word": SECRET}))
+    await store.respond("h2", HumanAnswer("edit", {"word": SECRET}))
     await store.claim("h2", "owner", 3_600.0)
 
 
@@ -95,7 +94,7 @@ async def test_one_is_expired_by_hand(place: Deployment, alice: Operator) -> Non
     await two(store)
     status, page = await alice.ask("DELETE", "/pauses/h1")
     assert (status, page["id"], page["state"]) == (200, "h1", "expired")
-    assert await store.respond("h1", Answer("approve")) == "expired"
+    assert await store.respond("h1", HumanAnswer("approve")) == "expired"
     for hitl_id, problem in (
         ("h1", (404, "unknown_pause")),
         ("h2", (409, "continued_already")),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from contract.chat import CHAT, ChatRequest
+from contract.flows.chat import CHAT, ChatRequest
 from effects.rest import REST_SECONDS
 from router.assigning import attribute, targeting
 from router.driving import Incoming

@@ -15,7 +15,7 @@ from openfeature.flag_evaluation import FlagResolutionDetails
 from openfeature.provider import AbstractProvider
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from router.flags import Refused, Targeting
 from router.flags.file_provider import FileProvider
 from router.flags.open_feature import OpenFeatureFlags

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from openai import APIError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient
 from openai.types.chat import ChatCompletionChunk
 
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import Usage
 from cutover.server.serve import server
 from effects.model import ModelEntry, RescuePolicy, RescuingModel

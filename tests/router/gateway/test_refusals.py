@@ -7,8 +7,7 @@ from typing import get_args
 
 import pytest
 
-from contract.errors import EffectFailed, Fenced, TapeCut, TapeMiss
-from contract.faults import Fault, FaultCode
+from contract.errors import EffectFailed, Fault, FaultCode, Fenced, TapeCut, TapeMiss
 from router.gateway.refusals import refused
 
 

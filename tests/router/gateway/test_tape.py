@@ -13,8 +13,8 @@ import pytest
 
 from compare.comparison import Comparer
 from compare.pairs import Pair, pair_of
-from contract.chat import CHAT
 from contract.errors import CutoverError
+from contract.flows.chat import CHAT
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.remote.service import HELLO, WHOLE, Asked, Service, Stream
 from tests.router.remote.service import serving as service_at

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from contract.chat import CHAT
+from contract.flows.chat import CHAT
 from effects.model import (
     BreakerPolicy,
     ModelEntry,

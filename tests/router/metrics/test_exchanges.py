@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from contract.chat import ChatRequest
+from contract.flows.chat import ChatRequest
 from contract.model import Chunk, Usage
 from router.metrics import instruments as i
 from router.metrics.exchanges import Exchanges

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from contract.chat import CHAT, ChatRequest
+from contract.flows.chat import CHAT, ChatRequest
 from cutover.wiring.meters import open_meters
 from router.dispatch import Router
 from router.metrics.books import Sources

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import msgspec
 
-from contract.dialect import Dialect, TextField
-from contract.faults import Fault
+from contract.errors import Fault
 from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
+from contract.wire.dialect import Dialect, TextField
 from router.patterns import Patterns
 from router.redaction import Redactor
 from router.redaction.places import Json

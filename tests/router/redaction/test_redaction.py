@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.faults import Fault
-from contract.model import AssistantMessage, Chunk, ModelCall, ToolMessage
+from contract.errors import Fault
+from contract.model import AssistantMessage, Chunk, ModelCall, ToolCall, ToolMessage
 from contract.records import FeedbackRecord, PlayRecord, RunRecord, decode_run, encode_run
-from contract.tools import ToolCall
 from router.patterns import compiled, luhn
 from tests.router.redaction import exchanges as ex
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.dialect import Dialect
 from contract.records import RunRecord
+from contract.wire.dialect import Dialect
 from tests.router.redaction import exchanges as ex
 
 VALUES = {

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from contract.dialect import Dialect, TextField
 from contract.model import Chunk
+from contract.wire.dialect import Dialect, TextField
 from router.patterns import Pattern, compiled
 from router.redaction.views import unescaped, views
 from tests.router.redaction import exchanges as ex

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contract.chat import CHAT
-from contract.companion import COMPANION
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
 from cutover.flows import SPECS
 from router.remote import endpoint_url
 from router.sections import Address

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialects import built_in, dialect_of
-from contract.dialects.file import DialectFile
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import DialectFile, built_in, dialect_of
 from router.patterns import compiled
 from router.redaction import Redactor
 from router.remote.reading import FrameReader, reader_of

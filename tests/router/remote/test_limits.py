@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from yarl import URL
 
-from contract.chat import CHAT, ChatOptions, ChatRequest
 from contract.flow import Request
+from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from cutover.selftest.world import World
 from effects.tape import TapeSession
 from router.driving import Ending, Order

@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from contract.chat import CHAT, ChatOptions, End, Send
-from contract.dialect import Dialect
+from contract.flows.chat import CHAT, ChatOptions, End, Send
 from contract.grammar import Grammar, many, one
+from contract.wire.dialect import Dialect
 from router.remote.reading import FrameReader
 
 CHAT_READER = FrameReader(CHAT)

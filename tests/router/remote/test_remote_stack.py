@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.sse import SseDecoder
+from contract.wire.sse import SseDecoder
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.patience import PATIENCE_S
 from tests.router.remote.service import (

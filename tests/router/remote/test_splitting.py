@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.chat import CHAT
-from contract.sse import SseDecoder
+from contract.flows.chat import CHAT
+from contract.wire.sse import SseDecoder
 from router.remote import splitting
 from router.remote.splitting import FrameTooLarge, LineSplitter, SseSplitter, splitter
 

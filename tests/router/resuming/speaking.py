@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contract.chat import CHAT
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialect import Dialect, TextField
-from contract.dialects import built_in
+from contract.flows.chat import CHAT
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import Dialect, TextField, built_in
 from router.resuming import Wording
 
 TOKENS = Dialect(

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.chat import CHAT
-from contract.declared_flow import DeclaredFlow, declared_spec
-from contract.dialect import Dialect
-from contract.dialects.file import DialectFile
+from contract.flows.chat import CHAT
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import Dialect, DialectFile
 from router.resuming import Prefix, PrefixDiffers, Wording
 from tests.router.resuming.speaking import (
     DIALECTS,

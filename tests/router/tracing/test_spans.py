@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from contract.chat import CHAT, ChatRequest
+from contract.flows.chat import CHAT, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.operations import OPERATIONS
 from router.driving import Incoming

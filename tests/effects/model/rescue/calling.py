@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from contract.errors import EffectFailed
-from contract.faults import Fault
+from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, Usage
 from effects.model import ModelEntry, RescuePolicy, RescuingModel
 from tests.effects.model.loopback import CALL, Answer, Loopback, Wire, registry_of, sse

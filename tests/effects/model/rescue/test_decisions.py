@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.faults import Fault, FaultCode
+from contract.errors import Fault, FaultCode
 from effects.model import BreakerPolicy, Limits, ModelEntry, Provider, RescuePolicy
 from effects.model.failures import Facts
 from effects.model.rescue import Breakers

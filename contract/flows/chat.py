@@ -1,0 +1,179 @@
+"""The chat flow's wire: its request, its options, its events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from contract.flow import Event, FlowSpec
+from contract.grammar import Grammar, many, one
+from contract.wire.dialect import Dialect, TextField
+
+Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
+# Some providers refuse a message that is blank, others answer it with anything.
+Text = Annotated[str, Meta(min_length=1, max_length=65_536, pattern=r"^\s*[^\s\x00][^\x00]*\Z")]
+PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | int | float | None
+
+
+ToolStatus = Literal["running", "done", "error"]
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request may set of the model, within limits."""
+
+    model_id: Identifier | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    enable_tools: bool | None = None
+    max_tool_iterations: Annotated[int, Meta(ge=0, le=50)] | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /chat/sse`."""
+
+    message_id: Identifier
+    content: Text | None = None
+    user_name: Name | None = None
+    chat_id: Identifier | None = None
+    user_id: Identifier | None = None
+    model_config: ModelSettings | None = None
+    prompt_params: dict[Identifier, PromptValue] | None = None
+
+
+TEXT_NAMES = frozenset({"content_filter", "length"})
+"""The fixed texts: what is appended to a reply that ended early, by its finish reason."""
+
+
+class ChatOptions(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a deployment configures for the chat flow.
+
+    `yield_interval` and `lock_ttl` in seconds, `history_tokens` in estimated tokens; `texts`
+    overrides the fixed texts by their name in `rules.prompts`.
+    """
+
+    wire: Literal["strict", "extended"] = "strict"
+    yield_interval: Annotated[float, Meta(ge=0, le=60)] = 0.5
+    timezone: str = "UTC"
+    model_id: str = "gpt-4.1"
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    enable_tools: bool = True
+    max_tool_iterations: Annotated[int, Meta(ge=0, le=50)] = 10
+    history_limit: Annotated[int, Meta(ge=0, le=1_000)] = 20
+    history_tokens: Annotated[int, Meta(ge=0)] = 8_000
+    lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
+    texts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse a text nobody knows, and a zone: at the first prompt it would fail both stacks."""
+        if unknown := sorted(self.texts.keys() - TEXT_NAMES):
+            message = f"no text is called {unknown[0]!r}; there are {sorted(TEXT_NAMES)}"
+            raise ValueError(message)
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError):
+            message = f"no time zone is called {self.timezone!r}"
+            raise ValueError(message) from None
+
+
+class ToolFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a tool is doing."""
+
+    tool: str
+    status: ToolStatus
+
+
+class _Strict(msgspec.Struct, frozen=True, tag_field="step", forbid_unknown_fields=True):
+    """An event; a key nobody declared is no part of the wire."""
+
+
+class Accept(_Strict, frozen=True, tag="ACCEPT"):
+    """Request, lookup and lock are good."""
+
+
+class StartReply(_Strict, frozen=True, tag="START_REPLY"):
+    """The reply begins."""
+
+
+class Send(_Strict, frozen=True, tag="SEND"):
+    """The reply so far: `content` and `reason_content` are cumulative over all rounds."""
+
+    content: str
+    reason_content: str | UnsetType = UNSET
+    tool_call_feedback: ToolFeedback | UnsetType = UNSET
+
+
+class Success(_Strict, frozen=True, tag="SUCCESS"):
+    """The whole reply."""
+
+    content: str
+
+
+class Failed(_Strict, frozen=True, tag="FAILED"):
+    """The reply failed; `code` only on the extended wire."""
+
+    code: str | UnsetType = UNSET
+
+
+class End(_Strict, frozen=True, tag="END"):
+    """Nothing follows."""
+
+
+ChatEvent = Accept | StartReply | Send | Success | Failed | End
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(event: Event) -> bytes:
+    """Put one event into its frame."""
+    return b"data: " + _encoder.encode(event) + b"\n\n"
+
+
+def failed(options: ChatOptions, code: str) -> Failed:
+    """Build the FAILED event; the strict wire does not carry a code."""
+    return Failed(code) if options.wire == "extended" else Failed()
+
+
+def failure(options: ChatOptions, code: str, last: Event | None) -> tuple[Event, ...]:
+    """Give the frames that end a stream honestly after `last`."""
+    match last:
+        case End():
+            return ()
+        case Success() | Failed():
+            return (End(),)
+        case Accept():
+            return (StartReply(), failed(options, code), End())
+        case None:
+            return (Accept(), StartReply(), failed(options, code), End())
+        case _:
+            return (failed(options, code), End())
+
+
+_TEXT = TextField(("content",), "cumulative")
+
+CHAT = FlowSpec(
+    name="chat",
+    path="/chat/sse",
+    request=ChatRequest,
+    options=ChatOptions,
+    events=ChatEvent,
+    grammar=Grammar(
+        (one("ACCEPT"), one("START_REPLY"), many("SEND"), one("SUCCESS", "FAILED"), one("END")),
+        growing={"SEND": "content", "SUCCESS": "content"},
+    ),
+    dialect=Dialect(
+        name=("step",),
+        text={"SEND": _TEXT, "SUCCESS": _TEXT},
+        reasoning={"SEND": TextField(("reason_content",), "cumulative")},
+        terminal=frozenset({"END"}),
+        failures=frozenset({"FAILED"}),
+    ),
+    failure=failure,
+    encode=encode,
+    route_keys={"message_id": "message_id", "session_id": "chat_id", "user_id": "user_id"},
+)

@@ -1,0 +1,226 @@
+"""The companion flow's wire: its requests, its options, its events, and how its pauses go on."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Meta
+
+from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec
+from contract.flows.chat import Identifier, Text
+from contract.grammar import Grammar, many, maybe, one
+from contract.human import Form, FormValue, HumanAnswer
+from contract.wire.dialect import Dialect, TextField
+
+Feeling = Literal["neutral", "joy", "affection", "sadness", "anger", "fear", "surprise", "disgust"]
+Status = Literal["completed", "suspended", "failed"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+MOST_OF_AN_IMAGE = 8 << 20
+"""Bytes of an image, decoded."""
+MOST_WITH_AN_IMAGE = 12 << 20
+"""Bytes of a request with an image: base64 takes a third more, and there is some JSON around."""
+
+
+class MessageTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /chat`."""
+
+    session_id: Identifier
+    message: Text
+    user_id: Identifier | None = None
+
+
+class ImageTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /chat/image`: the image as a data URL; models are shown it by reference."""
+
+    by_reference: ClassVar[tuple[str, ...]] = ("image",)
+
+    session_id: Identifier
+    image: str
+    action: Literal["analyze_only", "analyze_for_memory"]
+    user_id: Identifier | None = None
+
+
+class RespondRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /hitl/respond`."""
+
+    hitl_id: Identifier
+    action: Literal["approve", "edit", "reject"]
+    data: dict[str, FormValue] | None = None
+
+
+class ContinueRequest(msgspec.Struct, frozen=True):
+    """Body of `POST /hitl/continue`."""
+
+    hitl_id: Identifier
+
+
+TEXT_NAMES = frozenset(
+    {
+        "picture",
+        "no_text",
+        "nothing_found",
+        "confirm_title",
+        "confirm_label",
+        "remembered",
+        "not_remembered",
+    }
+)
+"""The fixed texts, as `rules.companion` says them."""
+
+
+class CompanionOptions(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a deployment configures for the companion flow.
+
+    `lock_ttl` in seconds, `history_tokens` in estimated tokens; 0 `max_tokens` are the model's own
+    limit. What a picture tells is proposed to
+    be remembered from `least_confidence` on. `texts` overrides the fixed texts by their names.
+    """
+
+    model_id: str = "gpt-4.1"
+    vision_model_id: str = "gpt-4.1"
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    max_tokens: Annotated[int, Meta(ge=0, le=65_536)] = 0
+    enable_tools: bool = True
+    ask_human: bool = True
+    max_tool_iterations: Annotated[int, Meta(ge=0, le=50)] = 10
+    history_limit: Annotated[int, Meta(ge=0, le=1_000)] = 100
+    history_tokens: Annotated[int, Meta(ge=0)] = 8_000
+    recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
+    least_confidence: Share = 0.3
+    timezone: str = "UTC"
+    lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
+    texts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse a text nobody knows, and a zone: at the first prompt it would fail both stacks."""
+        if unknown := sorted(self.texts.keys() - TEXT_NAMES):
+            message = f"no text is called {unknown[0]!r}; there are {sorted(TEXT_NAMES)}"
+            raise ValueError(message)
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError):
+            message = f"no time zone is called {self.timezone!r}"
+            raise ValueError(message) from None
+
+
+class _Strict(msgspec.Struct, frozen=True, tag_field="event", forbid_unknown_fields=True):
+    """An event: its tag is the frame's `event:`, the rest its data, without other keys."""
+
+
+class Emotion(_Strict, frozen=True, tag="emotion"):
+    """What the message tells of the user's mood."""
+
+    primary: Feeling
+    intensity: Share
+    confidence: Share
+
+
+class CompanionText(_Strict, frozen=True, tag="text"):
+    """The next piece of the answer."""
+
+    content: str
+
+
+class ToolOutput(_Strict, frozen=True, tag="tool_result"):
+    """What a tool answered."""
+
+    tool: str
+    ok: bool
+    content: str
+
+
+class Hitl(_Strict, frozen=True, tag="hitl"):
+    """A question to the user; the exchange waits for the answer."""
+
+    hitl_id: str
+    session_id: str
+    kind: str
+    form: Form
+
+
+class CompanionError(_Strict, frozen=True, tag="error"):
+    """Why there is no whole answer: a stable code."""
+
+    code: str
+
+
+class CompanionDone(_Strict, frozen=True, tag="done"):
+    """Nothing follows."""
+
+    status: Status
+
+
+CompanionEvent = Emotion | CompanionText | ToolOutput | Hitl | CompanionError | CompanionDone
+
+_encoder = msgspec.json.Encoder()
+_HEADS = {
+    kind: (f"event: {tag}\ndata: {{".encode(), len(f'{{"event":"{tag}",'))
+    for kind in (Emotion, CompanionText, ToolOutput, Hitl, CompanionError, CompanionDone)
+    if (tag := kind.__struct_config__.tag)
+}
+
+
+def encode(event: Event) -> bytes:
+    """Put one event into its frame: its name beside the data, not in it."""
+    head, named = _HEADS[type(event)]  # type: ignore[index] # an event of this flow
+    return b"%b%b\n\n" % (head, _encoder.encode(event)[named:])
+
+
+def failed(code: str) -> tuple[CompanionError, CompanionDone]:
+    """Build the events that end a stream without a whole answer."""
+    return (CompanionError(code), CompanionDone("failed"))
+
+
+def failure(_options: CompanionOptions, code: str, last: Event | None) -> tuple[Event, ...]:
+    """Give the frames that end a stream honestly after `last`."""
+    match last:
+        case CompanionDone():
+            return ()
+        case CompanionError():
+            return (CompanionDone("failed"),)
+        case _:
+            return failed(code)
+
+
+def suspended(_options: CompanionOptions, last: Event | None) -> tuple[Event, ...]:
+    """Give the frames that end a stream which waits for the user."""
+    return () if isinstance(last, CompanionDone) else (CompanionDone("suspended"),)
+
+
+def _answer(given: RespondRequest) -> HumanAnswer:
+    """Read an answer; whatever comes with a rejection says nothing."""
+    return HumanAnswer(given.action, {} if given.action == "reject" else given.data or {})
+
+
+def _hitl_id(asked: RespondRequest | ContinueRequest) -> str:
+    return asked.hitl_id
+
+
+COMPANION = FlowSpec(
+    name="companion",
+    path="/chat",
+    request=MessageTurn,
+    options=CompanionOptions,
+    events=CompanionEvent,
+    grammar=Grammar(
+        (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
+    ),
+    dialect=Dialect(
+        text={"text": TextField(("content",), "delta")},
+        terminal=frozenset({"done"}),
+        failures=frozenset({"error"}),
+    ),
+    failure=failure,
+    encode=encode,
+    route_keys={"session_id": "session_id", "user_id": "user_id"},
+    suspended=suspended,
+    also={"/chat/image": ImageTurn},
+    bodies={"/chat/image": MOST_WITH_AN_IMAGE},
+    responding=AnswerEndpoint("/hitl/respond", RespondRequest, _hitl_id, _answer),
+    continuing=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
+)

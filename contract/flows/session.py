@@ -1,0 +1,231 @@
+"""The session flow's wire: its request, its options, its events, and what is asked of its store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from contract.errors import Refused
+from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint
+from contract.flows.chat import Identifier, Text
+from contract.grammar import Grammar, many, maybe, one
+from contract.model import Usage
+from contract.wire.dialect import Dialect, TextField
+
+LEARNS_WITHIN = 120.0
+"""Seconds in which facts are drawn from a conversation once the answer is out."""
+
+
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /api/v1/chat`; without a session a new one is made."""
+
+    message: Text
+    session_id: Identifier | None = None
+    user_id: Identifier | None = None
+
+
+class SessionOptions(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What a deployment configures for the session flow.
+
+    `lock_ttl` in seconds, `history_tokens` in estimated tokens. Facts are drawn from a conversation
+    of `extract_from` messages and more; 0 turns that off. They are remembered from
+    `least_confidence` on; one without any is certain.
+    """
+
+    system_prompt: str = "你是一个有用的助手。"
+    model_id: str = "gpt-4.1"
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    max_tokens: Annotated[int, Meta(ge=0, le=65_536)] = 0
+    enable_tools: bool = True
+    max_tool_iterations: Annotated[int, Meta(ge=0, le=50)] = 10
+    history_limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    history_tokens: Annotated[int, Meta(ge=0)] = 8_000
+    recall: Literal["always", "new_session_only"] = "always"
+    recall_limit: Annotated[int, Meta(ge=0, le=20)] = 5
+    extract_from: Annotated[int, Meta(ge=0)] = 4
+    least_confidence: Annotated[float, Meta(ge=0, le=1)] = 0.3
+    unknown_session: Literal["refuse", "create"] = "refuse"
+    lock_ttl: Annotated[float, Meta(gt=0)] = 60.0
+
+
+class SessionData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which session was made."""
+
+    session_id: str
+
+
+class StatusData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is going on."""
+
+    status: Literal["processing"] = "processing"
+
+
+class TextData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The next piece of the answer."""
+
+    content: str
+
+
+class FinalMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole answer, as it is stored."""
+
+    id: str
+    role: Literal["assistant"]
+    content: str
+
+
+class AnswerData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer, and what all model calls took."""
+
+    final_message: FinalMessage
+    usage: Usage
+
+
+class ErrorData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why there is no answer: a stable code."""
+
+    code: str
+
+
+class _Strict(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """An event; a key nobody declared is no part of the wire."""
+
+
+class SessionCreated(_Strict, frozen=True, tag="session_created"):
+    """A new session was made."""
+
+    data: SessionData
+
+
+class Thinking(_Strict, frozen=True, tag="thinking"):
+    """The request is good, and being worked on."""
+
+    data: StatusData = StatusData()
+
+
+class SessionText(_Strict, frozen=True, tag="text"):
+    """A piece of the answer."""
+
+    data: TextData
+
+
+class SessionDone(_Strict, frozen=True, tag="done"):
+    """The whole answer; nothing follows."""
+
+    data: AnswerData
+
+
+class SessionError(_Strict, frozen=True, tag="error"):
+    """There is no whole answer; nothing follows."""
+
+    data: ErrorData
+
+
+SessionEvent = SessionCreated | Thinking | SessionText | SessionDone | SessionError
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(event: Event) -> bytes:
+    """Put one event into its frame."""
+    return b"data: " + _encoder.encode(event) + b"\n\n"
+
+
+def failed(code: str) -> SessionError:
+    """Build the event that ends a stream without an answer."""
+    return SessionError(ErrorData(code))
+
+
+def failure(_options: SessionOptions, code: str, last: Event | None) -> tuple[Event, ...]:
+    """Give the frames that end a stream honestly after `last`."""
+    match last:
+        case SessionDone() | SessionError():
+            return ()
+        case None | SessionCreated():
+            return (Thinking(), failed(code))
+        case _:
+            return (failed(code),)
+
+
+class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message of a session, as it is kept."""
+
+    id: str
+    role: Literal["user", "assistant"]
+    content: str
+    reply_to: str | UnsetType = UNSET
+
+
+class SessionMessages(msgspec.Struct, frozen=True):
+    """Every message of a session, oldest first."""
+
+    session_id: str
+    messages: tuple[StoredMessage, ...]
+
+
+def lock_key(session_id: str) -> str:
+    """Name the lock of a session: one turn at a time."""
+    return f"session_lock:{session_id}"
+
+
+def unknown_session() -> Refused:
+    """Refuse a session nothing is kept of."""
+    return Refused(404, "unknown_session", "no session with this id is known")
+
+
+async def messages(sessions: SessionStore, arguments: Mapping[str, str]) -> SessionMessages:
+    """List the messages of a session; raises `Refused` 404."""
+    session = arguments["session_id"]
+    turns = await sessions.turns(session)
+    if not turns:
+        raise unknown_session()
+    kept = (
+        StoredMessage(turn.message_id, turn.role, turn.content, turn.reply_to or UNSET)
+        for turn in turns
+    )
+    return SessionMessages(session, tuple(kept))
+
+
+async def delete(sessions: SessionStore, arguments: Mapping[str, str]) -> None:
+    """Remove a session and all that came of it; raises `Refused` 404 or 409."""
+    session = arguments["session_id"]
+    if not await sessions.forget(session, lock=lock_key(session)):
+        raise unknown_session()
+
+
+_SESSION = "/api/v1/sessions/{session_id}"
+
+SESSION = FlowSpec(
+    name="session",
+    path="/api/v1/chat",
+    request=SessionRequest,
+    options=SessionOptions,
+    events=SessionEvent,
+    grammar=Grammar(
+        (maybe("session_created"), one("thinking"), many("text"), one("done", "error"))
+    ),
+    dialect=Dialect(
+        name=("type",),
+        text={
+            "text": TextField(("data", "content"), "delta"),
+            "done": TextField(("data", "final_message", "content"), "cumulative"),
+        },
+        terminal=frozenset({"done", "error"}),
+        failures=frozenset({"error"}),
+        code=("data", "code"),
+    ),
+    failure=failure,
+    encode=encode,
+    route_keys={"session_id": "session_id", "user_id": "user_id"},
+    calls=(
+        StoreEndpoint("GET", f"{_SESSION}/messages", messages, SessionMessages),
+        StoreEndpoint("DELETE", _SESSION, delete),
+    ),
+    afterwards=LEARNS_WITHIN,
+    opens=True,
+)

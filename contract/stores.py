@@ -1,0 +1,131 @@
+"""Conversations: the turns both stacks read and write."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a conversation, as stored."""
+
+    message_id: str
+    role: Literal["user", "assistant"]
+    content: str
+    chat_id: str | None = None
+    user_id: str | None = None
+    user_name: str | None = None
+    reply_to: str | None = None
+
+
+class FindTurn(msgspec.Struct, frozen=True):
+    """Arguments of `conversations.find`."""
+
+    message_id: str
+
+
+class FoundTurn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Result of `conversations.find`; `turn` is None when the id is unknown."""
+
+    turn: Turn | None = None
+
+
+class ReadHistory(msgspec.Struct, frozen=True):
+    """Arguments of `conversations.history`: up to `limit` turns of a chat before a message."""
+
+    chat_id: str
+    before: str
+    limit: int
+
+
+class FoundTurns(msgspec.Struct, frozen=True):
+    """Result of `conversations.history`, oldest first."""
+
+    turns: tuple[Turn, ...]
+
+
+class PutTurn(msgspec.Struct, frozen=True):
+    """Arguments of `conversations.put`."""
+
+    turn: Turn
+
+
+class StoredTurn(msgspec.Struct, frozen=True):
+    """Result of `conversations.put`: False when the id belongs to a different turn."""
+
+    ok: bool
+
+
+class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One remembered fact; `session_id` is where it was learnt."""
+
+    memory_id: str
+    user_id: str
+    text: str
+    session_id: str | None = None
+    relation: str | None = None
+    confidence: float | None = None
+
+
+class Recall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Arguments of `memory.recall`: never another user's entries, nor `except_session`'s."""
+
+    user_id: str
+    query: str
+    limit: int = 5
+    except_session: str | None = None
+    relation: str | None = None
+
+
+class Memories(msgspec.Struct, frozen=True):
+    """Result of `memory.recall`, best first."""
+
+    entries: tuple[MemoryEntry, ...]
+
+
+class Remember(msgspec.Struct, frozen=True):
+    """Arguments of `memory.write`; an entry equal in user and text is stored once."""
+
+    entries: tuple[MemoryEntry, ...]
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """Result of `memory.write`: how many entries were new."""
+
+    written: int
+
+
+class Acquire(msgspec.Struct, frozen=True):
+    """Arguments of `locks.acquire`; `ttl` in seconds, renewed by the adapter while held."""
+
+    key: str
+    ttl: float
+
+
+class Acquired(msgspec.Struct, frozen=True):
+    """Result of `locks.acquire`; False when another owner holds it."""
+
+    held: bool
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Arguments of `locks.release`."""
+
+    key: str
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Result of `locks.release`: noted; the exchange lets go of the lock when it ends."""
+
+
+class ClockReading(msgspec.Struct, frozen=True):
+    """Result of `clock.now`: microseconds since the Unix epoch, UTC."""
+
+    us: int
+
+
+class NewId(msgspec.Struct, frozen=True):
+    """Result of `ids.new`."""
+
+    id: str

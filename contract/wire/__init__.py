@@ -1,0 +1,1 @@
+"""Reading events off a wire: frames, dialects and paths, without I/O."""
