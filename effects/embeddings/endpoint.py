@@ -12,14 +12,15 @@ import httpx2
 import numpy as np
 
 from contract.errors import EffectFailed, Fault
+from effects.circuit_breaker import BreakerPolicy, Result
 from effects.embeddings.answers import decode, encode
 from effects.embeddings.embedder import MOST_OF_A_TEXT, Vectors, normalised
 from effects.model.clients import ClientPool
 from effects.model.failures import error_in, status_fault
 from effects.model.limits import Deadline, total_of
-from effects.model.rescue.breaker import Breakers
+from effects.model.rescue.breaker import ProviderBreakers
 from effects.model.rescue.decisions import Ask, GiveUp, Means, Rescue, Wait
-from effects.model.rescue.policy import BreakerPolicy, RescuePolicy, blames_provider
+from effects.model.rescue.policy import RescuePolicy, blames_provider
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -61,7 +62,7 @@ class EndpointEmbedder:
         self._entry = entry
         self._shortened = shortened
         self._clients = ClientPool([entry.provider])
-        self._means = Means(policy, Breakers(policy.breaker), draw)
+        self._means = Means(policy, ProviderBreakers(policy.breaker), draw)
         self._sleep = sleep
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -102,17 +103,17 @@ class EndpointEmbedder:
 
     async def _attempt(self, ask: Ask, body: bytes, texts: int, ends: Deadline) -> Vectors | Fault:
         """Ask once, and tell the breaker how it ended."""
-        ok: bool | None = None
+        result: Result = "ignored"
         try:
             vectors = decode(await self._answer(body, ends), texts, self.dimensions)
         except EffectFailed as failed:
-            ok = False if blames_provider(failed.fault) else None
+            result = "failure" if blames_provider(failed.fault) else "ignored"
             return failed.fault
         else:
-            ok = True
+            result = "success"
             return vectors
         finally:
-            ask.admission.end(_now(), ok=ok)
+            self._means.breakers.of(ask.entry).record(ask.permit, result, _now())
 
     async def _answer(self, body: bytes, ends: Deadline) -> bytes:
         limit = asyncio.timeout_at(ends.when)

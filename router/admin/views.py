@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from effects.model import ModelEntry, Provider
-    from effects.model.rescue import BreakerState
+    from effects.model.rescue import ProviderBreakerState
     from router.dispatch import Router
     from router.flow_settings import FlowSettings
 
@@ -64,7 +64,9 @@ def flow_page(router: Router, name: str) -> FlowPage:
     )
 
 
-def models_page(entries: Mapping[str, ModelEntry], breakers: Sequence[BreakerState]) -> ModelsPage:
+def models_page(
+    entries: Mapping[str, ModelEntry], breakers: Sequence[ProviderBreakerState]
+) -> ModelsPage:
     """Show what is registered, without anything that opens it."""
     providers = {entry.provider.name: entry.provider for entry in entries.values()}
     return ModelsPage(
@@ -100,7 +102,7 @@ def _breakers(router: Router, flow: str) -> list[BreakerPage]:
     ]
 
 
-def _provider(provider: Provider, breakers: Sequence[BreakerState]) -> ProviderPage:
+def _provider(provider: Provider, breakers: Sequence[ProviderBreakerState]) -> ProviderPage:
     return ProviderPage(
         name=provider.name,
         address=bare(provider.base_url),
@@ -110,11 +112,11 @@ def _provider(provider: Provider, breakers: Sequence[BreakerState]) -> ProviderP
     )
 
 
-def _provider_breaker(known: BreakerState) -> ProviderBreakerPage:
+def _provider_breaker(known: ProviderBreakerState) -> ProviderBreakerPage:
     return ProviderBreakerPage(
         model=known.model,
-        state="probing" if known.state == "half_open" else known.state,
-        seconds=known.rests,
+        state=known.state,
+        seconds=known.wait,
         calls=known.calls,
         failures=known.failures,
         spared=known.refused,

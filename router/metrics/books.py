@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from router.metrics import instruments as i
 
 if TYPE_CHECKING:
+    from effects.circuit_breaker import State as ProviderState
     from effects.model import RescuingModel
-    from effects.model.rescue.breaker import State as ProviderState
     from router.breaker import State
     from router.capture import CaptureCounts
     from router.dispatch import Router
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _STATES: Mapping[State, int] = {"closed": 0, "probing": 1, "open": 2}
-_PROVIDERS: Mapping[ProviderState, int] = {"closed": 0, "half_open": 1, "open": 2}
+_PROVIDERS: Mapping[ProviderState, int] = {"closed": 0, "probing": 1, "open": 2}
 
 
 class Counted(Protocol):

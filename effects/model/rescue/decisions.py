@@ -9,9 +9,10 @@ from typing import Final, assert_never
 import msgspec
 
 from contract.errors import Fault
+from effects.circuit_breaker import Permit
 from effects.model.entry import ModelEntry
 from effects.model.failures import Facts
-from effects.model.rescue.breaker import Admission, Breakers
+from effects.model.rescue.breaker import ProviderBreakers
 from effects.model.rescue.policy import RescuePolicy, conduct, most_attempts
 from effects.model.rescue.splicing import Extent
 
@@ -23,10 +24,10 @@ _MOST_DOUBLINGS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask this entry; `admission` is to be told how it ended."""
+    """Ask this entry, and record the result with its breaker."""
 
     entry: ModelEntry
-    admission: Admission
+    permit: Permit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Means:
     """What all calls share; `draw` gives numbers from 0 to 1."""
 
     policy: RescuePolicy
-    breakers: Breakers
+    breakers: ProviderBreakers
     draw: Callable[[], float]
 
 
@@ -89,11 +90,11 @@ class Rescue:
         """Ask the present entry or, where its breaker is open, the next one that may be asked."""
         while now < self._ends:
             breaker = self._means.breakers.of(self._entry)
-            if (admission := breaker.admit(now)) is not None:
+            if (permit := breaker.permit(now)) is not None:
                 self._asked += 1
                 self.attempts += 1
-                return Ask(self._entry, admission)
-            self._remember(_resting(breaker.rests(now)))
+                return Ask(self._entry, permit)
+            self._remember(_resting(breaker.wait(now)))
             if not self._move():
                 break
         return self._give_up()

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Final, Literal
 
 from contract.errors import Fault, FaultCode
+from effects.circuit_breaker import BreakerPolicy
 from effects.model.rescue.splicing import Extent
 
 Conduct = Literal["again", "move", "restart", "larger", "stop"]
@@ -19,17 +20,7 @@ context. `stop`: nothing could help.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
-    """When a breaker opens: `ratio` of at least `calls` calls failed within `window` seconds.
-
-    It lets a probe through `rest` seconds later.
-    """
-
-    window: float = 30.0
-    calls: int = 10
-    ratio: float = 0.5
-    rest: float = 10.0
+_BREAKER: Final = BreakerPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class RescuePolicy:
     attempts: int = 3
     first_wait: float = 0.5
     longest_wait: float = 10.0
-    breaker: BreakerPolicy = BreakerPolicy()
+    breaker: BreakerPolicy = _BREAKER
 
 
 _BY_CODE: Final[Mapping[FaultCode, Conduct]] = {

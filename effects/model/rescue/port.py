@@ -14,12 +14,13 @@ import msgspec
 
 from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ModelCall, ModelInfo, PassedCall
+from effects.circuit_breaker import Result
 from effects.model.entry import ModelEntry
 from effects.model.limits import Deadline, total_of
 from effects.model.provider import OpenAIModel
 from effects.model.registry import ModelRegistry
 from effects.model.request import encode
-from effects.model.rescue.breaker import Breakers, BreakerState
+from effects.model.rescue.breaker import ProviderBreakers, ProviderBreakerState
 from effects.model.rescue.counts import Attempt, Followed, RescueCounts, Rescued
 from effects.model.rescue.decisions import Ask, GiveUp, Means, Rescue, Step, Wait
 from effects.model.rescue.policy import RescuePolicy, blames_provider
@@ -49,7 +50,7 @@ class RescuingModel:
         self._provider = OpenAIModel(registry)
         self._sleep = sleep
         policy = policy or RescuePolicy()
-        self.breakers = Breakers(policy.breaker)
+        self.breakers = ProviderBreakers(policy.breaker)
         self._means = Means(policy, self.breakers, draw)
         self.counts = RescueCounts()
 
@@ -63,7 +64,7 @@ class RescuingModel:
         self._means = replace(self._means, policy=policy)
         self.breakers.policy = policy.breaker
 
-    def breaker_states(self) -> list[BreakerState]:
+    def breaker_states(self) -> list[ProviderBreakerState]:
         """Tell the state of all breakers now, ordered by provider and model."""
         return self.breakers.states(_now())
 
@@ -87,7 +88,7 @@ class RescuingModel:
         while True:
             ask = await self._granted(rescue, step)
             splice = said.splice()
-            attempt = _Attempt(ask, self.counts)
+            attempt = _Attempt(ask, self.breakers, self.counts)
             by = "" if ask.entry.model_id == call.model_id else ask.entry.model_id
             with attempt:
                 body = encode(call, ask.entry.model)
@@ -151,13 +152,13 @@ class _Attempt:
     `fault` is None where the attempt completed, or its answer was unlike the first one.
     """
 
-    __slots__ = ("_admission", "_counts", "entry", "fault", "outcome")
+    __slots__ = ("_breaker", "_counts", "_permit", "entry", "fault", "outcome")
 
-    def __init__(self, ask: Ask, counts: RescueCounts) -> None:
+    def __init__(self, ask: Ask, breakers: ProviderBreakers, counts: RescueCounts) -> None:
         self.entry = ask.entry
         self.fault: Fault | None = None
         self.outcome = _COMPLETED
-        self._admission = ask.admission
+        self._breaker, self._permit = breakers.of(ask.entry), ask.permit
         self._counts = counts
 
     @property
@@ -174,18 +175,18 @@ class _Attempt:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> bool:
-        ok: bool | None = None
+        result: Result = "ignored"
         match error:
             case None:
-                ok = True
+                result = "success"
             case EffectFailed(fault=fault):
                 self.fault, self.outcome = fault, fault.code
-                ok = False if blames_provider(fault) else None
+                result = "failure" if blames_provider(fault) else "ignored"
             case Unlike():
                 self.outcome = "unlike"
             case _:
                 self.outcome = "left"
-        self._admission.end(_now(), ok=ok)
+        self._breaker.record(self._permit, result, _now())
         entry = self.entry
         line = Attempt(entry.model_id, entry.provider.name, entry.model, self.outcome)
         self._counts.attempts[line] += 1

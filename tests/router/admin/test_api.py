@@ -71,10 +71,10 @@ async def test_the_breakers_of_providers_are_shown_and_reset(
     breaker = place.house.model.breakers.of(entry)
     now = asyncio.get_running_loop().time()
     for _ in range(breaker.policy.calls):
-        admission = breaker.admit(now)
-        assert admission is not None
-        admission.end(now, ok=False)
-    assert breaker.admit(now) is None
+        permit = breaker.permit(now)
+        assert permit is not None
+        breaker.record(permit, "failure", now)
+    assert breaker.permit(now) is None
     ((shown,),) = [one["breakers"] for one in (await alice.get("/models"))[1]["providers"]]
     assert 0 < shown.pop("seconds") <= breaker.policy.rest
     failed = {"calls": breaker.policy.calls, "failures": breaker.policy.calls, "spared": 1}

@@ -123,10 +123,10 @@ async def test_what_providers_did_and_whom_breakers_spare() -> None:
         assert shown(panel, i.RESCUES) == {followed: 1}
         assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 0}
         now = asyncio.get_running_loop().time()
-        admission = breaker.admit(now)
-        assert admission is not None
-        admission.end(now, ok=False)
-        breaker.admit(now)
+        permit = breaker.permit(now)
+        assert permit is not None
+        breaker.record(permit, "failure", now)
+        breaker.permit(now)
         books.copy()
         assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 2}
         assert shown(panel, i.PROVIDER_SPARED) == {("here", "m-1"): 1}

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import Fault, FaultCode
+from effects.circuit_breaker import Result
 from effects.model import BreakerPolicy, Limits, ModelEntry, Provider, RescuePolicy
 from effects.model.failures import Facts
-from effects.model.rescue import Breakers
+from effects.model.rescue import ProviderBreakers
 from effects.model.rescue.decisions import LEAST_WAIT, Ask, GiveUp, Means, Rescue, Step, Wait
 from effects.model.rescue.splicing import Extent
 
@@ -23,6 +24,7 @@ SMALL = ModelEntry("small", PROVIDER, "small-1", context_tokens=1_000)
 LARGE = ModelEntry("large", PROVIDER, "large-1", context_tokens=100_000)
 BUSY = Fault("model_unavailable", retryable=True, data={"status": 503})
 CUT = Fault("model_truncated", retryable=True, data={"malformed": 0})
+RESULTS: tuple[Result, ...] = ("failure", "ignored")
 POLICY = RescuePolicy(attempts=3, first_wait=1, longest_wait=10)
 
 
@@ -30,12 +32,12 @@ def way(
     *models: ModelEntry,
     policy: RescuePolicy = POLICY,
     draw: float = 0.5,
-    breakers: Breakers | None = None,
+    breakers: ProviderBreakers | None = None,
 ) -> Rescue:
     """Make a rescue of a call to the first model, with the others as its fallbacks."""
     named = replace(models[0], fallbacks=tuple(model.model_id for model in models[1:]))
     entries = {model.model_id: model for model in (named, *models[1:])}
-    means = Means(policy, breakers or Breakers(policy.breaker), lambda: draw)
+    means = Means(policy, breakers or ProviderBreakers(policy.breaker), lambda: draw)
     return Rescue(named, entries, means, ends=100)
 
 
@@ -162,7 +164,7 @@ def test_what_this_provider_will_not_do_another_may(code: FaultCode) -> None:
 
 def test_a_fallback_that_is_gone_is_passed_over() -> None:
     """The registry changes while calls run."""
-    means = Means(POLICY, Breakers(POLICY.breaker), lambda: 1.0)
+    means = Means(POLICY, ProviderBreakers(POLICY.breaker), lambda: 1.0)
     rescue = Rescue(replace(SMALL, fallbacks=("gone",)), {"small": SMALL}, means, ends=100)
     assert story(rescue, [Fault("model_auth")]) == ["small", "model_auth"]
 
@@ -170,10 +172,10 @@ def test_a_fallback_that_is_gone_is_passed_over() -> None:
 def test_an_open_breaker_sends_calls_on() -> None:
     """To the fallback at once, or nowhere with a clear word; its probe comes back."""
     policy = replace(POLICY, breaker=BreakerPolicy(calls=1, rest=10))
-    breakers = Breakers(policy.breaker)
-    admission = breakers.of(SMALL).admit(0)
-    assert admission is not None
-    admission.end(0, ok=False)
+    breakers = ProviderBreakers(policy.breaker)
+    permit = breakers.of(SMALL).permit(0)
+    assert permit is not None
+    breakers.of(SMALL).record(permit, "failure", 0)
     assert story(way(SMALL, LARGE, breakers=breakers), []) == ["large"]
     step = way(SMALL, breakers=breakers).next(4)
     facts: Facts = {"cause": "breaker_open", "retry_after": 6.0}
@@ -207,7 +209,8 @@ def test_whatever_fails_it_ends(
     """Bounded attempts, none after the limit, never two of a model without a wait between."""
     policy = RescuePolicy(attempts=attempts, breaker=BreakerPolicy(calls=3))
     models = [replace(LARGE, model_id=f"m{n}", model=f"m{n}") for n in range(fallbacks + 1)]
-    rescue = way(*models, policy=policy, draw=draws)
+    breakers = ProviderBreakers(policy.breaker)
+    rescue = way(*models, policy=policy, draw=draws, breakers=breakers)
     now = 0.0
     asked: list[tuple[float, str]] = []
     step: Step = rescue.next(now)
@@ -221,7 +224,8 @@ def test_whatever_fails_it_ends(
         asked.append((now, step.entry.model_id))
         now += drawn.draw(st.floats(0, 40))
         fault = drawn.draw(faults)
-        step.admission.end(now, ok=drawn.draw(st.sampled_from([False, None])))
+        result = drawn.draw(st.sampled_from(RESULTS))
+        breakers.of(step.entry).record(step.permit, result, now)
         step = rescue.failed(fault, now, drawn.draw(st.sampled_from(get_args(Extent))))
     assert len(asked) <= attempts * len(models)
     for (before, one), (after, other) in pairwise(asked):
