@@ -2,10 +2,10 @@
 
 from compare.captures import Question, compare_captures, compare_segment
 from compare.comparison import Comparer
-from compare.damage import CapturesUnreadable, Damage
 from compare.findings import Finding
-from compare.pairs import Pair, Unpaired, pair_of
-from compare.segments import find_segments
+from compare.input.damage import CapturesUnreadable, Damage
+from compare.input.pairing import Pair, Unpaired, pair_of
+from compare.input.segments import find_segments
 from compare.tally import Tally
 from compare.verdict import Verdict, verdict_on
 

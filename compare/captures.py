@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from compare.blobs import Blobs
-from compare.comparers import Comparers, times_of
-from compare.comparison import Comparer
-from compare.counting import count_findings, count_pair
-from compare.damage import ILLEGIBLE, CapturesUnreadable, Damage
-from compare.dialects import spoken
-from compare.exemplars import exemplar_of
-from compare.glances import asked, asked_alike, whole
+from compare.clusters import Exemplar, exemplar_of
+from compare.comparison import Comparer, Comparers, times_of
+from compare.findings import Finding
+from compare.input.blobs import Blobs
+from compare.input.captures import (
+    Exchange,
+    Glance,
+    Sighting,
+    Twin,
+    asked,
+    asked_alike,
+    sightings,
+    whole,
+)
+from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
+from compare.input.pairing import CONTROL, ONE_RUN, Pair, Unpaired, choose, pair_of
+from compare.input.segments import Line, Segment, find_segments, read_lines, stretches
+from compare.layers.frames import Chunking
 from compare.noise.control import ControlChecker
-from compare.noise.sorting import control_pairs, owning_tape
-from compare.pairs import CONTROL, ONE_RUN, Pair, Unpaired, choose, pair_of
+from compare.noise.messages import control_pairs, owning_tape
 from compare.processes import can_share, processes_for, share
-from compare.reading import sightings
 from compare.rules import NO_RULES, Rules, Ruling
-from compare.segments import find_segments, read_lines
-from compare.stretches import stretches
-from compare.tally import Tally
+from compare.streams.dialects import spoken
+from compare.tally import Tally, count_findings, count_pair
+from contract.flow import FlowSpec
 from contract.records import RunRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from compare.clusters import Exemplar
-    from compare.findings import Finding
-    from compare.glances import Glance, Twin
-    from compare.layers.frames import Chunking
-    from compare.reading import Exchange, Sighting
-    from compare.segments import Line, Segment
-    from contract.flow import FlowSpec
 
 
 @dataclass(frozen=True, slots=True)

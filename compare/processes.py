@@ -7,22 +7,20 @@ import pickle
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from multiprocessing.connection import Connection
-
     from compare.captures import Question
-    from compare.segments import Segment
+    from compare.input.segments import Segment
     from compare.tally import Tally
 
-    Compare = Callable[[Segment, Question], Tally]
+Compare = Callable[["Segment", "Question"], "Tally"]
 
 WORTH_SHARING = 1 << 23
 """Bytes as stored below which starting processes takes longer than the work."""

@@ -1,187 +1,149 @@
-"""Recordings: plain recorded streams, in files and folders, found by their ids."""
+"""Plain streams: recorded bodies of any dialect, compared side by side.
+
+There is no tape: all that is compared is what stood on the wire.
+"""
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
+from compare.comparison import Comparers, times_of
+from compare.input.damage import Damage
+from compare.input.pairing import Pair
+from compare.input.recordings import Recording, Recordings, pairs_of
+from compare.layers.frames import Chunking
+from compare.rules import NO_RULES, Rules
+from compare.streams.dialects import Spoken
+from compare.streams.events import EventReader
+from compare.streams.normal import NormalStream, TimesAstray
+from compare.tally import Tally, count_pair
+from contract.records import VERSION, RunRecord
 
-from compare.damage import ILLEGIBLE, CapturesUnreadable, Damage
-from compare.folders import no_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-ONE_A_FILE = (".sse", ".ndjson", ".txt")
-ONE_A_LINE = ".jsonl"
-_US = 1_000
-
-
-class _Line(msgspec.Struct, frozen=True):
-    id: str | int
-    body: str
-    times: tuple[int, ...] = ()
-
-
-class _Id(msgspec.Struct, frozen=True):
-    id: str | int
-
-
-_lines = msgspec.json.Decoder(_Line)
-_ids = msgspec.json.Decoder(_Id)
+_SIDES = ("legacy", "graph")
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """One recorded stream; `place` is its file, and the line in it.
+class PlainQuestion:
+    """What is asked of plain streams: their dialect, and what counts as a difference."""
 
-    `times` has a moment for each of its events, in microseconds, or is empty; `began` is when
-    its file was written, in microseconds since the Unix epoch.
+    spoken: Spoken
+    chunking: Chunking = "ignore"
+    rules: Rules = NO_RULES
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One side's recording, and its normal form."""
+
+    recording: Recording
+    stream: NormalStream
+
+
+def compare_recordings(
+    legacy: Recordings,
+    graph: Recordings,
+    question: PlainQuestion,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Tally:
+    """Compare what two places hold, pair by pair; what has no partner is counted.
+
+    `on_bytes` is told of every body read. Raises `CapturesUnreadable`.
     """
-
-    id: str
-    place: str
-    body: bytes
-    times: Sequence[int]
-    began: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where one recording is: a whole file, or a line of one (`at` and `size` in bytes)."""
-
-    path: Path
-    number: int = 0
-    at: int = 0
-    size: int = 0
+    work = _Work(question, on_bytes)
+    for damage in (*legacy.damage, *graph.damage):
+        work.tally.damaged(damage)
+    for old, new in pairs_of(legacy, graph):
+        work.tally.exchanges += 1
+        if old is None or new is None:
+            lacking = "legacy" if old is None else "graph"
+            work.tally.not_comparable.count(f"nothing of that id on the side of {lacking}")
+        else:
+            work.pair(old, legacy.read(old), graph.read(new))
+    return work.done()
 
 
-class Recordings:
-    """The recordings of one side: where each is, read when it is wanted."""
+class _Work:
+    """Comparing under way."""
 
-    def __init__(self, place: Path) -> None:
-        """Look through a file or folder; raises `CapturesUnreadable`."""
-        self.place = place
-        self.damage: list[Damage] = []
-        self._places: dict[str, _Place] = {}
-        if not place.exists():
-            raise CapturesUnreadable(str(place), "there is nothing there")
-        self.is_one = place.is_file() and place.suffix in ONE_A_FILE
-        for path in self._files():
-            self._file(path)
+    def __init__(self, question: PlainQuestion, on_bytes: Callable[[int], None] | None) -> None:
+        self.tally = Tally()
+        self._spoken = question.spoken
+        self._on_bytes = on_bytes
+        self._comparers = Comparers(question.spoken, question.chunking, question.rules)
 
-    def _files(self) -> list[Path]:
-        if self.place.is_dir():
-            known = (*ONE_A_FILE, ONE_A_LINE)
-            found = (path for path in self.place.rglob("*") if path.suffix in known)
-            return sorted(path for path in found if not path.is_dir())
-        if self.place.suffix not in (*ONE_A_FILE, ONE_A_LINE):
-            kinds = ", ".join((*ONE_A_FILE, ONE_A_LINE))
-            raise CapturesUnreadable(str(self.place), f"a file of {kinds} or a folder is due")
-        return [self.place]
+    def done(self) -> Tally:
+        """Give the tally, with how often each rule hit."""
+        self._comparers.forget()
+        self.tally.rule_hits += self._comparers.hits
+        return self.tally
 
-    def _file(self, path: Path) -> None:
-        if path.exists() and (why := no_file(path)):
-            self.damage.append(Damage("unreadable", str(path), why))
+    def pair(self, name: str, legacy: Recording | Damage, graph: Recording | Damage) -> None:
+        sides = self._both(legacy, graph)
+        read = [side for side in sides if isinstance(side, _Read)]
+        for side in sides:
+            if isinstance(side, Damage):
+                self.tally.damaged(side)
+        if len(read) < len(sides):
+            self.tally.not_comparable.count("damaged")
             return
-        if path.suffix != ONE_A_LINE:
-            name = path.relative_to(self.place).as_posix() if path != self.place else path.name
-            self._found(name, _Place(path))
-            return
-        at = 0
+        old, new = read
+        control, candidate = (
+            _run(self._spoken.name, name, stack, side)
+            for stack, side in zip(_SIDES, read, strict=True)
+        )
+        pair = Pair(name, self._spoken.name, control, candidate, ())
+        comparer = self._comparers.of(old.stream.names | new.stream.names)
+        comparer.reader.begin()
+        self.tally.seen(pair.began)
+        for run, side in zip((control, candidate), read, strict=True):
+            self._timed(run, side, comparer.reader)
+        count_pair(self.tally, pair, comparer)
+
+    def _both(
+        self, legacy: Recording | Damage, graph: Recording | Damage
+    ) -> tuple[_Read | Damage, _Read | Damage]:
+        """Read both sides; equal ones once."""
+        old = self._read(legacy)
+        if not isinstance(old, _Read) or not isinstance(graph, Recording):
+            return old, self._read(graph)
+        if (old.recording.body, old.recording.times) != (graph.body, graph.times):
+            return old, self._read(graph)
+        self._told(graph)
+        return old, _Read(graph, old.stream)
+
+    def _told(self, side: Recording) -> None:
+        if self._on_bytes is not None:
+            self._on_bytes(len(side.body))
+
+    def _read(self, side: Recording | Damage) -> _Read | Damage:
+        if isinstance(side, Damage):
+            return side
+        self._told(side)
         try:
-            with path.open("rb") as file:
-                for number, whole in enumerate(file, 1):
-                    line = whole if at else whole.removeprefix(BOM_UTF8)
-                    at += len(whole)
-                    if line.strip():
-                        self._line(line, _Place(path, number, at - len(line), len(line)))
-        except OSError as trouble:
-            self.damage.append(_unreadable(path, trouble))
-            return
-        if not at:
-            self.damage.append(Damage("torn", str(path), "the file is empty"))
+            return _Read(side, self._spoken.normaliser.stream(side.body, side.times))
+        except TimesAstray as trouble:
+            return Damage("broken", side.place, str(trouble))
 
-    def _line(self, line: bytes, place: _Place) -> None:
-        try:
-            # Values of keys nobody asks for are passed over unread: half a character, too.
-            line.decode()
-            self._found(str(_ids.decode(line).id), place)
-        except ILLEGIBLE as trouble:
-            self._damaged(place, trouble)
-
-    def _damaged(self, place: _Place, trouble: Exception) -> None:
-        detail = f"line {place.number}: {trouble}"
-        self.damage.append(Damage("broken", str(place.path), detail))
-
-    def _found(self, name: str, place: _Place) -> None:
-        known = self._places.setdefault(name, place)
-        if known is not place:
-            which = _said(known), _said(place)
-            why = f"the id {name!r} is ambiguous: {which[0]} and {which[1]}"
-            raise CapturesUnreadable(str(self.place), why)
-
-    @property
-    def ids(self) -> list[str]:
-        """List the ids, in the order in which they stand there."""
-        return list(self._places)
-
-    @property
-    def size(self) -> int:
-        """How many bytes there are to read."""
-        return sum(place.size or _size(place.path) for place in self._places.values())
-
-    def read(self, name: str) -> Recording | Damage:
-        """Read one recording; what is none, or cannot be read, is damage."""
-        place = self._places[name]
-        try:
-            began = place.path.stat().st_mtime_ns // _US
-            with place.path.open("rb") as file:
-                file.seek(place.at)
-                body = file.read(place.size or -1)
-        except OSError as trouble:
-            return _unreadable(place.path, trouble)
-        if not place.size:
-            return Recording(name, _said(place), body, (), began)
-        try:
-            line = _lines.decode(body)
-        except ILLEGIBLE as trouble:
-            return Damage("broken", str(place.path), f"line {place.number}: {trouble}")
-        return Recording(name, _said(place), line.body.encode(), line.times, began)
+    def _timed(self, run: RunRecord, side: _Read, reader: EventReader) -> None:
+        times = times_of(run, reader) if side.recording.times else None
+        if times is not None:
+            self.tally.timed(run, times)
 
 
-def _unreadable(path: Path, trouble: OSError) -> Damage:
-    return Damage("unreadable", str(path), trouble.strerror or str(trouble))
-
-
-def _size(path: Path) -> int:
-    """Give a file's size in bytes, 0 of one that cannot be read: whoever reads it says so."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _said(place: _Place) -> str:
-    return f"{place.path}, line {place.number}" if place.number else str(place.path)
-
-
-def pairs_of(legacy: Recordings, graph: Recordings) -> Iterator[tuple[str | None, str | None]]:
-    """Pair ids: equal ones, and two single files whatever they are called; None: no partner."""
-    if legacy.is_one and graph.is_one:
-        yield legacy.ids[0], graph.ids[0]
-        return
-    if legacy.is_one or graph.is_one:
-        one, many = (legacy, graph) if legacy.is_one else (graph, legacy)
-        why = f"it is one stream, and {str(many.place)!r} may hold several: give two of a kind"
-        raise CapturesUnreadable(str(one.place), why)
-    others = set(graph.ids)
-    for name in legacy.ids:
-        yield name, name if name in others else None
-    known = set(legacy.ids)
-    for name in graph.ids:
-        if name not in known:
-            yield None, name
+def _run(flow: str, name: str, stack: str, read: _Read) -> RunRecord:
+    """Write a recorded stream down as a run; what a router would know of it is made up."""
+    return RunRecord(
+        v=VERSION,
+        exchange=name,
+        flow=flow,
+        role="serving",
+        stack=stack,
+        assigned=stack,
+        served=stack,
+        began=read.recording.began,
+        frames=read.stream.frames,
+        outcome=read.stream.outcome,
+        error=read.stream.error,
+        sent=read.stream.sent,
+    )

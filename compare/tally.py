@@ -1,23 +1,43 @@
-"""Tally: the mergeable result of comparing one part of the captures."""
+"""Kinds: counts by names that whoever wrote the captures may have chosen; bounded."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple
 
-from compare.clusters import Clusters
-from compare.damage import NAMED_AT_MOST, Damage
-from compare.kinds import OTHERS, Kinds
+import msgspec
+
+from compare.causes import own_answers, own_history
+from compare.clusters import Clusters, Exemplar, exemplar_of
+from compare.comparison import Comparer
+from compare.findings import Finding, TextChanged, shortened
+from compare.input.captures import Glance
+from compare.input.damage import NAMED_AT_MOST, Damage
+from compare.input.pairing import STACKS, Kind, Pair, Sides, basis_of, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
-from compare.pairs import STACKS, basis_of, sides_of
+from compare.streams.scan import Times
+from contract.records import RunRecord
 
-if TYPE_CHECKING:
-    from compare.glances import Glance
-    from compare.layers.timing import Times
-    from compare.pairs import Kind, Sides
-    from contract.records import RunRecord
+KINDS_AT_MOST = 100
+NAME_AT_MOST = 200
+OTHERS = "others"
+
+
+class Kinds(Counter[str]):
+    """How many of each kind; beyond `KINDS_AT_MOST` kinds, further ones are `OTHERS`."""
+
+    def count(self, name: str, times: int = 1) -> None:
+        """Count so many of a kind; a long name is shortened."""
+        kind = shortened(name, NAME_AT_MOST)
+        self[kind if kind in self or len(self) < KINDS_AT_MOST else OTHERS] += times
+
+    def merge(self, other: Mapping[str, int]) -> None:
+        """Take in the counts of another part."""
+        for name, times in other.items():
+            self.count(name, times)
 
 
 SERIES_AT_MOST = 300
@@ -124,3 +144,72 @@ class Tally:
 
 def _series() -> array[int]:
     return array("q")
+
+
+DEEPEST: Final = 20
+"""Own answers that are counted one by one; those who were told more count with these."""
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """Of the pairs whose shadow was told `answers` of its own, how many texts differ.
+
+    `answers` of 20 are 20 and more.
+    """
+
+    answers: int
+    pairs: int
+    differ: int
+
+
+def count_drift(depths: Counter[tuple[int, bool]], pair: Pair, found: Iterable[Finding]) -> None:
+    """Count a pair of a shadow with conversations of its own, by depth and whether texts differ."""
+    told = own_history(pair)
+    if told is not None:
+        differs = any(isinstance(finding, TextChanged) for finding in found)
+        depths[min(told.own, DEEPEST), differs] += 1
+
+
+def drift_of(depths: Counter[tuple[int, bool]]) -> tuple[Drift, ...]:
+    """Give the drift by depth."""
+    return tuple(
+        Drift(answers, depths[answers, False] + depths[answers, True], depths[answers, True])
+        for answers in sorted({answers for answers, _ in depths})
+    )
+
+
+def drift_said(drift: Iterable[Drift]) -> str:
+    """Say it in a line."""
+    told = (f"{_told(one.answers)}: {one.differ:,} of {one.pairs:,}" for one in drift)
+    return f"texts that differ, by how many answers of its own a shadow was told: {', '.join(told)}"
+
+
+def _told(answers: int) -> str:
+    return f"{answers} and more" if answers == DEEPEST else str(answers)
+
+
+def count_pair(tally: Tally, pair: Pair, comparer: Comparer) -> None:
+    """Compare a pair and count it as equal, equal by rules or different."""
+    tally.paired(pair.control, pair.candidate)
+    ruled = comparer.ruled
+    findings = comparer.compare(pair)
+    if not findings:
+        tally.equal_by_rules += ruled < comparer.ruled
+    count_findings(
+        tally,
+        pair,
+        findings,
+        lambda: exemplar_of(pair, findings, comparer.reader, comparer.ruling),
+    )
+
+
+def count_findings(
+    tally: Tally, pair: Pair, findings: tuple[Finding, ...], draw: Callable[[], Exemplar]
+) -> None:
+    """Count a compared pair by the causes found; `draw` makes its exemplar, if one is wanted."""
+    tally.own_answers += own_answers(pair)
+    count_drift(tally.drift, pair, findings)
+    if all(finding.after is not None for finding in findings):
+        tally.equal += 1  # nothing, or nothing but what the model said
+        return
+    tally.different += 1
+    tally.clusters.add(pair.flow, pair.began, findings, draw)

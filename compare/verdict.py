@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
-from compare.drift import drift_of, drift_said
-from compare.noise.wording import control_said
+from compare.clusters import Cluster
+from compare.noise.summary import control_said
+from compare.tally import Tally, drift_of, drift_said
 from compare.waivers import NO_WAIVERS, Waivers
-
-if TYPE_CHECKING:
-    from compare.clusters import Cluster
-    from compare.tally import Tally
 
 Label = Literal["equal", "waived", "different", "no data"]
 

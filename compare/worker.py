@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import Any
 
+from compare.input.segments import Segment
+from compare.tally import Tally
 from contract.errors import CutoverError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from compare.segments import Segment
-    from compare.tally import Tally
-
-    Compare = Callable[[Segment, Any], Tally]
+Compare = Callable[[Segment, Any], Tally]
 
 
 def main() -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compare.dialects import spoken
-from compare.plain import PlainQuestion, compare_recordings
-from compare.recordings import Recordings
+from compare.input.recordings import Recordings
+from compare.recordings import PlainQuestion, compare_recordings
 from compare.rules import NO_RULES, Rules
+from compare.streams.dialects import spoken
 from compare.waivers import NO_WAIVERS, Waivers
 from contract.errors import CutoverError
 from cutover.flows import SPECS
@@ -18,8 +18,8 @@ from cutover.reports import known_flows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compare.dialects import Spoken
     from compare.layers.frames import Chunking
+    from compare.streams.dialects import Spoken
     from compare.tally import Tally
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compare import Question, compare_captures, find_segments
-from compare.prompt_map import PromptMap, read_prompt_map
+from compare.layers.prompt_sources import PromptMap, read_prompt_map
 from compare.report import Report, markdown, page, report_of
-from compare.report.document import encode_report
-from compare.report.strangers import with_strangers
+from compare.report.document import encode_report, with_strangers
 from compare.rules import NO_RULES, Rules, read_rules
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from urllib.request import Request, urlopen
 
-from compare.damage import Damage
-from compare.segments import find_segments, read_lines
+from compare.input.damage import Damage
+from compare.input.segments import find_segments, read_lines
 from contract.records import RunRecord, decode_run
 from cutover.flows import SPECS
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from compare.findings import GrammarBroken, Side
+from compare.input.pairing import Pair
+from compare.streams.events import Event, Stream
+from compare.streams.payloads import Fault
 from contract.errors import GrammarViolated
-from contract.grammar import GrammarCheck
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from compare.events import Event, Stream
-    from compare.pairs import Pair
-    from compare.payloads import Fault
-    from contract.grammar import Grammar
-    from contract.records import RunRecord
+from contract.grammar import Grammar, GrammarCheck
+from contract.records import RunRecord
 
 ORDERS_AT_MOST = 4_096
 

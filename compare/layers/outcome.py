@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from compare.findings import CodeChanged, OutcomeChanged, OutcomeFinding
-
-if TYPE_CHECKING:
-    from compare.pairs import Pair
-    from contract.records import RunRecord
+from compare.input.pairing import Pair
+from contract.records import RunRecord
 
 
 def outcome_findings(pair: Pair) -> list[OutcomeFinding]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from compare.findings import (
     ReasoningChanged,
     Side,
@@ -13,11 +11,9 @@ from compare.findings import (
     TextShrank,
     excerpts,
 )
-
-if TYPE_CHECKING:
-    from compare.events import Stream
-    from compare.pairs import Pair
-    from contract.grammar import Grammar
+from compare.input.pairing import Pair
+from compare.streams.events import Stream
+from contract.grammar import Grammar
 
 
 def text_findings(

@@ -1,7 +1,7 @@
 """Noise: how much live model calls differ by themselves, and whether the graph differs by more."""
 
 from compare.noise.control import ControlCheck, ControlChecker, control_check
-from compare.noise.reading import Noise, read_noise
+from compare.noise.messages import Noise, read_noise
 from compare.noise.study import Judgement, Message, Study, study_of
 
 __all__ = [

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from compare.comparison import Comparer, raw_equal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from compare.pairs import Pair
-    from contract.wire.dialect import Wire
+from compare.input.pairing import Pair
+from contract.wire.dialect import Wire
 
 NAMED_AT_MOST = 20
 

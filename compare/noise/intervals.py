@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compare.chance import CONFIDENCE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 DRAWS = 2_000
 DRAWN_AT_ONCE = 1 << 20

@@ -1,29 +1,62 @@
-"""The report as a document: everything the pages show, and what report.json holds."""
+"""Titles: each kind of finding in a few words."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 
 import msgspec
 
 from compare.clusters import Cluster, Exemplar
-from compare.damage import Damage
-from compare.drift import Drift, drift_of
-from compare.findings import Layer
+from compare.findings import Finding, Layer, PromptChanged, PromptSource
+from compare.input.damage import Damage
+from compare.input.pairing import STACKS, Sides
 from compare.layers.frames import Chunking
+from compare.layers.prompt_sources import PromptMap, source_of
 from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck
-from compare.noise.wording import control_said, study_said
-from compare.pairs import STACKS, Sides
+from compare.noise.summary import control_said, study_said
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
-from compare.report.titles import title_of
 from compare.rules import NO_RULES, Rule, Rules
-from compare.rules.wording import says, where
+from compare.rules.table import says, where
+from compare.tally import Drift, Tally, drift_of
 from compare.verdict import Verdict, verdict_on
 from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers
 
-if TYPE_CHECKING:
-    from compare.tally import Tally
+TITLES: Mapping[str, str] = {
+    "outcome_changed": "Another outcome",
+    "code_changed": "Another error code",
+    "grammar_broken": "Stream breaks its grammar",
+    "frame_dropped": "Frame missing in {candidate}",
+    "frame_added": "Frame only in {candidate}",
+    "frame_replaced": "Frame replaced",
+    "frame_moved": "Frame at another place",
+    "frame_changed": "Frame changed",
+    "chunks_moved": "Text cut elsewhere",
+    "text_changed": "Final text differs",
+    "reasoning_changed": "Reasoning differs",
+    "text_late": "Text comes at another time",
+    "text_shrank": "Text took back what was shown",
+    "prompt_changed": "Prompt differs",
+    "parameter_changed": "Model parameter differs",
+    "tool_dropped": "Tool not called by {candidate}",
+    "tool_added": "Tool called by {candidate} only",
+    "tool_arguments": "Tool called with other arguments",
+    "tool_order": "Tools called in another order",
+    "write_changed": "Something else is written",
+    "write_order": "Writes in another order",
+    "call_changed": "Call with other arguments",
+    "call_skipped": "Call not made by {candidate}",
+    "call_extra": "Call made by {candidate} only",
+    "site_changed": "Call made under another site",
+    "call_unplayed": "Recorded call nobody asked for",
+}
+
+
+def title_of(kind: str, sides: Sides = STACKS) -> str:
+    """Say what kind of finding it is, naming the candidate as its column does."""
+    return TITLES[kind].format(candidate=sides[1])
+
 
 VERSION = 2
 
@@ -219,3 +252,70 @@ def encode_report(report: Report) -> bytes:
 def report_schema() -> bytes:
     """Write the JSON schema of the report."""
     return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(Report)), indent=2) + b"\n"
+
+
+def with_sources(report: Report, known: PromptMap) -> Report:
+    """Name the sources of prompts that differ, where templates of a map fit them."""
+    clusters = tuple(_sourced(cluster, known) for cluster in report.clusters)
+    return msgspec.structs.replace(report, clusters=clusters)
+
+
+def _sourced(cluster: ClusterReport, known: PromptMap) -> ClusterReport:
+    exemplars = tuple(_exemplar(exemplar, known) for exemplar in cluster.exemplars)
+    return msgspec.structs.replace(cluster, exemplars=exemplars)
+
+
+def _exemplar(exemplar: Exemplar, known: PromptMap) -> Exemplar:
+    findings = tuple(_finding(finding, known) for finding in exemplar.findings)
+    return msgspec.structs.replace(exemplar, findings=findings)
+
+
+def _finding(finding: Finding, known: PromptMap) -> Finding:
+    if not isinstance(finding, PromptChanged):
+        return finding
+    source = source_of(known, finding.legacy, finding.graph)
+    return msgspec.structs.replace(finding, source=source)
+
+
+def source_said(source: PromptSource) -> str:
+    """Say where a difference comes from, in a line."""
+    drawn = "" if source.file == source.template else f" (in {source.template})"
+    if source.variable:
+        what = f"the variable {source.variable!r}"
+    elif source.computed:
+        what = f"what is computed there ({source.computed})"
+    else:
+        what = "the template's own text"
+    return f"{source.file}:{source.line}{drawn}: {what}"
+
+
+def finding_source(finding: Finding) -> str:
+    """Say where a finding comes from; "" where nobody knows."""
+    source = finding.source if isinstance(finding, PromptChanged) else None
+    return "" if source is None else source_said(source)
+
+
+def with_strangers(
+    report: Report, rules: Rules, waivers: Waivers, flows: Collection[str]
+) -> Report:
+    """Name among the reasons what is for a flow that is not among `flows`; changes no label."""
+    named = (
+        *((key, rule.flow) for key, rule in rules.numbered()),
+        *((f"the waiver of {name}", held.flow) for name, held in sorted(waivers.by_id.items())),
+    )
+    said = tuple(
+        f"{what} is for {stranger_said(flow, flows)}"
+        for what, flow in named
+        if flow and flow not in flows
+    )
+    if not said:
+        return report
+    verdict = msgspec.structs.replace(report.verdict, reasons=(*report.verdict.reasons, *said))
+    return msgspec.structs.replace(report, verdict=verdict)
+
+
+def stranger_said(flow: str, flows: Collection[str]) -> str:
+    """Say of a flow that it is unknown, with the nearest one that is not."""
+    near = get_close_matches(flow, flows, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(flows))}"
+    return f"flow {flow!r}, which is unknown here; {hint}"

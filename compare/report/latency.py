@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from array import array
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from compare.tally import Series
+from compare.tally import Series
 
 METHOD = "nearest rank (the smallest value that at least that share of the runs does not exceed)"
 INTERVAL = "95 % interval from order statistics (exact binomial); – where too few runs bound it"

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from compare.clusters import Exemplar, Mark, Row
 from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
-from compare.noise import wording
-from compare.report.legible import duration, moment, percent, visible
-from compare.report.sources import finding_source
+from compare.noise import summary
+from compare.report.document import ClusterReport, Report, finding_source, title_of
+from compare.report.formats import duration, moment, percent, visible
+from compare.report.latency import Latency
+from compare.report.text_diff import Piece, word_diff
 from compare.report.timeline import bars_of, marks_of, timeline_of
-from compare.report.titles import title_of
-from compare.words import Piece, word_diff
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from compare.report.document import ClusterReport, Report
-    from compare.report.latency import Latency
 
 WHOLE = 40
 """So many causes are shown with all exemplars; of the rest one, near where its streams part."""
@@ -120,7 +115,7 @@ def _environment() -> Environment:
         "figures": figures,
         "bars_of": bars_of,
         "marks_of": marks_of,
-        "noise": wording,
+        "noise": summary,
     }
     return environment
 

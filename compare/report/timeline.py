@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from compare.clusters import Row
-    from compare.report.latency import Latency
-
+from compare.clusters import Row
+from compare.report.latency import Latency
 
 LABEL_WIDTH = 9.0
 EDGE = 92.0

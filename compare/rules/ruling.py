@@ -1,31 +1,32 @@
-"""Ruling: the rules of one flow applied to two runs, before they are compared."""
+"""Scope: which values of a run a rule is for."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+import regex
 
-from compare.damage import ILLEGIBLE
-from compare.rules.expressions import expression_of
-from compare.rules.nearness import Nearness
-from compare.rules.paths import GONE, changed
-from compare.rules.rewriting import Rewritten
-from compare.rules.scope import for_call, for_event, for_text
-from compare.rules.streams import Texts, rewritten_stream
-from compare.rules.table import Ignore, Replace, Rule, Tolerance, Unordered
+from compare.input.calls import Call
+from compare.input.damage import ILLEGIBLE
+from compare.rules.table import (
+    Ignore,
+    Replace,
+    Rule,
+    Rules,
+    Tolerance,
+    Unordered,
+    for_call,
+    for_event,
+    for_text,
+)
+from compare.rules.texts import Rewritten, Texts, expression_of, rewritten_stream
+from compare.rules.values import GONE, Nearness, changed
+from compare.streams.events import Event, Stream
+from contract.wire.dialect import Wire
 from contract.wire.paths import ANY_DEPTH, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import regex
-
-    from compare.calls import Call
-    from compare.events import Event, Stream
-    from compare.rules.table import Rules
-    from contract.wire.dialect import Wire
 
 _decode = msgspec.json.decode
 _encode = msgspec.json.encode

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 import regex
 
-from compare.declared import read_text
-from compare.rules.expressions import check_replacement, expression_of
+from compare.input.calls import Call
+from compare.input.files import read_text
+from compare.rules.texts import check_replacement, expression_of
 from contract.declarations import DeclarationRefused, converted, parsed
 from contract.wire.paths import path_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 RuleLayer = Literal["frames", "text", "effects"]
 
@@ -142,3 +141,56 @@ def _tolerance_faults(rule: Tolerance) -> Iterator[tuple[str, str]]:
             yield name, f"{value!r} is not a finite number of at least 0"
     if not rule.absolute and not rule.relative:
         yield "absolute", "say how far apart: absolute, relative or both"
+
+
+def says(rule: Rule) -> str:
+    """Say what a rule does."""
+    match rule:
+        case Ignore():
+            return f"ignore {rule.path}"
+        case Replace():
+            place = f" in {rule.path}" if rule.path else ""
+            return f"read /{rule.pattern}/ as {rule.replacement!r}{place}"
+        case Unordered():
+            return f"order of {rule.path} does not count"
+        case Tolerance():
+            return f"{rule.path} may be apart by {_apart(rule)}"
+        case _:
+            assert_never(rule)
+
+
+def _apart(rule: Tolerance) -> str:
+    absolute = [f"{rule.absolute:g}"] if rule.absolute else []
+    relative = [f"{rule.relative * 100:g} %"] if rule.relative else []
+    return " or ".join(absolute + relative)
+
+
+def where(rule: Rule) -> str:
+    """Say what a rule is restricted to; "everywhere" when it is not."""
+    parts = [
+        f"{name} {value}"
+        for name, value in (
+            ("flow", rule.flow),
+            ("layer", rule.layer),
+            ("event", rule.event),
+            ("call", rule.call),
+        )
+        if value
+    ]
+    return ", ".join(parts) or "everywhere"
+
+
+def for_event(rule: Rule, event: str) -> bool:
+    """Whether a rule is for what events of a name carry."""
+    return rule.layer in {None, "frames"} and not rule.call and rule.event in {"", event}
+
+
+def for_call(rule: Rule, call: Call) -> bool:
+    """Whether a rule is for the arguments of a call."""
+    named = {"", call.label, f"{call.label}@{call.site}"}
+    return rule.layer in {None, "effects"} and not rule.event and rule.call in named
+
+
+def for_text(rule: Rule) -> bool:
+    """Whether a rule is for the final text and the reasoning."""
+    return rule.layer in {None, "text"} and not (rule.event or rule.call or rule.path)

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from compare.against import Against, Trend, against, read_report
-from compare.report.changes import changes_document, changes_markdown
-from compare.report.legible import percent, visible
+from compare.report.changes import (
+    Against,
+    Trend,
+    against,
+    changes_document,
+    changes_markdown,
+    read_report,
+)
+from compare.report.formats import percent, visible
 from cutover.cli.terminal import tell_written
 from cutover.files import write_whole
 

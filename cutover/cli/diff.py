@@ -12,12 +12,11 @@ from rich.markup import escape
 from rich.progress import DownloadColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compare.layers.prompt_sources import PromptMap
 from compare.noise import read_noise
-from compare.prompt_map import PromptMap
 from compare.report import Report
-from compare.report.document import with_noise
-from compare.report.legible import percent, visible
-from compare.report.sources import with_sources
+from compare.report.document import with_noise, with_sources
+from compare.report.formats import percent, visible
 from cutover.cli.against import report_against
 from cutover.cli.terminal import bar, refusals, tables, tell_written
 from cutover.flows import SPECS, flows_at

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from compare.noise import Noise, read_noise
 from compare.noise.study import MARGIN
-from compare.noise.wording import chance_said, control_said, flags_said, judged_said, study_said
-from compare.report.noise import noise_markdown
+from compare.noise.summary import chance_said, control_said, flags_said, judged_said, study_said
+from compare.report.markdown import noise_markdown
 from cutover.cli.terminal import refusals, tell_written
 from cutover.files import write_whole
 from cutover.flows import SPECS

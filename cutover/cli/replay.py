@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from compare.report.legible import visible
+from compare.report.formats import visible
 from cutover.cli.diff import CLUSTERS_PRINTED, COLOURS, EXIT, UNREADABLE, status_of, status_read
 from cutover.cli.terminal import bar, refusals, tables, tell_written
 from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of

@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from compare.findings import LAYERS
-from compare.report.legible import visible
+from compare.report.formats import visible
 from cutover.cli.terminal import bar, refusals, tell_written
 from cutover.files import write_whole
 from cutover.selftest.mutants import SAMPLED

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from compare.report.legible import visible
+from compare.report.formats import visible
 from contract.errors import CutoverError
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from compare.declared import read_text
-from compare.report.legible import visible
-from compare.report.strangers import stranger_said
-from compare.waiver_file import with_waiver
-from compare.waivers import Waiver
+from compare.input.files import read_text
+from compare.report.document import stranger_said
+from compare.report.formats import visible
+from compare.waivers import Waiver, with_waiver
 from contract.errors import CutoverError
 from cutover.cli.terminal import refusals
 from cutover.files import write_whole

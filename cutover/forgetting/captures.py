@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
-from compare.folders import files_below, no_file, on_disk
+from compare.input.files import files_below, no_file, on_disk
 from cutover.forgetting.segments import Segment
 
 if TYPE_CHECKING:

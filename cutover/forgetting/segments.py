@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from compare.batches import Batch, decompressed
-from compare.damage import Damage
+from compare.input.batches import Batch, decompressed
+from compare.input.damage import Damage
 from router.segments import alone, compressor, in_place
 
 if TYPE_CHECKING:

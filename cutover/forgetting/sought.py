@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compare.damage import ILLEGIBLE
+from compare.input.damage import ILLEGIBLE
 from router.redaction import PSEUDONYM, digest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compare.prompt_map import MappedPrompt, PromptMap
+from compare.layers.prompt_sources import MappedPrompt, PromptMap
 from cutover.prompts.case import Case
 from cutover.prompts.environment import prompting
 from cutover.prompts.folder import FolderRefused, is_template, prompts_in

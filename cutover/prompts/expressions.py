@@ -28,7 +28,7 @@ from cutover.prompts.values import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
     from cutover.prompts.environment import Prompting
 
 RESERVED = frozenset({"self", "stop"})

@@ -14,7 +14,7 @@ from cutover.prompts.templates import absent
 from cutover.prompts.values import Frame, Missing, Module, Scope
 
 if TYPE_CHECKING:
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
     from cutover.prompts.environment import Prompting
     from cutover.prompts.expressions import Expressions
     from cutover.prompts.inheritance import Bodies, Inheritance

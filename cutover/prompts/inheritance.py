@@ -16,7 +16,7 @@ from cutover.prompts.values import Frame, Override, Scope, Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
     from cutover.prompts.environment import Prompting
     from cutover.prompts.expressions import Expressions
     from cutover.prompts.templates import Templates

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from compare import prompt_map
-from compare.prompt_map import Piece
+from compare.layers import prompt_sources
+from compare.layers.prompt_sources import Piece
 from cutover.prompts.reasons import Care, Reach, Reason, reason
 from cutover.prompts.unrolling import Unroller
 
@@ -65,7 +65,9 @@ def encodable(
     reasons: list[Reason] = []
     for piece in pieces:
         lacking = _lacking(piece, encoding)
-        kept.append(prompt_map.Dynamic("encoding", piece.file, piece.line) if lacking else piece)
+        kept.append(
+            prompt_sources.Dynamic("encoding", piece.file, piece.line) if lacking else piece
+        )
         if lacking:
             said = f"it writes what {lacking} has no letters for"
             reasons.append(reason(piece.file, piece.line, "encoding", said))
@@ -74,7 +76,7 @@ def encodable(
 
 def _lacking(piece: Piece, encoding: str) -> str:
     """Name the first encoding that cannot hold a piece; maps are UTF-8, whatever prompts are."""
-    if not isinstance(piece, prompt_map.Literal):
+    if not isinstance(piece, prompt_sources.Literal):
         return ""
     for name in (encoding, "utf-8"):
         try:
@@ -91,11 +93,11 @@ def f_string(pieces: Iterable[Piece]) -> str:
 
 def _written(piece: Piece) -> str:
     match piece:
-        case prompt_map.Literal(text=text):
+        case prompt_sources.Literal(text=text):
             return text.replace("{", "{{").replace("}", "}}")
-        case prompt_map.Variable(name=name):
+        case prompt_sources.Variable(name=name):
             return f"{{{name}}}"
-        case prompt_map.Dynamic(what=what):
+        case prompt_sources.Dynamic(what=what):
             message = f"{what} cannot be written"
             raise ValueError(message)
 
@@ -103,15 +105,15 @@ def _written(piece: Piece) -> str:
 def filled(pieces: Iterable[Piece], values: Mapping[str, object]) -> str:
     """Put values in the places of variables."""
     return "".join(
-        piece.text if isinstance(piece, prompt_map.Literal) else str(values[piece.name])
+        piece.text if isinstance(piece, prompt_sources.Literal) else str(values[piece.name])
         for piece in pieces
-        if not isinstance(piece, prompt_map.Dynamic)
+        if not isinstance(piece, prompt_sources.Dynamic)
     )
 
 
 def variables_of(pieces: Iterable[Piece]) -> tuple[str, ...]:
     """Name the variables, each once, in order."""
-    names = (piece.name for piece in pieces if isinstance(piece, prompt_map.Variable))
+    names = (piece.name for piece in pieces if isinstance(piece, prompt_sources.Variable))
     return tuple(dict.fromkeys(names))
 
 
@@ -139,7 +141,7 @@ def _compiled(environment: Environment, name: str, own: nodes.Template | None) -
 
 
 def _cares(name: str, pieces: tuple[Piece, ...]) -> set[Care]:
-    literals = [piece for piece in pieces if isinstance(piece, prompt_map.Literal)]
+    literals = [piece for piece in pieces if isinstance(piece, prompt_sources.Literal)]
     cares: set[Care] = set()
     if literals and literals[0].text.startswith(_MARK):
         said = "it begins with a byte order mark, which the model gets: do not read it as UTF-8-SIG"

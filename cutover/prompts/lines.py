@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from jinja2 import nodes
 
-from compare.prompt_map import Literal, Variable
+from compare.layers.prompt_sources import Literal, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
 
 _PLACE = 8
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")

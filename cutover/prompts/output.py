@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from jinja2 import nodes
 
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
     from cutover.prompts.environment import Prompting
     from cutover.prompts.expressions import Expressions
 

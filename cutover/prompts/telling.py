@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from compare.report.legible import visible
+from compare.report.formats import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from cutover.prompts.reaches import reaches
 from cutover.prompts.reasons import Care, Kind, Reach, Reason, Unresolved, refusal
 
 if TYPE_CHECKING:
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
     from cutover.prompts.environment import Prompting
 
 _NOT_THERE = "is not there"

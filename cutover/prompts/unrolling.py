@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jinja2 import nodes
 
-from compare.prompt_map import Dynamic
+from compare.layers.prompt_sources import Dynamic
 from cutover.prompts.binding import assign, bind, bind_arguments, name_as
 from cutover.prompts.bounds import DEPTH_AT_MOST, STEPS_AT_MOST, TEXT_AT_MOST
 from cutover.prompts.expressions import CallValues, Expressions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-    from compare.prompt_map import Piece
+    from compare.layers.prompt_sources import Piece
     from cutover.prompts.environment import Prompting
 
 _FOREIGN: tuple[tuple[Kind, str, tuple[type[nodes.Node], ...]], ...] = (

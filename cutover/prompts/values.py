@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from compare.prompt_map import Literal, Piece
+from compare.layers.prompt_sources import Literal, Piece
 
 if TYPE_CHECKING:
     from jinja2 import nodes

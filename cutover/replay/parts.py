@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compare import CapturesUnreadable, Damage
-from compare.damage import ILLEGIBLE
-from compare.segments import Line, read_lines
+from compare.input.damage import ILLEGIBLE
+from compare.input.segments import Line, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from compare.segments import Segment
+    from compare.input.segments import Segment
 
 EXCHANGES = 128
 LINE_BYTES = 1 << 23

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from compare.blobs import BlobMissing
+from compare.input.blobs import BlobMissing
 from contract.blobs import with_blobs
 from contract.flow import Request
 from effects.tape import Tape
@@ -15,7 +15,7 @@ from effects.tape import Tape
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from compare.reading import Exchange
+    from compare.input.captures import Exchange
     from contract.blobs import Fetch
     from contract.flow import FlowSpec
     from contract.records import RunRecord

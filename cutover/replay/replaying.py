@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from compare import Comparer, Unpaired, pair_of
-from compare.pairs import counterpart
+from compare.input.pairing import counterpart
 from contract.records import ErrorRecord
 from cutover.replay.playing import How, blank, play
 from cutover.replay.recording import Recording, Skipped, recording_of
@@ -18,8 +18,8 @@ from router.driving import Ending
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from compare.pairs import Pair
-    from compare.reading import Exchange
+    from compare.input.captures import Exchange
+    from compare.input.pairing import Pair
     from contract.blobs import Fetch
     from contract.flow import FlowSpec
     from contract.records import RunRecord

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from compare import Damage
-from compare.blobs import BlobFolder
-from compare.reading import exchanges
+from compare.input.blobs import BlobFolder
+from compare.input.captures import exchanges
 from contract.records import encode_run
 from cutover.replay.counts import Counts
 from cutover.replay.recording import Skipped
@@ -17,7 +17,7 @@ from cutover.replay.replaying import Losses, Replayed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from compare.reading import Exchange
+    from compare.input.captures import Exchange
     from cutover.replay.parts import Part
     from cutover.replay.replaying import Began, Replayer
 

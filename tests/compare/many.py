@@ -9,10 +9,10 @@ import msgspec
 from compare.captures import Question, compare_segment
 from compare.clusters import Exemplar
 from compare.findings import signature_of
+from compare.input.segments import Line
 from compare.report import Report, report_of
 from compare.report.document import ClusterReport
 from compare.rules import rules_of
-from compare.segments import Line
 from compare.waivers import Waiver, Waivers
 from contract.flows.chat import CHAT
 from contract.records import RunRecord

@@ -9,14 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare.against import Against, ReportUnreadable, against, read_report
 from compare.captures import Question, compare_segment
 from compare.clusters import Cluster
+from compare.input.segments import Line
 from compare.report import Report, report_of
-from compare.report.changes import changes_document, changes_markdown
+from compare.report.changes import (
+    Against,
+    ReportUnreadable,
+    against,
+    changes_document,
+    changes_markdown,
+    read_report,
+)
 from compare.report.document import encode_report
 from compare.rules import NO_RULES, rules_of
-from compare.segments import Line
 from compare.tally import Tally
 from compare.waivers import Waiver, Waivers
 from contract.flows.chat import CHAT

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.answers import LIVE_ANSWER
+from compare.causes import LIVE_ANSWER
 from compare.comparison import Comparer
-from compare.counting import count_pair
 from compare.findings import kind_of
-from compare.pairs import Pair, pair_of
-from compare.tally import Tally
+from compare.input.pairing import Pair, pair_of
+from compare.tally import Tally, count_pair
 from compare.verdict import verdict_on
 from contract.flow import Event, Flow, Request
 from contract.flows.chat import CHAT, Send

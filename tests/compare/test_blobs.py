@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from compare.blobs import Blobs
 from compare.captures import Question, compare_captures
+from compare.input.blobs import Blobs
 from compare.tally import Tally
 from contract.blobs import without_blobs
 from contract.flows.chat import CHAT

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.batches import decompressed
 from compare.captures import Question, compare_captures, compare_segment
-from compare.damage import CapturesUnreadable, Damage
-from compare.kinds import KINDS_AT_MOST, NAME_AT_MOST
+from compare.input.batches import decompressed
+from compare.input.damage import CapturesUnreadable, Damage
+from compare.input.segments import Line, find_segments, split_lines
 from compare.report.latency import METRICS
-from compare.segments import Line, find_segments, split_lines
-from compare.tally import SERIES_AT_MOST, Tally
+from compare.tally import KINDS_AT_MOST, NAME_AT_MOST, SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
 from contract.records import Role

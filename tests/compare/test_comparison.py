@@ -11,8 +11,8 @@ import pytest
 
 from compare.comparison import Comparer, raw_equal
 from compare.findings import Finding, kind_of, signature_of
+from compare.input.pairing import Pair, pair_of
 from compare.layers.frames import Chunking
-from compare.pairs import Pair, pair_of
 from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
 from contract.records import RunRecord

@@ -12,10 +12,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.batches import Batch, decompressed, frame_end
 from compare.captures import Question, compare_captures
-from compare.damage import Damage
-from compare.segments import LINE_AT_MOST, Line, split_lines
+from compare.input.batches import Batch, decompressed, frame_end
+from compare.input.damage import Damage
+from compare.input.segments import LINE_AT_MOST, Line, split_lines
 from compare.tally import Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from compare.comparison import Comparer
-from compare.events import NOT_JSON, EventReader, read_stream
 from compare.findings import kind_of
-from compare.pairs import Pair, pair_of
+from compare.input.pairing import Pair, pair_of
+from compare.streams.events import NOT_JSON, EventReader, read_stream
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, RunRecord

@@ -9,15 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.answers import LIVE_ANSWER, OWN_HISTORY
+from compare.causes import LIVE_ANSWER, OWN_HISTORY
 from compare.comparison import Comparer
-from compare.counting import count_pair
-from compare.drift import DEEPEST, Drift, count_drift, drift_of, drift_said
 from compare.findings import PromptChanged, TextChanged, kind_of
-from compare.noise.sorting import TooFew, sort
-from compare.pairs import Pair, pair_of
+from compare.input.pairing import Pair, pair_of
+from compare.noise.messages import TooFew, sort
 from compare.report.document import report_of
-from compare.tally import Tally
+from compare.tally import DEEPEST, Drift, Tally, count_drift, count_pair, drift_of, drift_said
 from compare.verdict import verdict_on
 from contract.flow import Event, Flow, Request
 from contract.flows.companion import COMPANION, CompanionOptions, MessageTurn

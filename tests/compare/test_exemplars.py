@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compare.events import EventReader
-from compare.exemplars import NOTHING_NEW, ROWS_AT_MOST, exemplar_of
-from compare.pairs import Pair, pair_of
+from compare.clusters import NOTHING_NEW, ROWS_AT_MOST, exemplar_of
+from compare.input.pairing import Pair, pair_of
+from compare.streams.events import EventReader
 from contract.flows.chat import CHAT, Send
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange

@@ -10,9 +10,9 @@ from typing import Any
 import fsspec
 import pytest
 
-from compare.damage import CapturesUnreadable
-from compare.folders import files_below
-from compare.segments import find_segments
+from compare.input.damage import CapturesUnreadable
+from compare.input.files import files_below
+from compare.input.segments import find_segments
 from cutover.forgetting import Sought, forget_captures
 from effects.whose import Whose
 from loadtests.children import child_environment, module_command

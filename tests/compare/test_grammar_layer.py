@@ -14,7 +14,7 @@ from msgspec import inspect as types
 from compare.captures import Question, compare_captures
 from compare.comparison import Comparer
 from compare.findings import Finding, GrammarBroken, kind_of
-from compare.pairs import Pair, pair_of
+from compare.input.pairing import Pair, pair_of
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, Outcome, RunRecord

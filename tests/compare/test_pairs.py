@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from compare.captures import Question, compare_segment
-from compare.pairs import Pair, Unpaired, pair_of
-from compare.segments import Line
+from compare.input.pairing import Pair, Unpaired, pair_of
+from compare.input.segments import Line
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
 from contract.records import encode_run

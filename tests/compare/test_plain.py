@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.plain import PlainQuestion, compare_recordings
-from compare.recordings import Recordings
+from compare.input.recordings import Recordings
+from compare.recordings import PlainQuestion, compare_recordings
 from compare.rules import rules_of
 from compare.tally import Series, Tally
 from contract.wire.sse import SseDecoder

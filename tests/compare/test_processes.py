@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from compare.captures import Question, compare_captures
+from compare.input.segments import Segment, find_segments, read_lines, stretches
 from compare.processes import (
     WORTH_SHARING,
     WorkerLost,
@@ -20,8 +21,6 @@ from compare.processes import (
 )
 from compare.report import report_of
 from compare.report.document import encode_report
-from compare.segments import Segment, find_segments, read_lines
-from compare.stretches import stretches
 from compare.tally import Tally
 from contract.errors import CutoverError
 from contract.flow import FlowSpec

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.findings import PromptSource
-from compare.layers.prompt_sources import source_of, spans_of
-from compare.prompt_map import (
+from compare.layers.prompt_sources import (
     Dynamic,
     Literal,
     MappedPrompt,
@@ -19,8 +18,10 @@ from compare.prompt_map import (
     PromptMap,
     Variable,
     read_prompt_map,
+    source_of,
+    spans_of,
 )
-from compare.report.sources import source_said
+from compare.report.document import source_said
 from contract.declarations import DeclarationRefused
 
 SYSTEM = MappedPrompt(

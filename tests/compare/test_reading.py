@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compare.damage import Damage
-from compare.reading import exchanges
-from compare.segments import Line
+from compare.input.captures import exchanges
+from compare.input.damage import Damage
+from compare.input.segments import Line
 from contract.records import decode_run, encode_run
 from cutover.selftest.exchanges import Script, exchange
 

@@ -12,7 +12,7 @@ import pytest
 
 from compare.comparison import Comparer
 from compare.findings import kind_of
-from compare.pairs import Pair, pair_of
+from compare.input.pairing import Pair, pair_of
 from contract.flow import Event, Flow, Request
 from contract.flows.chat import CHAT, ChatRequest, Send, Success
 from contract.model import Chunk, ToolCall, ToolCallDelta, ToolResult, ToolSpec

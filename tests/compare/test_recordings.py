@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compare.damage import CapturesUnreadable, Damage
-from compare.recordings import Recording, Recordings, pairs_of
+from compare.input.damage import CapturesUnreadable, Damage
+from compare.input.recordings import Recording, Recordings, pairs_of
 
 
 def jsonl(path: Path, *rows: object) -> Path:

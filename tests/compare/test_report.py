@@ -12,11 +12,10 @@ import pytest
 
 from compare.captures import Question, compare_segment
 from compare.findings import Finding
+from compare.input.segments import Line
 from compare.report import Report, markdown, page, report_of
-from compare.report.document import encode_report, report_schema
-from compare.report.legible import duration, moment, percent, visible
-from compare.report.titles import TITLES
-from compare.segments import Line
+from compare.report.document import TITLES, encode_report, report_schema
+from compare.report.formats import duration, moment, percent, visible
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange, lines

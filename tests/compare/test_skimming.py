@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.captures import Question, compare_segment
+from compare.clusters import exemplar_of
 from compare.comparison import Comparer
-from compare.events import EventReader, read_stream
-from compare.exemplars import exemplar_of
-from compare.glances import Seen, asked_alike, glance_at, whole
+from compare.input.captures import Seen, asked_alike, glance_at, whole
+from compare.input.pairing import Pair, pair_of
+from compare.input.segments import Line
 from compare.layers.grammar import violation_of
-from compare.pairs import Pair, pair_of
-from compare.segments import Line
-from compare.templates import bound_texts
+from compare.streams.events import EventReader, read_stream
+from compare.streams.templates import bound_texts
 from contract.flows.chat import (
     CHAT,
     Accept,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from compare.dialects import spoken
 from compare.layers.frames import Chunking
+from compare.streams.dialects import spoken
 from cutover.flows import SPECS
 from tests.compare.dialects.bodies import causes, compared, sse
 

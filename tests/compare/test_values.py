@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare import values
-from compare.values import REMEMBERED_UP_TO, changes
+from compare.layers import values
+from compare.layers.values import REMEMBERED_UP_TO, changes
 
 KEYS = st.sampled_from(["a", "b", "city", "a b", "0", "é"])
 LEAVES = st.one_of(

@@ -7,13 +7,12 @@ from datetime import date
 import pytest
 
 from compare.captures import Question, compare_segment
+from compare.input.segments import Line
 from compare.report import markdown, page, report_of
 from compare.rules import NO_RULES
-from compare.segments import Line
 from compare.tally import Tally
 from compare.verdict import verdict_on
-from compare.waiver_file import with_waiver
-from compare.waivers import Waiver, Waivers, waivers_of
+from compare.waivers import Waiver, Waivers, waivers_of, with_waiver
 from contract.declarations import DeclarationRefused
 from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import Script, exchange, lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.alignment import MATCHED_AT_MOST, align
-from compare.words import word_diff
+from compare.report.text_diff import word_diff
+from compare.streams.alignment import MATCHED_AT_MOST, align
 
 
 def test_one_inserted_item_is_one_block() -> None:

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from compare.rules import expressions
+from compare.rules import texts
 from cutover.cli.diff import diff
 from cutover.selftest.exchanges import Script, batch, exchange, store
 
@@ -88,7 +88,7 @@ def test_a_rule_that_takes_too_long_ends_the_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Misused, not equal; the rule is named."""
-    monkeypatch.setattr(expressions, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(texts, "PATIENCE_S", 0.05)
     endless = "((a{1,100}){1,100}){1,100}b"
     (tmp_path / "diff.toml").write_text(f"[[replace]]\npattern = '{endless}'\nwith = ''\n")
     store(tmp_path / "captures", batch(exchange(Script(), Script(system="a" * 3_000))))

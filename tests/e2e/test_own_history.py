@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from compare.captures import Question, compare_captures
-from compare.drift import Drift, drift_of
+from compare.tally import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
 from cutover.flows import SPECS
 from cutover.forgetting import forget_rows

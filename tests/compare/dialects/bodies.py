@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from compare.dialects import Spoken, spoken
 from compare.findings import Finding, kind_of
-from compare.plain import PlainQuestion, compare_recordings
-from compare.recordings import Recordings
+from compare.input.recordings import Recordings
+from compare.recordings import PlainQuestion, compare_recordings
+from compare.streams.dialects import Spoken, spoken
 from contract.flows import companion as wire
 from contract.flows.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.flows.session import (

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.comparison import Comparer
-from compare.dialects import NormalStream
 from compare.findings import Finding, kind_of
+from compare.input.pairing import Pair
 from compare.layers.frames import Chunking
-from compare.pairs import Pair
+from compare.streams.normal import NormalStream
 from contract.records import RunRecord
 from tests.compare.dialects.bodies import ARGUMENTS, DIALECTS, PIECES, TOLD, Story, dialect
 

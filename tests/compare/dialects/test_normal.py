@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.dialects import NormalStream, Spoken
-from compare.events import NOT_JSON, EventReader, read_stream
+from compare.streams.dialects import Spoken
+from compare.streams.events import NOT_JSON, EventReader, read_stream
+from compare.streams.normal import NormalStream
 from contract.wire.dialect import dialect_of
 from tests.compare.dialects.bodies import sse
 

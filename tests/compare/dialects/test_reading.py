@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compare.dialects import Spoken, spoken
-from compare.dialects.reading import read_dialect
+from compare.streams.dialects import Spoken, read_dialect, spoken
 from contract.declarations import DeclarationRefused
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, Step, many, maybe, one

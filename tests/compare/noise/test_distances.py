@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.events import EventReader
-from compare.noise.distances import Distances, answer_of, apart, share_unlike, tokens, tools
-from compare.noise.edits import share_edited
+from compare.noise.distances import (
+    Distances,
+    answer_of,
+    apart,
+    share_edited,
+    share_unlike,
+    tokens,
+    tools,
+)
+from compare.streams.events import EventReader
 from contract.flows.chat import CHAT
 from cutover.selftest.exchanges import Script, exchange, tool
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.noise import edits as module
-from compare.noise.edits import bag_edits, edits, share_edited
+from compare.noise import distances as module
+from compare.noise.distances import bag_edits, edits, share_edited
 
 TEXTS = st.lists(st.sampled_from("abcd"), max_size=40)
 

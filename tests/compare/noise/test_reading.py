@@ -7,12 +7,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from compare.captures import Question, compare_captures
+from compare.input.pairing import Pair
 from compare.noise import control_check, read_noise
 from compare.noise.control import ControlCheck
-from compare.noise.reading import Noise
-from compare.noise.sorting import control_pairs, owning_tape
-from compare.noise.wording import control_said
-from compare.pairs import Pair
+from compare.noise.messages import Noise, control_pairs, owning_tape
+from compare.noise.summary import control_said
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import with_noise
 from contract.flows.chat import CHAT

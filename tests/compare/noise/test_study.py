@@ -8,7 +8,7 @@ import pytest
 from compare.noise.distances import Distances
 from compare.noise.intervals import mean_interval, needed_for_mean, needed_for_rare
 from compare.noise.study import Message, study_of
-from compare.noise.wording import METHOD, flags_said, study_said
+from compare.noise.summary import METHOD, flags_said, study_said
 
 
 def messages(

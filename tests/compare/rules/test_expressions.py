@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.rules import expressions
-from compare.rules.expressions import ExpressionTooSlow, expression_of, found_in
+from compare.rules import texts
+from compare.rules.texts import ExpressionTooSlow, expression_of, found_in
 
 ENDLESS = "((a{1,100}){1,100}){1,100}b"
 CLASSICS = ("(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*)*!", "a*a*a*a*a*a*b", ENDLESS)
@@ -29,14 +29,14 @@ USUAL = (
 @pytest.mark.parametrize("pattern", CLASSICS)
 def test_no_pattern_takes_for_ever(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes to an end, or is named."""
-    monkeypatch.setattr(expressions, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(texts, "PATIENCE_S", 0.05)
     with suppress(ExpressionTooSlow):
         list(found_in(expression_of(pattern), "a" * 3_000 + "?"))
 
 
 def test_one_that_backtracks_without_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the text's length, never the text."""
-    monkeypatch.setattr(expressions, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(texts, "PATIENCE_S", 0.05)
     with pytest.raises(ExpressionTooSlow, match=r"over 0\.05 s on a text of 3,000 characters"):
         list(found_in(expression_of(ENDLESS), "a" * 3_000))
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.rules.expressions import expression_of
-from compare.rules.paths import GONE, changed
-from compare.rules.rewriting import Rewritten
+from compare.rules.texts import Rewritten, expression_of
+from compare.rules.values import GONE, changed
 from contract.wire.paths import path_of
 
 JSON = st.recursive(

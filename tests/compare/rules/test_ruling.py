@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from compare.captures import Question, compare_segment
+from compare.input.segments import Line
 from compare.rules import Rules, rules_of
-from compare.rules.nearness import within
 from compare.rules.table import Tolerance
-from compare.segments import Line
+from compare.rules.values import within
 from compare.tally import Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT, Send, ToolFeedback

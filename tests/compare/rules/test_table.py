@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare.rules import NO_RULES, read_rules, rules_of
-from compare.rules.wording import says, where
+from compare.rules.table import says, where
 from contract.declarations import DeclarationRefused
 
 EVERY = r"""

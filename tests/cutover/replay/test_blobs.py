@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare.blobs import BlobFolder, BlobMissing
+from compare.input.blobs import BlobFolder, BlobMissing
 from contract.records import RunRecord
 from cutover.flows import SPECS
 from cutover.replay.playing import How

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare.segments import Line
+from compare.input.segments import Line
 from cutover.replay.counts import Counts
 from cutover.replay.journal import NAME, Header, InUse, Journal, NotOurs, OtherReplay
 from cutover.replay.parts import Part

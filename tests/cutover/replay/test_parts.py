@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare import CapturesUnreadable, Damage, find_segments
-from compare.segments import Line
+from compare.input.segments import Line
 from cutover.replay import parts as cutting
 from cutover.replay.counts import NAMED_AT_MOST, Counts
 from cutover.replay.parts import Cutter, Part, Wanted

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from compare.comparison import Comparer
-from compare.pairs import Pair, pair_of
+from compare.input.pairing import Pair, pair_of
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT
 from tests.e2e.deployment import Deployment, Setup, deployed

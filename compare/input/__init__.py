@@ -1,0 +1,1 @@
+"""What is compared: captures and recordings, read as exchanges, pairs and calls."""

@@ -1,0 +1,107 @@
+"""Blobs: long texts that were stored apart, put back where a comparison looks into them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+from operator import is_
+
+import fsspec
+import msgspec
+import zstandard
+
+from compare.input.damage import Damage
+from contract.blobs import put_back
+from contract.errors import CutoverError
+from contract.records import EntryRecord, PlayRecord, RunRecord
+
+KEPT_AT_MOST = 1 << 26
+FOLDER = "blobs"
+_LEVELS = 4
+
+
+class BlobMissing(CutoverError):
+    """A text that was put beside the captures cannot be read there."""
+
+    def __init__(self, digest: str, why: str) -> None:
+        super().__init__(f"blob {digest} {why}")
+
+
+class BlobFolder:
+    """The blobs of one segment's captures: in the nearest folder above it that holds some."""
+
+    def __init__(self, segment: str) -> None:
+        self._segment = segment
+        self._place: str | None = None
+
+    def fetch(self, digest: str) -> bytes:
+        """Read one; raises `BlobMissing`."""
+        try:
+            if self._place is None:
+                self._place = self._found()
+            with fsspec.open(f"{self._place}/{digest}.zst", "rb") as file:
+                content = zstandard.ZstdDecompressor().decompress(file.read())
+        except FileNotFoundError as error:
+            raise BlobMissing(digest, "is not there") from error
+        except (OSError, ValueError, zstandard.ZstdError) as error:
+            raise BlobMissing(digest, f"cannot be read: {error}") from error
+        if blake2b(content, digest_size=len(digest) // 2).hexdigest() != digest:
+            raise BlobMissing(digest, "does not hold what its name says")
+        return bytes(content)
+
+    def _found(self) -> str:
+        folder = self._segment
+        for _ in range(_LEVELS):
+            folder = folder.rpartition("/")[0]
+            system, path = fsspec.core.url_to_fs(f"{folder}/{FOLDER}")
+            if system.isdir(path):
+                return f"{folder}/{FOLDER}"
+        raise FileNotFoundError(FOLDER)
+
+
+class Blobs:
+    """The blobs beside a segment; the ones used last are kept, up to `at_most` bytes.
+
+    What cannot be put back stays a reference, and is named once in `damage`.
+    """
+
+    def __init__(self, segment: str, at_most: int = KEPT_AT_MOST) -> None:
+        self._at_most = at_most
+        self._folder = BlobFolder(segment)
+        self._segment = segment
+        self.kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lost: set[str] = set()
+        self.damage: list[Damage] = []
+
+    def restored(self, run: RunRecord) -> RunRecord:
+        """Give a run with the long texts of its calls' arguments put back."""
+        plays = tuple(map(self._play, run.plays))
+        tape = run.tape and tuple(map(self._entry, run.tape))
+        if all(map(is_, plays, run.plays)) and all(map(is_, tape or (), run.tape or ())):
+            return run
+        return msgspec.structs.replace(run, plays=plays, tape=tape)
+
+    def _play(self, play: PlayRecord) -> PlayRecord:
+        args = play.args and put_back(play.args, self._content)
+        return play if args is play.args else msgspec.structs.replace(play, args=args)
+
+    def _entry(self, entry: EntryRecord) -> EntryRecord:
+        args = put_back(entry.args, self._content)
+        return entry if args is entry.args else msgspec.structs.replace(entry, args=args)
+
+    def _content(self, digest: str) -> bytes | None:
+        """Give a blob's content, None of one that is lost."""
+        if digest in self._lost:
+            return None
+        if digest not in self.kept:
+            try:
+                self.kept[digest] = self._folder.fetch(digest)
+            except BlobMissing as missing:
+                self._lost.add(digest)
+                self.damage.append(Damage("missing", self._segment, str(missing)))
+                return None
+        self.kept.move_to_end(digest)
+        content = self.kept[digest]
+        while len(self.kept) > 1 and sum(map(len, self.kept.values())) > self._at_most:
+            self.kept.popitem(last=False)
+        return content

@@ -1,0 +1,88 @@
+"""Values: where two decoded JSON values differ."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from deepdiff import DeepDiff
+
+from compare.input.damage import ILLEGIBLE
+
+ValueChange = tuple[str, str | None, str | None]
+"""(path below the value, legacy, graph); None where nothing stands."""
+
+REMEMBERED_UP_TO = 4_096
+_STEP = re.compile(r"\['([^']*)'\]|\[\"([^\"]*)\"\]|\[(\d+)\]")
+
+
+def changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
+    """List where two JSON documents differ, by path; short ones met lately are remembered."""
+    if len(legacy) + len(graph) <= REMEMBERED_UP_TO:
+        return _remembered(legacy, graph)
+    return _changes(legacy, graph)
+
+
+def _changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
+    try:
+        found = _found(msgspec.json.decode(legacy), msgspec.json.decode(graph))
+    except ILLEGIBLE:
+        # What is nested too deep to be walked through differs as a whole.
+        return (("", legacy.decode("utf-8", "replace"), graph.decode("utf-8", "replace")),)
+    return tuple(sorted(found, key=itemgetter(0)))
+
+
+def _found(left: Any, right: Any) -> list[ValueChange]:
+    found: list[ValueChange] = []
+    if not _of_one_shape(left, right, "", found):
+        found = aligned(left, right)
+        if not found and _sorted(left) != _sorted(right):
+            # DeepDiff takes 1 for 1.0 in lists.
+            found = [("", written(left), written(right))]
+    return found
+
+
+_remembered = lru_cache(maxsize=1_024)(_changes)
+
+
+def _of_one_shape(left: Any, right: Any, path: str, found: list[ValueChange]) -> bool:
+    """Collect the leaves that differ; False where keys or lists do, for these need aligning."""
+    if type(left) is dict and type(right) is dict:
+        return left.keys() == right.keys() and all(
+            _of_one_shape(left[key], right[key], f"{path}.{key}", found) for key in left
+        )
+    if isinstance(left, dict | list) or isinstance(right, dict | list):
+        return written(left) == written(right)
+    if type(left) is not type(right) or left != right:
+        found.append((path, _said(left), _said(right)))
+    return True
+
+
+def aligned(left: Any, right: Any) -> list[ValueChange]:
+    """List the differences of two values, lists and keys aligned."""
+    found = DeepDiff(left, right, view="tree", verbose_level=2)
+    levels = [level for group in found.values() for level in group]
+    return [(_path(level), _said(level.t1), _said(level.t2)) for level in levels]
+
+
+def _path(level: Any) -> str:
+    steps = _STEP.findall(level.path())
+    return "".join(f"[{index}]" if index else f".{a or b}" for a, b, index in steps)
+
+
+def _sorted(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _said(value: Any) -> str | None:
+    if type(value).__name__ == "NotPresent":
+        return None
+    return value if isinstance(value, str) else written(value)
+
+
+def written(value: Any) -> str:
+    """Write a JSON value compactly."""
+    return msgspec.json.encode(value).decode()

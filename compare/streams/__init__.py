@@ -1,0 +1,1 @@
+"""Streams as events: frames read through a dialect, scanned quickly, aligned."""
