@@ -19,8 +19,8 @@ from cutover.wiring.history import keep_history
 from cutover.wiring.models import model_entries, rescue_policy
 from cutover.wiring.operations import add_operations, admin_tokens
 from effects.memory.longterm import LongTermMemory
-from router.app import create_app
 from router.gateway import add_gateway
+from router.http.app import create_app
 from router.metrics.books import Sources
 from router.settings import parse
 from router.watchdog import Watchdog
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from router.settings import Settings
-    from router.stacks import Stack
+    from router.stack import Stack
     from router.watching import Watched
 
 log = logging.getLogger(__name__)

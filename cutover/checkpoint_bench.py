@@ -34,8 +34,8 @@ from graph_impl.thread_stores import opened_threads
 from graph_impl.threads import MemoryThreads, Threads
 from legacy import FLOWS as LEGACY
 from loadtests.bench.row import Row, at_most, told
-from router.driving import Order
-from router.local import LocalStack
+from router.serving.run import Order
+from router.serving.stack import LocalStack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.flows.declared import DeclaredFlow
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from router.settings import Settings
 
 PATIENCE = 2.0

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from router.sections import Address
-from router.stacks import IN_PROCESS, Powers
+from router.stack import IN_PROCESS, Powers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.wire.dialect import DialectFile
     from router.flow_settings import FlowSettings
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from router.sections import Gateway, Stacks
 
 Answer = Literal["yes", "no", "off"]

@@ -9,7 +9,7 @@ from effects.board import Note, Post
 
 if TYPE_CHECKING:
     from effects.board import Phase
-    from router.breaker import Breaker
+    from router.routing.breakers import Breaker
 
 LEAST_CLAIM = 5.0
 """Seconds for which a claim to probe holds at least: longer than news are under way."""

@@ -22,7 +22,7 @@ from router.batches import Batches, Dropped
 from router.packing import Packed, Packing, size
 from router.patterns import compiled
 from router.redaction import Redactor
-from router.rollout import captured
+from router.routing.rollout import captured
 from router.sections import Captures
 
 Put = Literal["queued", "not_sampled", "dropped"]

@@ -10,9 +10,9 @@ from contract.records import VERSION, FeedbackRecord
 from router.recording import Header, account, run_record
 
 if TYPE_CHECKING:
-    from router.driving import Drive
+    from router.context import ExchangeContext
     from router.parts import Parts
-    from router.ticket import Ticket
+    from router.serving.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -20,21 +20,21 @@ _REMEMBERED = 100_000
 """How many past exchanges feedback can still be joined to in the serving process."""
 
 
-class Chronicle:
+class ExchangeRecorder:
     """Writes exchanges down for the captures."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
-    def remember(self, ticket: Ticket) -> None:
+    def remember(self, ticket: ExchangeContext) -> None:
         """Keep who was assigned and who served."""
         serving = ticket.serving
         self._remembered[ticket.exchange] = (serving.plan.assigned.name, serving.served.name)
         if len(self._remembered) > _REMEMBERED:
             self._remembered.popitem(last=False)
 
-    def write_served(self, ticket: Ticket) -> bool:
+    def write_served(self, ticket: ExchangeContext) -> bool:
         """Write the served runs down; False, and none, where that fails."""
         try:
             for drive in ticket.serving.drives:
@@ -45,13 +45,13 @@ class Chronicle:
             return False
         return True
 
-    def write(self, ticket: Ticket, drive: Drive) -> None:
+    def write(self, ticket: ExchangeContext, drive: Run) -> None:
         """Write one run down."""
         spent = account(drive, self._parts.price)
         ticket.runs.append(run_record(self._header(ticket), ticket.serving, drive, spent))
         ticket.accounts.append(spent)
 
-    def close(self, ticket: Ticket) -> None:
+    def close(self, ticket: ExchangeContext) -> None:
         """Hand what was written to the captures: nothing of the exchange will follow."""
         try:
             if ticket.runs:
@@ -77,7 +77,7 @@ class Chronicle:
             )
         )
 
-    def _header(self, ticket: Ticket) -> Header:
+    def _header(self, ticket: ExchangeContext) -> Header:
         stacks = self._parts.stacks
         return Header(
             exchange=ticket.exchange,

@@ -10,8 +10,8 @@ from router.timing import first_frame, first_text
 
 if TYPE_CHECKING:
     from contract.records import RunRecord
-    from router.ledger import Line
-    from router.ticket import Ticket
+    from router.context import ExchangeContext
+    from router.shadow.ledger import Line
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +27,15 @@ class ExchangeLog:
         fields = {"flow": flow, "status": status, "code": name(code)}
         log.info("turned away", extra={FIELDS: fields})
 
-    def concluded(self, ticket: Ticket) -> None:
+    def concluded(self, ticket: ExchangeContext) -> None:
         """Its shadow is said in the same line."""
 
-    def settled(self, ticket: Ticket, line: Line) -> None:
+    def settled(self, ticket: ExchangeContext, line: Line) -> None:
         """Say what became of an exchange."""
         log.info("exchange", extra={FIELDS: _fields(ticket, line)})
 
 
-def _fields(ticket: Ticket, line: Line) -> dict[str, Any]:
+def _fields(ticket: ExchangeContext, line: Line) -> dict[str, Any]:
     serving = ticket.serving
     plan, last = serving.plan, ticket.last_served
     fields = {
@@ -67,7 +67,7 @@ def _ended(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _spent(ticket: Ticket) -> dict[str, Any]:
+def _spent(ticket: ExchangeContext) -> dict[str, Any]:
     """Sum what the live calls of all runs used and cost."""
     live = [
         charge for account in ticket.accounts for charge in account.charges if charge.how == "live"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from effects.board import Board
-    from router.breakers import Breakers
-    from router.shadow_budget import ShadowBudget
+    from router.routing.breakers import Breakers
+    from router.shadow.budget import ShadowBudget
 
 LOOK_SECONDS = 1.0
 """How often the board is looked at, and how soon again where it does not answer."""

@@ -10,28 +10,27 @@ import msgspec
 from contract.flow import value_in
 from effects.model.resolving import shown
 from effects.tape import Asking, Deadlines, Exchange, Tape
-from router.continuing import suits
-from router.plan import Plan
+from router.context import ExchangeContext
 from router.problems import Problem
 from router.recording import request_record
-from router.serving import Serving
-from router.ticket import Ticket
+from router.resume.pauses import suits
+from router.serving.stream import Plan, Serving
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
     from effects.tape import Budget, SuspendingHuman
-    from router.admission import Admission, Admitted
-    from router.assigning import Decision
-    from router.continuing import Resumed
-    from router.courtesy import Courtesy
-    from router.driving import Incoming
     from router.flow_settings import FlowSettings
     from router.parts import Parts
-    from router.rollout import Assignment
-    from router.stacks import Stack
+    from router.resume.pauses import Resumed
+    from router.routing.admission import Admission, Admitted
+    from router.routing.assignment import Decision
+    from router.routing.rollout import Assignment
+    from router.serving.run import Incoming
+    from router.shadow.idle_gate import IdleGate
+    from router.stack import Stack
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class IncomingExchange(msgspec.Struct, frozen=True):
     """What has come: a request, the id of its exchange, and the pause it goes on from, if any."""
 
     spec: FlowSpec
@@ -45,14 +44,14 @@ class Opener:
     """Opens exchanges for what was decided."""
 
     def __init__(
-        self, parts: Parts, admission: Admission, budget: Budget, courtesy: Courtesy
+        self, parts: Parts, admission: Admission, budget: Budget, courtesy: IdleGate
     ) -> None:
         self._parts = parts
         self._admission = admission
         self._budget = budget
         self._courtesy = courtesy
 
-    def open(self, arrival: Arrival, decided: Decision) -> Ticket:
+    def open(self, arrival: IncomingExchange, decided: Decision) -> ExchangeContext:
         """Give a request its place and its exchange; raises `Problem` 503."""
         admitted = self._admit(arrival, decided.flow, decided.assignment)
         try:
@@ -60,7 +59,7 @@ class Opener:
         except BaseException:
             admitted.over(None)
             raise
-        return Ticket(
+        return ExchangeContext(
             exchange=arrival.exchange,
             spec=arrival.spec,
             serving=Serving(self._plan(arrival, decided, admitted), exchange),
@@ -71,7 +70,7 @@ class Opener:
             resumed=arrival.resumed,
         )
 
-    def _plan(self, arrival: Arrival, decided: Decision, admitted: Admitted) -> Plan:
+    def _plan(self, arrival: IncomingExchange, decided: Decision, admitted: Admitted) -> Plan:
         limits, resumed = decided.settings.limits, arrival.resumed
         return Plan(
             spec=arrival.spec,
@@ -87,7 +86,9 @@ class Opener:
             answer=resumed.answer if resumed else None,
         )
 
-    def _admit(self, arrival: Arrival, flow: FlowSettings, assignment: Assignment) -> Admitted:
+    def _admit(
+        self, arrival: IncomingExchange, flow: FlowSettings, assignment: Assignment
+    ) -> Admitted:
         spec, assigned = arrival.spec, self._parts.stacks[assignment.stack]
         if not assigned.serves(spec):
             raise Problem(503, "not_served", f"{assigned.name} does not have this service")
@@ -105,7 +106,7 @@ class Opener:
         return self._parts.stacks.get("graph") if to_graph else None
 
     def _exchange(
-        self, arrival: Arrival, decided: Decision
+        self, arrival: IncomingExchange, decided: Decision
     ) -> tuple[SuspendingHuman | None, Exchange]:
         limits, resumed = decided.settings.limits, arrival.resumed
         tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
@@ -123,7 +124,9 @@ class Opener:
         exchange.belong_to(arrival.exchange)
         return human, exchange
 
-    def _human(self, arrival: Arrival, decided: Decision, tape: Tape) -> SuspendingHuman | None:
+    def _human(
+        self, arrival: IncomingExchange, decided: Decision, tape: Tape
+    ) -> SuspendingHuman | None:
         pausing, spec = self._parts.pausing, arrival.spec
         if pausing is None or spec.continuing is None:
             return None

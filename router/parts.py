@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from contract.flow import Body, FlowSpec, SessionStore
     from contract.ports import Effects, Model
     from contract.records import FeedbackRecord, RunRecord
+    from router.context import Observer
     from router.flags import Flagged
-    from router.observers import Observer
-    from router.pausing import Pausing
     from router.recording import Price
-    from router.rollout import Stack as StackName
+    from router.resume.pauses import Pausing
+    from router.routing.rollout import Stack as StackName
     from router.settings import Settings
-    from router.stacks import Stack
+    from router.stack import Stack
 
 
 class Captures(Protocol):

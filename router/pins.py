@@ -6,14 +6,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from effects.pins import Pin
-from router.neighbour import Neighbour
-from router.rollout import Assignment
+from router.routing.lookup import Neighbour
+from router.routing.rollout import Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from effects.pins import PinStore
-    from router.rollout import Stack
+    from router.routing.rollout import Stack
 
 MOST = 50_000
 """How many conversations are remembered in front of the store."""

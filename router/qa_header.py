@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from router.rollout import Stack
+from router.routing.rollout import Stack
 
 HEADER = "x-cutover-qa"
 

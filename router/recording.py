@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from contract.flow import Request
     from contract.records import EntryRecord, How
     from effects.tape import Entry, Tape
-    from router.driving import Drive
-    from router.serving import Serving
+    from router.serving.run import Run
+    from router.serving.stream import Serving
 
     Price = Callable[[str, Usage], float | None]
     """Cost of a call: the id of the model that answered, usage; None without a price."""
@@ -81,7 +81,7 @@ class Account(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...]
 
 
-def account(drive: Drive, price: Price) -> Account:
+def account(drive: Run, price: Price) -> Account:
     """Give the account of a run."""
     charges = tuple(
         _charge(play.entry, _asked.decode(play.args).model_id, play.how, price)
@@ -91,7 +91,7 @@ def account(drive: Drive, price: Price) -> Account:
     return Account(drive.began, drive.ended, charges)
 
 
-def run_record(header: Header, serving: Serving, drive: Drive, account: Account) -> RunRecord:
+def run_record(header: Header, serving: Serving, drive: Run, account: Account) -> RunRecord:
     """Write down one run of an exchange."""
     plan, ending = serving.plan, drive.ending
     first = drive.role == "serving"
@@ -125,7 +125,7 @@ def run_record(header: Header, serving: Serving, drive: Drive, account: Account)
     )
 
 
-def _frames(drive: Drive) -> tuple[tuple[int, str], ...]:
+def _frames(drive: Run) -> tuple[tuple[int, str], ...]:
     # As with the tape: half a stream would read like a stack that speaks out of turn.
     if drive.dropped:
         return ()

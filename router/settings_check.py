@@ -18,7 +18,7 @@ from router.addresses import (
 )
 from router.flags.values import KINDS
 from router.patterns import compiled
-from router.rollout import Stack as StackName
+from router.routing.rollout import Stack as StackName
 from router.sections import Address
 from router.toml_table import ConfigRefused, checked, shown, unknown
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from router.driving import Drive, Frame
-    from router.serving import Serving
+    from router.serving.run import Frame, Run
+    from router.serving.stream import Serving
 
 
 LOOKED_AT = 1_000
@@ -27,7 +27,7 @@ def first_text(serving: Serving) -> int | None:
     return next((frame.at for drive, frame in looked_at if drive.text_of(frame)), None)
 
 
-def _sent(serving: Serving) -> Iterator[tuple[Drive, Frame]]:
+def _sent(serving: Serving) -> Iterator[tuple[Run, Frame]]:
     """Give the frames the client got and the run each is of, up to those that were let go of."""
     if not serving.committed:
         return

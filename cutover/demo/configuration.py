@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cutover.demo.messages import Message
-from router.rollout import bucket
+from router.routing.rollout import bucket
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,14 @@ from contract.ports import Effects
 from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.pace import ClockedRun, Feeder, Pace, TapeClock
 from effects.tape import Exchange, NodeTimes, TapeSession
-from router.closing import closing_frames
-from router.driving import Drive, Ending, Order
+from router.serving.failure import closing_frames
+from router.serving.run import Order, Run, RunOutcome
 
 if TYPE_CHECKING:
     from cutover.replay.recording import Recording
-    from router.local import LocalStack
+    from router.serving.stack import LocalStack
 
-_HUNG = Ending("timeout", "stack", ErrorRecord("replay_timeout"))
+_HUNG = RunOutcome("timeout", "stack", ErrorRecord("replay_timeout"))
 _LETS_GO = 1.0
 _SECOND = 1_000_000
 
@@ -85,7 +85,7 @@ async def play(
 
 async def _at_once(
     recording: Recording, stack: LocalStack, seconds: float, *, strict: bool
-) -> tuple[Drive, bool]:
+) -> tuple[Run, bool]:
     clock = TapeClock()
     # Never closed: it has made no call, so there is nothing to end.
     exchange = Exchange(NOTHING, recording.tape, monotonic=clock.seconds)
@@ -97,7 +97,7 @@ async def _at_once(
 
 async def _as_recorded(
     recording: Recording, stack: LocalStack, seconds: float, *, strict: bool
-) -> tuple[Drive, bool]:
+) -> tuple[Run, bool]:
     feeder = Feeder(recording.tape)
     exchange = Exchange(NOTHING, feeder.tape, monotonic=asyncio.get_running_loop().time)
     run = TapeSession(exchange, f"replay {stack.name}", "nearest")
@@ -115,7 +115,7 @@ def _order(recording: Recording, stack: LocalStack) -> Order:
     return Order(recording.spec, stack, recording.request, "replay")
 
 
-async def _over(drive: Drive, seconds: float) -> bool:
+async def _over(drive: Run, seconds: float) -> bool:
     """Wait for the end, or put one to it; False when the stack does not let go."""
     if await drive.gone(seconds):
         return True
@@ -132,13 +132,13 @@ def _was_strict(against: RunRecord) -> bool:
     return code == "grammar" and against.role != "shadow"
 
 
-def _waits_like(against: RunRecord | None, drive: Drive) -> bool:
+def _waits_like(against: RunRecord | None, drive: Run) -> bool:
     """Whether a stream is ended as a shadow's is that waits for a human: as the client's was."""
     paused = drive.ending is not None and drive.ending.outcome == "paused"
     return paused and against is not None and against.role == "shadow"
 
 
-def _close(recording: Recording, drive: Drive) -> None:
+def _close(recording: Recording, drive: Run) -> None:
     """End a stream as the router did for the client, where the stack has not."""
     if not drive.frames or drive.complete or drive.ending is None:
         return
@@ -148,19 +148,19 @@ def _close(recording: Recording, drive: Drive) -> None:
     )
 
 
-def _record(recording: Recording, stack: LocalStack, drive: Drive) -> RunRecord:
+def _record(recording: Recording, stack: LocalStack, drive: Run) -> RunRecord:
     ending = drive.ending
     return blank(
         recording,
         stack,
-        ending or Ending("truncated"),
+        ending or RunOutcome("truncated"),
         frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
         plays=tuple(play.record() for play in drive.run.plays),
         nodes=drive.run.trace.spent,
     )
 
 
-def blank(recording: Recording, stack: LocalStack, ending: Ending, **done: Any) -> RunRecord:
+def blank(recording: Recording, stack: LocalStack, ending: RunOutcome, **done: Any) -> RunRecord:
     """Write a replay down; `done` are the fields that say what the stack did."""
     serving = recording.serving
     return RunRecord(

@@ -13,7 +13,7 @@ from cutover.replay.playing import How, blank, play
 from cutover.replay.recording import Recording, Skipped, recording_of
 from cutover.replay.sides import Sides, loaded
 from cutover.wiring.stacks import StackNotLoaded
-from router.driving import Ending
+from router.serving.run import RunOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
     from cutover.replay.sides import Side
-    from router.local import LocalStack
+    from router.serving.stack import LocalStack
 
     Began = Callable[[str, str], None]
     """Hears the exchange and the stack that are about to be run."""
@@ -36,9 +36,9 @@ Loss = Literal["blocked", "died"]
 Losses = dict[tuple[str, str], Loss]
 """Runs that are lost, by exchange and stack."""
 
-_LOST: Mapping[Loss, Ending] = {
-    "blocked": Ending("timeout", "stack", ErrorRecord("blocked")),
-    "died": Ending("failed", "stack", ErrorRecord("process_died")),
+_LOST: Mapping[Loss, RunOutcome] = {
+    "blocked": RunOutcome("timeout", "stack", ErrorRecord("blocked")),
+    "died": RunOutcome("failed", "stack", ErrorRecord("process_died")),
 }
 
 

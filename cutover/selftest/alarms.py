@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.records import RunRecord
-    from router.local import LocalStack
+    from router.serving.stack import LocalStack
 
 AT_ONCE = 50
 NAMED_AT_MOST = 20

@@ -21,7 +21,7 @@ from cutover.selftest.mutant_scenes import SCENES, SLOW_TOOLS
 from cutover.selftest.scene import SCENE
 from cutover.selftest.serving import on_virtual_time, play, serve, stack_of
 from effects.tape import Tape, TapeSession
-from router.driving import Ending, Order
+from router.serving.run import Order, RunOutcome
 
 if TYPE_CHECKING:
     import ast
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from contract.flow import Event, Flow
     from contract.records import RunRecord
-    from router.local import LocalStack
+    from router.serving.stack import LocalStack
 
 Way = Literal[
     "compared",
@@ -56,7 +56,7 @@ CLOSED_AFTER = 4
 LETS_GO_WITHIN = 0.1
 TURNS = 5
 
-_LEFT = Ending("cancelled", error=ErrorRecord("client_gone"))
+_LEFT = RunOutcome("cancelled", error=ErrorRecord("client_gone"))
 
 
 class FoundOut(NamedTuple):

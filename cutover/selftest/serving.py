@@ -12,8 +12,8 @@ from cutover.selftest.case import FOREVER
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.tape import Tape, TapeSession
-from router.driving import Drive, Ending, Order
-from router.local import LocalStack
+from router.serving.run import Order, Run, RunOutcome
+from router.serving.stack import LocalStack
 from rules.chat import lock_key
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from contract.flow import Flow
     from contract.records import Role
     from cutover.selftest.case import Case
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 T = TypeVar("T")
 
 HUNG_AFTER = 0.5
 """Virtual seconds a run on a finished tape may take: there is nothing to wait for."""
 
-_HUNG = Ending("timeout", "stack", ErrorRecord("replay_timeout"))
+_HUNG = RunOutcome("timeout", "stack", ErrorRecord("replay_timeout"))
 _NOTHING_LEFT = 1.0
 
 
@@ -75,9 +75,9 @@ async def play(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord:
     return _line(drive, serving.exchange, "shadow", None)
 
 
-def _line(drive: Drive, name: str, role: Role, tape: Tape | None) -> RunRecord:
+def _line(drive: Run, name: str, role: Role, tape: Tape | None) -> RunRecord:
     """Write a drive down as one line, and read it back as whoever compares would."""
-    ending = drive.ending or Ending("truncated")
+    ending = drive.ending or RunOutcome("truncated")
     record = RunRecord(
         v=VERSION,
         exchange=name,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contract.records import RunRecord
     from cutover.selftest.faults import Fault
     from cutover.selftest.findings import Cause
-    from router.local import LocalStack
+    from router.serving.stack import LocalStack
 
 SEEDED: tuple[Fault, ...] = (*RUN_FAULTS, *STREAM_FAULTS, *EFFECT_FAULTS)
 

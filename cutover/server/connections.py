@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
 from cutover.server.corking import Corked
-from router.extensions import ABORT, LEAVING, PASSING
+from router.http.disconnect import ABORT, LEAVING, PASSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

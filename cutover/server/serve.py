@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from router.dispatch import Router
+    from router.router import Router
 
 BACKLOG = 2_048
 # A chat makes some thousand objects, few of which outlive it: 700, the default, is met in each.

@@ -44,11 +44,11 @@ from effects.tools import ToolRegistry, builtin_tools
 from router.abilities import powers_of
 from router.admin.recent import Recent
 from router.capture import CaptureWriter
-from router.dispatch import Router
 from router.exchange_log import ExchangeLog
 from router.parts import Parts
-from router.pausing import Pausing
 from router.pins import Pins
+from router.resume.pauses import Pausing
+from router.router import Router
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from contract.ports import Conversations, Memory, Model
     from effects.model import ModelEntry
     from effects.tools.mcp import McpServer
+    from router.context import Observer
     from router.news import News
-    from router.observers import Observer
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from router.sections import Stores
     from router.settings import Settings
-    from router.stacks import Stack
+    from router.stack import Stack
 
 CLOCK = SystemClock()
 IDS = RandomIds()

@@ -10,7 +10,7 @@ from router.news import News
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from router.dispatch import Router
+    from router.router import Router
 
 
 async def open_news(address: str, router: Router, stack: AsyncExitStack) -> News | None:

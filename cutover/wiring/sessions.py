@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from contract.errors import Refused
 from effects.conversations.own import OwnReplies
 from effects.whose import Whose
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from contract.stores import Turn
     from cutover.stores import Locks
     from effects.human import PauseStore
-    from router.rollout import Stack as StackName
-    from router.stacks import Stack
+    from router.routing.rollout import Stack as StackName
+    from router.stack import Stack
 
 MOST_TURNS = 10_000
 """Of one session that are read at once."""

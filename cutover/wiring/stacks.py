@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
 from router.abilities import serving
-from router.local import LocalStack
 from router.remote import RemoteStack
 from router.sections import Address
+from router.serving.stack import LocalStack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AsyncExitStack
 
     from contract.flow import FlowSpec, OpenedFlows
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from router.sections import Stacks
     from router.settings import Settings
-    from router.stacks import Stack
+    from router.stack import Stack
 
 DEFAULTS: Mapping[StackName, str] = {
     "legacy": "legacy:FLOWS",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
-    from router.observers import Observer
+    from router.context import Observer
     from router.sections import Tracing
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from router.admin.file_edit import Edited, Value
     from router.admin.pages import FlowPage, FlowsPage, ModelsPage, Share
     from router.admin.recent import Recent
-    from router.dispatch import Router
-    from router.rollout import Stack as StackName
+    from router.router import Router
+    from router.routing.rollout import Stack as StackName
     from router.watching import Watched
 
 _STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}

@@ -12,8 +12,8 @@ from router.admin.pages import ExchangePage
 from router.timing import first_frame
 
 if TYPE_CHECKING:
-    from router.ledger import Line
-    from router.ticket import Ticket
+    from router.context import ExchangeContext
+    from router.shadow.ledger import Line
 
 KEPT = 1_000
 
@@ -32,13 +32,13 @@ class Recent:
     def turned_away(self, flow: str, status: int, code: str) -> None:
         """A request that never became an exchange leaves no trace here."""
 
-    def concluded(self, ticket: Ticket) -> None:
+    def concluded(self, ticket: ExchangeContext) -> None:
         """Remember an exchange; the oldest makes room."""
         self._pages[ticket.exchange] = _page(ticket)
         if len(self._pages) > self._kept:
             self._pages.popitem(last=False)
 
-    def settled(self, ticket: Ticket, line: Line) -> None:
+    def settled(self, ticket: ExchangeContext, line: Line) -> None:
         """Note where its shadow ended."""
         page = self._pages.get(ticket.exchange)
         if page is not None:
@@ -46,7 +46,7 @@ class Recent:
             self._pages[ticket.exchange] = msgspec.structs.replace(page, shadow=shadow)
 
 
-def _page(ticket: Ticket) -> ExchangePage:
+def _page(ticket: ExchangeContext) -> ExchangePage:
     serving = ticket.serving
     ending = serving.drive.ending if serving.drives else None
     return ExchangePage(

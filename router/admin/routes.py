@@ -22,8 +22,8 @@ from router.admin.pages import (
 )
 from router.admin.recent import KEPT
 from router.admin.tokens import Tokens
-from router.bodies import Bodies
-from router.http import decode
+from router.http.body import Bodies
+from router.http.endpoints import decode
 from router.openapi import answer, body_of, page_of
 from router.problems import Problem
 

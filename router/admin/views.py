@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from effects.model import ModelEntry, Provider
     from effects.model.rescue import ProviderBreakerState
-    from router.dispatch import Router
     from router.flow_settings import FlowSettings
+    from router.router import Router
 
 
 def flows_page(router: Router, fault: str | None) -> FlowsPage:

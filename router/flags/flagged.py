@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from router.flags.values import apply, defaults, plain
-from router.neighbour import Neighbour
+from router.routing.lookup import Neighbour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

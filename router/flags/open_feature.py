@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from effects.extras import MissingExtra
 from router.flags.source import Refused
 from router.flags.values import KINDS
-from router.neighbour import NoAnswer
+from router.routing.lookup import NoAnswer
 
 try:
     from openfeature import api

@@ -9,9 +9,9 @@ from router.remote.headers import EXCHANGE, ROLE
 
 if TYPE_CHECKING:
     from effects.tape import TapeSession
-    from router.dispatch import Router
-    from router.driving import Drive, Headers
-    from router.ticket import Ticket
+    from router.context import ExchangeContext
+    from router.router import Router
+    from router.serving.run import Headers, Run
 
 SITE: Final = "gateway"
 """Where all calls of stacks elsewhere stand on the tape: they do not say more."""
@@ -50,7 +50,7 @@ def here(router: Router, headers: Headers, path_id: str | None) -> bool:
     return router.ticket(told or router.traces.exchange(headers) or "") is not None
 
 
-def _ticket(router: Router, headers: Headers, path_id: str | None) -> Ticket | None:
+def _ticket(router: Router, headers: Headers, path_id: str | None) -> ExchangeContext | None:
     if path_id is not None:
         ticket = router.ticket(path_id)
         if ticket is None:
@@ -60,7 +60,7 @@ def _ticket(router: Router, headers: Headers, path_id: str | None) -> Ticket | N
     return router.ticket(told or router.traces.exchange(headers) or "")
 
 
-def _drive(ticket: Ticket, role: str | None) -> Drive | None:
+def _drive(ticket: ExchangeContext, role: str | None) -> Run | None:
     """Find the drive in a role; without one the shadow once it runs alone, else who serves."""
     serving, job = ticket.serving.drives, ticket.job
     shadow = None if job is None else job.drive

@@ -16,7 +16,6 @@ from starlette.routing import Route
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
-from router.extensions import drop
 from router.gateway.correlating import SITE, asking, here
 from router.gateway.keying import key_of
 from router.gateway.neighbours import NOT_HERE
@@ -24,8 +23,8 @@ from router.gateway.refusals import GatewayRefused, refused
 from router.gateway.request import ILLEGIBLE, Asked, NoObject, read
 from router.gateway.whole import WholeAnswer
 from router.gateway.writing import DONE, Writer, event
+from router.http.disconnect import Deadline, SlowClient, drop
 from router.problems import Problem
-from router.sending import Deadline, Unread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 
     from contract.model import Chunk, PassedCall
     from effects.model import ModelRegistry, RescuingModel
-    from router.bodies import Room
-    from router.dispatch import Router
     from router.gateway.neighbours import Neighbours
+    from router.http.body import Room
+    from router.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +192,7 @@ async def _answer_in_time(
     try:
         async with sending:
             await _answer(chunks, asked, sending)
-    except Unread as unread:
+    except SlowClient as unread:
         log.warning("a call of the gateway is given up: %s", unread)
         drop(scope)
 

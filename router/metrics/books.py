@@ -12,11 +12,11 @@ from router.metrics import instruments as i
 if TYPE_CHECKING:
     from effects.circuit_breaker import State as ProviderState
     from effects.model import RescuingModel
-    from router.breaker import State
     from router.capture import CaptureCounts
-    from router.dispatch import Router
     from router.metrics.instruments import Instrument
     from router.metrics.panel import Panel
+    from router.router import Router
+    from router.routing.breakers import State
 
 
 _STATES: Mapping[State, int] = {"closed": 0, "probing": 1, "open": 2}

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from contract.records import RunRecord
-    from router.ledger import Line
+    from router.context import ExchangeContext
     from router.metrics.panel import Panel
     from router.recording import Account
-    from router.ticket import Ticket
+    from router.shadow.ledger import Line
 
 _MICROSECONDS = 1_000_000
 
@@ -33,7 +33,7 @@ class Exchanges:
         """Count a refusal of the router's own."""
         self._panel.add(i.REFUSALS, 1, flow, str(status), self._codes(code))
 
-    def concluded(self, ticket: Ticket) -> None:
+    def concluded(self, ticket: ExchangeContext) -> None:
         """Count an exchange, its times and what its served runs used."""
         self._times(ticket)
         self._stand_in(ticket)
@@ -44,12 +44,12 @@ class Exchanges:
         for run, account in zip(ticket.runs, ticket.accounts, strict=True):
             self._use(run, account)
 
-    def settled(self, ticket: Ticket, line: Line) -> None:
+    def settled(self, ticket: ExchangeContext, line: Line) -> None:
         """Count what a shadow used beyond the tape."""
         if line.state == "compared":
             self._use(ticket.runs[-1], ticket.accounts[-1])
 
-    def _times(self, ticket: Ticket) -> None:
+    def _times(self, ticket: ExchangeContext) -> None:
         who, serving = _who(ticket), ticket.serving
         self._panel.observe(i.DURATION, ticket.ended / _MICROSECONDS, *who)
         for instrument, at in (
@@ -59,7 +59,7 @@ class Exchanges:
             if at is not None:
                 self._panel.observe(instrument, at / _MICROSECONDS, *who)
 
-    def _stand_in(self, ticket: Ticket) -> None:
+    def _stand_in(self, ticket: ExchangeContext) -> None:
         serving = ticket.serving
         how = "instead" if serving.plan.instead else ""
         if len(serving.drives) > 1:
@@ -69,7 +69,7 @@ class Exchanges:
             self._panel.add(i.STAND_INS, 1, *who, how, self._codes(serving.reason))
             self._panel.add(i.LOST, serving.lost_us / _MICROSECONDS, *who)
 
-    def _refusal(self, ticket: Ticket) -> None:
+    def _refusal(self, ticket: ExchangeContext) -> None:
         ending = ticket.serving.drive.ending
         if ending is not None and ending.refusal is not None:
             refusal = ending.refusal
@@ -91,6 +91,6 @@ class Exchanges:
                 self._panel.add(i.COST, charge.cost, *what)
 
 
-def _who(ticket: Ticket) -> tuple[str, str, str]:
+def _who(ticket: ExchangeContext) -> tuple[str, str, str]:
     serving = ticket.serving
     return ticket.spec.name, serving.plan.assigned.name, serving.served.name

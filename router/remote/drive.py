@@ -10,7 +10,6 @@ import msgspec
 
 from contract.records import ErrorRecord
 from effects.tape import Signal
-from router.driving import Drive, Ending, Frame, Incoming
 from router.remote.answer import AnswerLost
 from router.remote.client import ConnectTimedOut, Unreachable
 from router.remote.headers import returned
@@ -18,6 +17,7 @@ from router.remote.media import media_type, streams
 from router.remote.reading import FrameReader
 from router.remote.refusal import refusal
 from router.remote.splitting import MOST_BYTES, FrameTooLarge, splitter
+from router.serving.run import Frame, Incoming, Run, RunOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from contract.flow import Event
     from contract.records import Outcome
     from effects.tape import TapeSession
-    from router.driving import Order
     from router.remote.answer import Answer
     from router.remote.endpoint import Endpoint
+    from router.serving.run import Order
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _REFUSAL = 400
 _FAILURE = 500
 
 
-class RemoteDrive(Drive):
+class RemoteDrive(Run):
     """Drives one flow of a stack behind an address; within time limits of its own."""
 
     def __init__(
@@ -206,7 +206,7 @@ class RemoteDrive(Drive):
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
         kind = type(why).__name__ if isinstance(why, Exception) else str(why)
         log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, kind)
-        self.finish(Ending(outcome, "stack", ErrorRecord(code, kind)))
+        self.finish(RunOutcome(outcome, "stack", ErrorRecord(code, kind)))
 
     def _look(self) -> None:
         """Look whether a time limit is over; look again when one could be."""

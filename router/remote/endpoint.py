@@ -14,10 +14,10 @@ from router.remote.headers import forwarded
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import Role
-    from router.driving import Incoming
     from router.remote.answer import Answer
     from router.remote.client import Client
     from router.sections import Address
+    from router.serving.run import Incoming
 
 
 @dataclass(frozen=True, slots=True)

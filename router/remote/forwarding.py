@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from router.driving import Headers, Incoming
+    from router.serving.run import Headers, Incoming
 
 FOR, PROTO, HOST = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
 NAMES: Final = frozenset({FOR, PROTO, HOST})

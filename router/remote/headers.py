@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from contract.records import Role
-    from router.driving import Incoming
+    from router.serving.run import Incoming
 
     Headers = Iterable[tuple[bytes, bytes]]
 

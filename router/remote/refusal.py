@@ -10,8 +10,8 @@ from contract.errors import Refused
 from router.problems import word
 
 if TYPE_CHECKING:
-    from router.driving import Headers
     from router.remote.answer import Answer
+    from router.serving.run import Headers
 
 _MOST_BYTES = 65_536
 _JSON = (b"application/json", b"application/problem+json")

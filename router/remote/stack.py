@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec
     from effects.tape import TapeSession
-    from router.driving import Order
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from router.sections import Address
-    from router.stacks import Powers
+    from router.serving.run import Order
+    from router.stack import Powers
 
 _FINGERPRINT_BYTES = 6
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from contract.records import RunRecord
     from effects.tape import Entry
-    from router.ledger import Line
+    from router.context import ExchangeContext
     from router.recording import Charge
-    from router.ticket import Ticket
+    from router.shadow.ledger import Line
 
     Attributes = dict[str, str | int | float | bool | tuple[str, ...]]
 
@@ -41,7 +41,7 @@ _tool = msgspec.json.Decoder(_ToolAsked)
 _model = msgspec.json.Decoder(_ModelAsked)
 
 
-def of_exchange(ticket: Ticket, line: Line) -> Attributes:
+def of_exchange(ticket: ExchangeContext, line: Line) -> Attributes:
     """Describe an exchange: its route, who was assigned and served, and where its shadow ended."""
     serving = ticket.serving
     plan = serving.plan
@@ -150,7 +150,7 @@ def _tool_call(entry: Entry, said: Attributes) -> tuple[str, Attributes]:
     return f"execute_tool {tool}", said
 
 
-def _status(ticket: Ticket) -> int | None:
+def _status(ticket: ExchangeContext) -> int | None:
     """Give the status the client saw, where the exchange tells it."""
     serving = ticket.serving
     if serving.committed:

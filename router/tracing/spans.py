@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from contract.records import PlayRecord, RunRecord
     from effects.tape import Entry
-    from router.ledger import Line
+    from router.context import ExchangeContext
     from router.recording import Account, Charge
-    from router.ticket import Ticket
+    from router.shadow.ledger import Line
 
 _HEADERS = (b"traceparent", b"tracestate")
 _FAILED = frozenset({"failed", "truncated", "timeout"})
@@ -39,10 +39,10 @@ class Spans:
     def turned_away(self, flow: str, status: int, code: str) -> None:
         """Nothing was done that took time."""
 
-    def concluded(self, ticket: Ticket) -> None:
+    def concluded(self, ticket: ExchangeContext) -> None:
         """Its shadow belongs to the trace: it is told when that is settled."""
 
-    def settled(self, ticket: Ticket, line: Line) -> None:
+    def settled(self, ticket: ExchangeContext, line: Line) -> None:
         """Build the spans of an exchange."""
         span = self._tracer.start_span(
             f"POST {ticket.spec.path}",
@@ -55,7 +55,7 @@ class Spans:
             self._runs(ticket, span)
         span.end(_ns(ticket, ticket.ended))
 
-    def _parent(self, ticket: Ticket) -> Context:
+    def _parent(self, ticket: ExchangeContext) -> Context:
         incoming = ticket.serving.plan.incoming
         headers = incoming.headers if incoming is not None else ()
         carrier = {
@@ -64,7 +64,7 @@ class Spans:
         # Not of whatever context this happens to be told in.
         return self._incoming.extract(carrier, Context()) if carrier else Context()
 
-    def _runs(self, ticket: Ticket, exchange: Span) -> None:
+    def _runs(self, ticket: ExchangeContext, exchange: Span) -> None:
         below = set_span_in_context(exchange, Context())
         before: Span | None = None
         for run, account in zip(ticket.runs, ticket.accounts, strict=True):
@@ -83,7 +83,7 @@ class Spans:
             span.end(_ns(ticket, account.ended))
             before = span
 
-    def _calls(self, ticket: Ticket, run: RunRecord, account: Account, span: Span) -> None:
+    def _calls(self, ticket: ExchangeContext, run: RunRecord, account: Account, span: Span) -> None:
         below = set_span_in_context(span, Context())
         for play, entry, charge in _made(ticket, run, account):
             if entry is None:
@@ -101,7 +101,7 @@ class Spans:
 
 
 def _made(
-    ticket: Ticket, run: RunRecord, account: Account
+    ticket: ExchangeContext, run: RunRecord, account: Account
 ) -> Iterator[tuple[PlayRecord, Entry | None, Charge | None]]:
     """Give a run's calls, with the entries of those it made itself and that took time."""
     entries = ticket.serving.exchange.tape.entries
@@ -123,6 +123,6 @@ def _links(run: RunRecord, before: Span | None) -> list[Link]:
     return [Link(before.get_span_context(), {"cutover.link": how})]
 
 
-def _ns(ticket: Ticket, stamp: int) -> int:
+def _ns(ticket: ExchangeContext, stamp: int) -> int:
     """Nanoseconds since the epoch of a stamp: microseconds since the exchange began."""
     return (ticket.began + stamp) * 1_000

@@ -25,7 +25,7 @@ from contract.ports import Effects
 from contract.records import OwnHistory, RunRecord
 from cutover.selftest.world import World
 from graph_impl import FLOWS
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from tests.router.answering import ASSIGNED
 from tests.router.house import House, Rules
 from tests.router.talking import Talk, free, remembering, shadows, talk

@@ -23,8 +23,8 @@ from effects.model import Wait
 from effects.tape import Tape, TapeSession
 from graph_impl.chat import chat
 from graph_impl.prompting import FOLDER
-from router.driving import Drive, Order
-from router.local import LocalStack
+from router.serving.run import Order, Run
+from router.serving.stack import LocalStack
 from tests.flows.playing import FOREVER, STACKS, Case, begin
 
 pytestmark = pytest.mark.virtual
@@ -70,7 +70,7 @@ async def pair(case: Case, candidate: LocalStack) -> Pair:
     return chosen
 
 
-def line(drive: Drive, role: Role, tape: Tape | None) -> RunRecord:
+def line(drive: Run, role: Role, tape: Tape | None) -> RunRecord:
     """Write a drive down and read it back."""
     assert drive.ending is not None
     record = RunRecord(

@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cutover.server.connections import MOST_HEAD, MOST_HEADERS, MOST_WAITING, Connection
-from router.extensions import LEAVING, PASSING
+from router.http.disconnect import LEAVING, PASSING
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets

@@ -25,7 +25,7 @@ from tests.effects.asgi import served
 from tests.effects.mcp.tools_server import tools_server
 
 if TYPE_CHECKING:
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 ENVIRON = {"TOKEN": "open-sesame", "GIVEN": "a given word"}
 

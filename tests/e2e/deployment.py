@@ -24,8 +24,8 @@ from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from cutover.wiring.composition import House
-    from router.rollout import Stack as StackName
-    from router.stacks import Stack
+    from router.routing.rollout import Stack as StackName
+    from router.stack import Stack
 
 KEY = "CUTOVER_TEST_KEY"
 PLANTED_KEY = "sk-planted-0123456789abcdefghijklmn"

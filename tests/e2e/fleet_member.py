@@ -19,22 +19,22 @@ import msgspec
 
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
 from effects.pins import SqlitePins
-from router import neighbour
-from router.assigning import Assigner
-from router.dispatch import Router
-from router.http import FlowEndpoint
-from router.local import LocalStack
+from router.context import Counts
+from router.http.endpoints import FlowEndpoint
 from router.parts import Parts
 from router.pins import Pins
+from router.router import Router
+from router.routing import lookup
+from router.routing.assignment import Assigner
+from router.serving.stack import LocalStack
 from router.settings import Settings, load
-from router.ticket import Counts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from contract.flow import Event
     from effects.pins import PinStore
-    from router.rollout import Stack
+    from router.routing.rollout import Stack
 
 KEYS = 10_000
 CHATS = 100
@@ -139,5 +139,5 @@ async def _serve(router: Router) -> None:
 
 if __name__ == "__main__":
     # Who is assigned is asked here, not how long a busy machine's pins are waited for.
-    neighbour.WAIT_SECONDS = 10.0
+    lookup.WAIT_SECONDS = 10.0
     asyncio.run(main(sys.argv[1], sys.argv[2], serve=sys.argv[3:] == ["serve"]))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from router.rollout import Stack as StackName
-    from router.stacks import Stack
+    from router.routing.rollout import Stack as StackName
+    from router.stack import Stack
 
 CHAT = "/api/v1/chat"
 TABLES = {

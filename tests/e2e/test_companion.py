@@ -21,13 +21,13 @@ from contract.ports import Effects
 from cutover.cli import app
 from cutover.wiring.stacks import load_stacks
 from graph_impl import FLOWS as GRAPH
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.e2e.companion import hitl_id, picture, post, setup
 from tests.e2e.deployment import Deployment, deployed, tasks, until
 from tests.pictures import PNG, url
 
 if TYPE_CHECKING:
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
     from tests.e2e.deployment import Answer
 
 pytestmark = pytest.mark.sockets

@@ -15,7 +15,7 @@ from tests.e2e.deployment import Deployment, Setup, deployed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -13,11 +13,11 @@ import pytest
 from contract.flow import Event
 from contract.flows.chat import ChatRequest, End
 from effects.tools import ToolContext, tool
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 STACKS: tuple[StackName, ...] = ("legacy", "graph")
 SLOW = {"model_config": {"model_id": "slow"}}

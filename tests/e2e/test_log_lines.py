@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutover.wiring.stacks import load_stacks
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.e2e.deployment import Setup, deployed
 from tests.router.faulty import after, crash
 from tests.router.listening import listening

@@ -17,7 +17,7 @@ import pytest
 from cutover.server.logging import discreet
 from cutover.wiring.stacks import load_stacks
 from effects.tools import ToolContext, tool
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.e2e.deployment import (
     KEY,
     PLANTED_KEY,
@@ -32,7 +32,7 @@ from tests.e2e.deployment import (
 if TYPE_CHECKING:
     from contract.flow import Event, Request
     from contract.ports import Effects
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -18,8 +18,8 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session as graph_session
 from graph_impl.threads import MemoryThreads
 from legacy import FLOWS as LEGACY
-from router.local import LocalStack
-from router.rollout import Stack
+from router.routing.rollout import Stack
+from router.serving.stack import LocalStack
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.session import announced, body, call, rows, say, setup, turns, types
 from tests.flows.session.reading import said

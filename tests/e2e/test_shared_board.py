@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from loadtests.simulator import running
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.e2e.deployment import PLANTED_KEY, Deployment, Setup, deployed, moment, until
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.redis_server import own_redis
@@ -21,8 +21,8 @@ from tests.router.answering import FLOWS
 from tests.router.faulty import after, crash
 
 if TYPE_CHECKING:
-    from router.rollout import Stack as StackName
-    from router.stacks import Stack
+    from router.routing.rollout import Stack as StackName
+    from router.stack import Stack
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -12,12 +12,12 @@ from redis.asyncio import Redis
 
 from effects import rest
 from effects.pins.store import pin_key
-from router import neighbour
+from router.routing import lookup
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.e2e.relay import Relay, relayed
 
 if TYPE_CHECKING:
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 pytestmark = pytest.mark.sockets
 
@@ -77,7 +77,7 @@ async def test_a_lost_redis_costs_nobody_an_answer(
     """Requests are assigned by the hash and `/readyz` says so; back again, the pins hold."""
     monkeypatch.setattr(rest, "REST_SECONDS", 0.0)
     # Also where the machine is busy: this test is of a refused connection, not of a slow one.
-    monkeypatch.setattr(neighbour, "WAIT_SECONDS", 5.0)
+    monkeypatch.setattr(lookup, "WAIT_SECONDS", 5.0)
     pins = f"redis://127.0.0.1:{redis.port}/0"
     async with deployed(tmp_path, sticky(pins)) as place:
         assert set((await turns(place, chats[:3])).values()) == {"graph"}

@@ -14,13 +14,13 @@ import pytest
 from contract.flows.chat import End
 from contract.records import decode_run
 from loadtests.simulator import running
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.e2e.deployment import PLANTED_KEY, Answer, Deployment, Setup, captured, deployed, until
 from tests.e2e.processes import RouterProcess, router_process
 
 if TYPE_CHECKING:
     from contract.flow import Event
-    from router.rollout import Stack as StackName
+    from router.routing.rollout import Stack as StackName
 
 pytestmark = pytest.mark.sockets
 

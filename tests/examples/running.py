@@ -17,7 +17,7 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.server.serve import server
 from cutover.wiring.composition import House
-from router.rollout import assign
+from router.routing.rollout import assign
 from router.watching import Watched
 from tests.e2e.deployment import listening, tasks, until
 

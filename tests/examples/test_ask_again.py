@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from router.settings import parse
 from tests.conftest import ROOT
 from tests.e2e.deployment import Setup, deployed

@@ -18,8 +18,8 @@ from cutover.selftest.world import World
 from effects.tape import Exchange, Policy, Tape, TapeSession
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.driving import Drive, Order
-from router.local import LocalStack
+from router.serving.run import Order, Run
+from router.serving.stack import LocalStack
 
 STACKS: Mapping[str, LocalStack] = {
     "legacy": LocalStack("legacy", LEGACY, "l1"),
@@ -71,7 +71,7 @@ class Scene(Protocol):
 class Played:
     """A stack that has run to its end."""
 
-    drive: Drive
+    drive: Run
     exchange: Exchange
     world: World
 
@@ -143,7 +143,7 @@ def begin(
     exchange: Exchange,
     role: Role = "serving",
     policy: Policy = "live",
-) -> Drive:
+) -> Run:
     """Start a stack on an exchange."""
     run = TapeSession(exchange, f"{role} {stack.name}", policy)
     drive = stack.drive(Order(case.spec, stack, case.request, role), run, exchange.stamp)

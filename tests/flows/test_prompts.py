@@ -14,7 +14,7 @@ from graph_impl.chat import chat as graph
 from graph_impl.prompting import system_prompt as new
 from legacy.chat import chat as legacy
 from legacy.prompting import system_prompt as old
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from rules.prompts import parameters
 from tests.flows.playing import Case, Played, record, replay
 

@@ -17,7 +17,7 @@ from cutover.selftest.world import World
 from effects.model import Step
 from effects.tape import Tape, TapeSession
 from graph_impl.ahead import asked_ahead
-from router.driving import Order
+from router.serving.run import Order
 from tests.flows.companion.visits import image, turn
 from tests.flows.playing import FOREVER, STACKS
 

@@ -12,7 +12,7 @@ from contract.model import Chunk, ToolCallDelta, Usage
 from effects.model import Step, Wait
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from tests.flows.playing import Case
 from tests.router.house import House, Rules
 

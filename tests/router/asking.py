@@ -20,16 +20,16 @@ from contract.wire.dialect import Dialect, TextField
 from contract.wire.sse import SseDecoder
 from cutover.selftest.world import World
 from effects.human import MemoryPauses
-from router.closing import Unserved
-from router.dispatch import Router
+from router.context import ExchangeContext
 from router.flow_settings import FlowSettings
-from router.local import LocalStack
 from router.parts import Parts
-from router.pausing import Pausing
-from router.rollout import Stack as StackName
+from router.resume.pauses import Pausing
+from router.router import Router
+from router.routing.rollout import Stack as StackName
 from router.sections import Rollout
+from router.serving.failure import Unserved
+from router.serving.stack import LocalStack
 from router.settings import Settings
-from router.ticket import Ticket
 from tests.router.house import Captured, each
 
 DAY = 86_400.0
@@ -147,7 +147,7 @@ async def reading_first(request: Request[Ask, Options], effects: Effects) -> Asy
 class Reply:
     """What a client got: frames without comments, or a status and a code."""
 
-    ticket: Ticket | None
+    ticket: ExchangeContext | None
     frames: tuple[str, ...] = ()
     status: int = 200
     code: str = ""
@@ -278,7 +278,7 @@ class Desk:
             await self.settled(ticket)
         return Reply(ticket, tuple(one for one in frames if not one.startswith(":")))
 
-    async def settled(self, ticket: Ticket) -> None:
+    async def settled(self, ticket: ExchangeContext) -> None:
         """Wait until an exchange is over and written down."""
         while not any(
             run.exchange == ticket.exchange for batch in self.captured.batches for run in batch

@@ -20,20 +20,19 @@ from effects.pins import MemoryPins
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.closing import Unserved
-from router.dispatch import Router
+from router.context import ExchangeContext, Observer
 from router.flags import Flagged
 from router.flow_settings import FlowSettings
-from router.ledger import Line
-from router.local import LocalStack
-from router.observers import Observer
 from router.parts import Parts
 from router.pins import Pins
-from router.rollout import Stack as StackName
+from router.router import Router
+from router.routing.rollout import Stack as StackName
 from router.sections import Limits, Rollout, Shadow
-from router.serving import Serving
+from router.serving.failure import Unserved
+from router.serving.stack import LocalStack
+from router.serving.stream import Serving
 from router.settings import Settings
-from router.ticket import Ticket
+from router.shadow.ledger import Line
 from tests.flows.playing import FOREVER
 
 
@@ -91,7 +90,7 @@ class Captured:
 class Served:
     """What one client saw: frames with their moments, or a status and a code."""
 
-    ticket: Ticket
+    ticket: ExchangeContext
     frames: list[tuple[float, bytes]]
     status: int = 200
     code: str = ""
@@ -248,7 +247,7 @@ class House:
             self.router.conclude(ticket)
 
     async def _read(
-        self, ticket: Ticket, leaves_after: int | None, lingers: float, pause: float
+        self, ticket: ExchangeContext, leaves_after: int | None, lingers: float, pause: float
     ) -> Served:
         serving, loop = ticket.serving, asyncio.get_running_loop()
         self.router.opened(ticket)

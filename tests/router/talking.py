@@ -13,7 +13,7 @@ from contract.model import AssistantMessage, Chunk, ModelCall, Usage
 from contract.records import RunRecord
 from cutover.selftest.world import World
 from effects.model import ScriptedModel, Step, Wait
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from router.settings import Settings
 from tests.router.house import House, Rules, Served
 

@@ -11,7 +11,7 @@ from contract.flows.chat import ChatRequest
 from contract.model import Usage
 from effects.tasks import EXCHANGE
 from router.exchange_log import ExchangeLog
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules

@@ -12,10 +12,10 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from effects.board import MemoryBoard, Note, Post, Spent
-from router.breakers import Breakers
 from router.news import LIMIT_SECONDS, LOOK_SECONDS, News
+from router.routing.breakers import Breakers
 from router.sections import BreakerRules, Shadow
-from router.shadow_budget import ShadowBudget
+from router.shadow.budget import ShadowBudget
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Served

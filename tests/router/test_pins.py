@@ -12,10 +12,10 @@ from contract.errors import EffectFailed, Fault
 from contract.flows.chat import ChatRequest
 from effects.pins import MemoryPins, Pin
 from effects.rest import REST_SECONDS
-from router.neighbour import WAIT_SECONDS
 from router.pins import FRESH_SECONDS, Pins
 from router.qa_header import sign
-from router.rollout import Assignment, bucket
+from router.routing.lookup import WAIT_SECONDS
+from router.routing.rollout import Assignment, bucket
 from router.settings import Settings
 from tests.router.answering import CASE
 from tests.router.house import QA_KEY, WALL, House, Rules

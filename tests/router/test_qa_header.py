@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.qa_header import Forced, NotForced, sign, verify
-from router.rollout import Stack
+from router.routing.rollout import Stack
 
 KEY = b"a key of this test"
 NOW = 1_790_000_000

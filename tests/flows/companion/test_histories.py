@@ -23,7 +23,7 @@ from effects.tools import ScriptedTools
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from rules.questions import NAME
 from tests.flows.companion.house import Place
 from tests.flows.companion.visits import FORM, MEMORIES, calling, image, turn

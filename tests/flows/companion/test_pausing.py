@@ -21,11 +21,11 @@ from effects.model.fake import in_turn
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from tests.flows.companion.house import Place, place
 from tests.flows.companion.visits import ASKING, FORM, STOP, Visit, calling, image, turn
 from tests.patience import PATIENCE_S
-from tests.router.test_pausing import BOTH
+from tests.router.resume.test_pauses import BOTH
 
 pytestmark = pytest.mark.virtual
 

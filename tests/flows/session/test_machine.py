@@ -30,9 +30,9 @@ from graph_impl.session import session
 from graph_impl.thread_stores import opened_threads
 from graph_impl.threads import Threads
 from legacy import FLOWS as LEGACY
-from router.driving import Drive, Ending
-from router.local import LocalStack
-from router.rollout import Stack
+from router.routing.rollout import Stack
+from router.serving.run import Run, RunOutcome
+from router.serving.stack import LocalStack
 from tests.effects.postgres import own_schema
 from tests.flows.playing import FOREVER, begin, record, replay
 from tests.flows.session.conversing import House, Saying
@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 SESSION = "s-1"
 OPTIONS = SessionOptions(unknown_session="create", extract_from=2)
-LEFT = Ending("cancelled")
+LEFT = RunOutcome("cancelled")
 
 stacks = st.sampled_from(["legacy", "graph"])
 ends = st.sampled_from(["leaves", "fails", "crashes"])
@@ -229,7 +229,7 @@ class ConversingOnPostgres(Conversing):
         self.folder.cleanup()
 
 
-async def spoken(drive: Drive) -> None:
+async def spoken(drive: Run) -> None:
     """Wait for the first text, or the end."""
     while drive.ending is None and not any(drive.text_of(frame) for frame in drive.frames):
         await drive.changed.wait()

@@ -9,7 +9,7 @@ import pytest
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
 from graph_impl.threads import MemoryThreads
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.flows.playing import DIRECTIONS, STACKS, same_on_both
 from tests.flows.session.drawn import conversation
 from tests.flows.session.reading import said, stored

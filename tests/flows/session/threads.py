@@ -16,7 +16,7 @@ from graph_impl.session import session
 from graph_impl.threads import (
     Threads,
 )
-from router.local import LocalStack
+from router.serving.stack import LocalStack
 from tests.flows.playing import record
 from tests.flows.session.conversing import House, Saying
 

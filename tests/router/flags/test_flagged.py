@@ -12,14 +12,14 @@ import pytest
 
 from contract.flows.chat import CHAT, ChatRequest
 from effects.rest import REST_SECONDS
-from router.assigning import attribute, targeting
-from router.driving import Incoming
 from router.flags import FixedFlags, Flagged, FlagSource, Targeting
 from router.flags.flagged import TOLD_SECONDS
 from router.flags.source import Changed
 from router.flow_settings import FlowSettings
-from router.neighbour import WAIT_SECONDS, NoAnswer
+from router.routing.assignment import attribute, targeting
+from router.routing.lookup import WAIT_SECONDS, NoAnswer
 from router.sections import Flags
+from router.serving.run import Incoming
 from router.settings import Settings
 from tests.router.answering import CASE
 from tests.router.house import House, Rules

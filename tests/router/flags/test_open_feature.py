@@ -21,7 +21,7 @@ from router.flags.file_provider import FileProvider
 from router.flags.open_feature import OpenFeatureFlags
 from router.flags.values import KINDS, apply, defaults
 from router.flow_settings import FlowSettings
-from router.neighbour import NoAnswer
+from router.routing.lookup import NoAnswer
 from router.settings import parse
 from tests.e2e.deployment import until
 

@@ -15,8 +15,8 @@ from cutover.server.serve import server
 from effects.model import ModelEntry, RescuePolicy, RescuingModel
 from effects.model.failures import Facts
 from effects.model.registry import ModelRegistry
-from router.app import create_app
 from router.gateway import Gateway, add_gateway
+from router.http.app import create_app
 from tests.e2e.deployment import listening
 from tests.effects.model.loopback import registry_of
 from tests.effects.model.rescue.calling import NO_WAIT, Heard

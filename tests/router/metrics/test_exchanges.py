@@ -11,7 +11,7 @@ from router.metrics import instruments as i
 from router.metrics.exchanges import Exchanges
 from router.metrics.labels import MOST, Codes
 from router.metrics.panel import Panel
-from router.rollout import Stack
+from router.routing.rollout import Stack
 from router.sections import BreakerRules
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces

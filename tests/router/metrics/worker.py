@@ -14,12 +14,12 @@ import msgspec
 
 from contract.flows.chat import CHAT, ChatRequest
 from cutover.wiring.meters import open_meters
-from router.dispatch import Router
 from router.metrics.books import Sources
 from router.metrics.page import Page
 from router.parts import Parts
+from router.router import Router
 from router.settings import parse
-from router.stacks import IN_PROCESS
+from router.stack import IN_PROCESS
 from tests.router.metrics.standing import Written
 
 

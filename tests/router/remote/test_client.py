@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 from yarl import URL
 
-from router.driving import Incoming
 from router.remote.answer import Answer, AnswerLost
 from router.remote.client import Client, ConnectTimedOut, Unreachable
 from router.remote.endpoint import Endpoint
 from router.sections import Address
+from router.serving.run import Incoming
 from tests.e2e.deployment import until
 from tests.router.remote.service import Asked, Service, Stream, says, serving
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.driving import Headers, Incoming
 from router.remote.headers import forwarded, returned
+from router.serving.run import Headers, Incoming
 
 
 def test_what_belongs_to_the_connection_stays_on_it() -> None:

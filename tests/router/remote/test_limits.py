@@ -13,13 +13,13 @@ from contract.flow import Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from cutover.selftest.world import World
 from effects.tape import TapeSession
-from router.driving import Ending, Order
 from router.remote import RemoteStack
 from router.remote.answer import PATIENCE, Answer
 from router.remote.client import Client
 from router.remote.drive import RemoteDrive
 from router.remote.reading import FrameReader
 from router.sections import Address
+from router.serving.run import Order, RunOutcome
 from tests.router.remote.service import HEAD
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ async def test_waiting_for_the_client_is_none_of_the_stacks_time() -> None:
         drive.pace.took(drive.pace.ahead)
         await asyncio.sleep(100.0)
     assert await drive.gone(0.0)
-    assert drive.ending == Ending("completed")
+    assert drive.ending == RunOutcome("completed")
 
 
 async def test_a_stack_that_falls_silent_after_the_client_was_waited_for_is_given_up() -> None:

@@ -12,9 +12,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from contract.flows.chat import CHAT, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.operations import OPERATIONS
-from router.driving import Incoming
 from router.names import name
-from router.rollout import Stack
+from router.routing.rollout import Stack
+from router.serving.run import Incoming
 from router.tracing.attributes import EXCHANGE
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other

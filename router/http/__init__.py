@@ -1,0 +1,1 @@
+"""HTTP: the application, its endpoints, request bodies and clients that disconnect."""

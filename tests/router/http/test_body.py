@@ -1,0 +1,81 @@
+"""Bodies of requests, and the room there is for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from router.http.body import SMALL, Bodies
+from router.problems import Problem
+from router.sections import Limits
+
+LIMITS = Limits(body_bytes=4 * SMALL, body_seconds=30.0)
+MOST = 3 * SMALL
+
+
+def coming(*pieces: bytes, whole: bool = True) -> Callable[[], Awaitable[Any]]:
+    """Give a body piece by piece; what is not whole is waited for in vain."""
+    left = list(pieces)
+
+    async def receive() -> dict[str, Any]:
+        if not left:
+            await asyncio.Event().wait()
+        piece = left.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(left) or not whole}
+
+    return receive
+
+
+def declaring(size: int) -> dict[str, Any]:
+    """Give a scope that says how long the body is."""
+    return {"headers": [(b"content-length", str(size).encode())]}
+
+
+async def problem_of(bodies: Bodies, pieces: Sequence[bytes], declared: int = 0) -> str:
+    """Give the code a body is refused with."""
+    with pytest.raises(Problem) as refused:
+        await bodies.read(declaring(declared), coming(*pieces), MOST)
+    return refused.value.code
+
+
+async def test_a_body_is_put_together() -> None:
+    """Small or large; afterwards it takes no room."""
+    bodies = Bodies(lambda: LIMITS)
+    for pieces in ((b"",), (b"a", b"b"), (b"x" * SMALL, b"y" * SMALL, b"z")):
+        assert await bodies.read(declaring(0), coming(*pieces), MOST) == b"".join(pieces)
+    assert bodies.held == 0
+
+
+async def test_zeros_before_a_length_mean_nothing() -> None:
+    """However many there are: Python reads some thousand digits at once, and no more."""
+    padded = {"headers": [(b"content-length", b"0" * 5_000 + b"1")]}
+    assert await Bodies(lambda: LIMITS).read(padded, coming(b"x"), MOST) == b"x"
+
+
+async def test_one_is_not_too_large_and_all_are_not() -> None:
+    """Whoever finds no room takes none; small ones always find it."""
+    bodies, large = Bodies(lambda: LIMITS), [b"x" * SMALL] * 3
+    assert await problem_of(bodies, [*large, b"x"]) == "body_too_large"
+    assert await problem_of(bodies, [], declared=MOST + 1) == "body_too_large"
+    with bodies.room() as room:
+        await room.read(declaring(0), coming(*large), MOST)
+        assert bodies.held == room.size == MOST
+        assert await problem_of(bodies, large) == "overloaded"
+        assert await bodies.read(declaring(0), coming(b"x" * SMALL), MOST)
+        assert bodies.held == MOST
+    assert await bodies.read(declaring(0), coming(*large), MOST)
+
+
+@pytest.mark.virtual
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    """What has come of it takes no room any more."""
+    bodies, loop = Bodies(lambda: LIMITS), asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(Problem) as refused:
+        await bodies.read(declaring(0), coming(b"x" * SMALL, b"x", whole=False), MOST)
+    assert (refused.value.status, refused.value.code) == (408, "slow_body")
+    assert loop.time() - began == pytest.approx(LIMITS.body_seconds)
+    assert bodies.held == 0

@@ -1,0 +1,142 @@
+"""Claims: who goes on from a pause keeps it, however slow he is or the pauses are, to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from contract.errors import EffectFailed, Fault
+from contract.flow import Event, Request
+from contract.ports import Effects
+from cutover.selftest.world import World
+from effects.model.fake import says
+from effects.tools.scripted import ScriptedTools
+from router.problems import Problem
+from tests.router.asking import Ask, Desk, Done, Options, Pauses, looping
+from tests.router.resume.test_pauses import world
+
+pytestmark = pytest.mark.virtual
+
+
+async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
+    """An exchange that takes longer than a lease is nobody else's."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+        next(iter(desk.router.parts.specs.values())), paused.hitl_id, "me"
+    )
+    await asyncio.sleep(300)
+    with pytest.raises(Problem) as told:
+        await desk.go_on(paused.hitl_id)
+    assert told.value.code == "continued_already"
+    await claim.let_go()
+
+
+async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """Its session was deleted, or somebody else goes on: the log says so, once."""
+    desk = Desk(world())
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+        desk.spec, paused.hitl_id, "me"
+    )
+    await desk.pauses.forget((), ("s",))
+    await asyncio.sleep(300)
+    assert caplog.text.count("lost") == 1
+    assert not any(task.get_name() == "renew claim" for task in asyncio.all_tasks())
+    await claim.let_go()
+
+
+async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
+    """Once its lease is over somebody else goes on, and pays no second time."""
+    tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
+    desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering, graph=looping)
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    await asyncio.sleep(15)
+    desk.pauses.away = True
+    await asyncio.sleep(30)
+    survivor = Desk(World(tools=tools))  # the dead one's locks have expired
+    survivor.pauses = desk.pauses
+    survivor.start()
+    desk.pauses.away = False
+    rest = await survivor.go_on(paused.hitl_id)
+    assert rest.said == ["approve red", "paid", "completed"]
+    assert tools.called == ["book", "pay"]
+    going_on.cancel()
+    await asyncio.gather(going_on, return_exceptions=True)
+
+
+class Silent(Pauses):
+    """Pauses whose ends cannot be kept for a while."""
+
+    silent = True
+
+    async def finish(self, hitl_id: str, owner: str) -> bool:
+        """End a pause."""
+        if self.silent:
+            raise EffectFailed(Fault("store_unavailable", retryable=True))
+        return await super().finish(hitl_id, owner)
+
+
+async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
+    """What was done is not done again, and nobody is told for a lease that somebody goes on."""
+    desk = Desk(world())
+    desk.pauses = pauses = Silent(desk.now)
+    desk.start()
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    going_on = asyncio.create_task(desk.go_on(paused.hitl_id))
+    await asyncio.sleep(5)
+    pauses.silent = False
+    assert (await going_on).said[-1] == "completed"
+    with pytest.raises(Problem) as told:
+        await desk.go_on(paused.hitl_id)
+    assert told.value.code == "finished"
+
+
+class Deaf(Pauses):
+    """Pauses whose driver takes a while to renew, and swallows the cancellation of that."""
+
+    async def renew(
+        self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
+    ) -> bool:
+        """Extend a claim."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        return await super().renew(hitl_id, owner, lease_s, tape)
+
+
+async def test_a_claim_that_is_given_back_stays_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where it was being renewed just then, and that goes on."""
+    desk = Desk(world())
+    desk.pauses = Deaf(desk.now)
+    desk.start()
+    paused = await desk.ask()
+    await desk.answer(paused.hitl_id)
+    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+        desk.spec, paused.hitl_id, "me"
+    )
+    await asyncio.sleep(12)
+    await claim.let_go()
+    await asyncio.sleep(1)
+    pause = await desk.pauses.get(paused.hitl_id)
+    assert pause is not None
+    assert pause.state == "answered"
+    assert "lost" not in caplog.text
+
+
+async def lingering(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+    """Stay for a while before the last frame."""
+    async for event in looping(request, effects):
+        if isinstance(event, Done):
+            await asyncio.sleep(9)
+            for _ in range(10):
+                await effects.clock.now("waiting")
+                await asyncio.sleep(9)
+        yield event

@@ -1,0 +1,198 @@
+"""Admission: bulkheads between stacks, shedding with its reasons, and places given back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from contract.flows.chat import CHAT, ChatRequest
+from effects.model import Hang
+from router.context import ExchangeContext
+from router.problems import Problem
+from router.routing.rollout import Stack
+from router.sections import BreakerRules, Limits, Rate
+from tests.flows.playing import Case
+from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces
+from tests.router.faulty import after, crash, hang
+from tests.router.house import House, Rules, Served
+
+pytestmark = pytest.mark.virtual
+
+SLOW = Case(CASE.body, answers=((*pieces("so ", "far"), Hang()),) * 4)
+
+NO_PORTS = "no ports"
+PINNED = {f"force_{name}": frozenset({f"{name}1", f"{name}2", f"{name}3"}) for name in ASSIGNED}
+
+
+def limited(made: House, **limits: Any) -> House:
+    """Give a house other limits."""
+    made.settings = msgspec.structs.replace(made.settings, limits=Limits(**limits))
+    return made
+
+
+def named(message_id: str, **fields: Any) -> ChatRequest:
+    """Build a request."""
+    return ChatRequest(message_id=message_id, content="hi", **fields)
+
+
+async def refused(made: House, body: ChatRequest) -> tuple[int, str, int]:
+    """Give what a request is shed with."""
+    with pytest.raises(Problem) as caught:
+        await made.router.begin(CHAT, body, None)
+    return caught.value.status, caught.value.code, caught.value.retry_after
+
+
+def streams(made: House, *ids: str) -> list[asyncio.Task[Served]]:
+    """Open streams that do not end by themselves."""
+    return [asyncio.ensure_future(made.client(named(one))) for one in ids]
+
+
+async def over(made: House, tasks: list[asyncio.Task[Served]]) -> None:
+    """End them."""
+    made.router.cut()
+    await asyncio.gather(*tasks)
+    await asyncio.sleep(1.0)
+
+
+async def test_a_full_router_sheds_and_a_place_given_back_is_free() -> None:
+    """503 `overloaded` with a time to come back; nothing is begun for it."""
+    async with limited(House(SLOW), streams=2) as made:
+        open_ones = streams(made, "a", "b")
+        await asyncio.sleep(1.0)
+        assert await refused(made, named("c")) == (503, "overloaded", 1)
+        with pytest.raises(Problem):
+            made.router.admission.check("chat")
+        assert made.router.admission.shed == {"overloaded": 2}
+        assert (made.router.ledger.open, made.router.counts.requests) == (2, 2)
+        await over(made, open_ones)
+        assert made.router.admission.places.open == 0
+        made.router.admission.check("chat")
+
+
+async def test_a_flow_has_its_own_limit() -> None:
+    """Beside the router's."""
+    async with House(SLOW, Rules(flow={"max_streams": 1})) as made:
+        open_ones = streams(made, "a")
+        await asyncio.sleep(1.0)
+        assert await refused(made, named("b")) == (503, "overloaded", 1)
+        await over(made, open_ones)
+
+
+@pytest.mark.parametrize("slow", ASSIGNED)
+async def test_a_slow_stack_cannot_take_the_places_of_the_other(slow: Stack) -> None:
+    """With its own places gone it sheds, and the other one serves as ever."""
+    made = both(slow, after(FLOWS[slow], 3, hang), FLOWS[other(slow)], flow=PINNED, stand_in=False)
+    async with limited(made, legacy_streams=2, graph_streams=2, streams=4) as made:
+        open_ones = streams(made, f"{slow}1", f"{slow}2")
+        await asyncio.sleep(0.5)
+        assert made.router.admission.places.stacks[slow] == 2
+        assert await refused(made, named(f"{slow}3")) == (503, "overloaded", 1)
+        served = await made.client(named(f"{other(slow)}1"))
+        assert served.status == 200
+        assert served.ticket.serving.served.name == other(slow)
+        await over(made, open_ones)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_whoever_is_rescued_needs_no_place(assigned: Stack) -> None:
+    """The stand-in is full, and serves all the same; its place is counted with it."""
+    broken, standing = after(FLOWS[assigned], 4, crash), after(FLOWS[other(assigned)], 5, hang)
+    made = both(assigned, broken, standing, flow=PINNED, stall_seconds=50.0)
+    stand_in = other(assigned)
+    limits = {"legacy_streams": 1, "graph_streams": 1, "stall_seconds": 50.0}
+    async with limited(made, **limits) as made:
+        open_ones = [asyncio.ensure_future(made.client(named(f"{stand_in}1")))]
+        await asyncio.sleep(0)
+        open_ones.append(asyncio.ensure_future(made.client(named(f"{assigned}1"))))
+        await asyncio.sleep(5.0)
+        assert made.router.counts.requests == 2
+        assert [task.done() for task in open_ones] == [False, False]
+        assert +made.router.admission.places.stacks == {stand_in: 2}
+        assert (await refused(made, named(f"{stand_in}2")))[1] == "overloaded"
+        await over(made, open_ones)
+        assert +made.router.admission.places.stacks == {}
+
+
+async def test_whoever_is_spared_needs_no_place_either() -> None:
+    """An open breaker sends to a full stack: that is a fallback, decided early."""
+    made = both("graph", after(FLOWS["graph"], 4, crash), FLOWS["legacy"])
+    rules = BreakerRules(least_requests=1)
+    made.settings = msgspec.structs.replace(made.settings, breaker=rules)
+    async with limited(made, legacy_streams=1) as made:
+        await made.ask(named("a"))
+        tickets = [await made.router.begin(CHAT, named(f"m{n}"), None) for n in range(2)]
+        assert made.router.admission.places.stacks["legacy"] == 2
+        end(made, tickets)
+
+
+async def test_a_shed_probe_gives_its_leave_back() -> None:
+    """Who was to probe a full stack says nothing of it, and another one probes."""
+    made = both("graph", after(FLOWS["graph"], 4, crash), FLOWS["legacy"])
+    rules = BreakerRules(least_requests=1, probes=1)
+    made.settings = msgspec.structs.replace(made.settings, breaker=rules)
+    async with limited(made, graph_streams=1) as made:
+        long_one = await made.router.begin(CHAT, named("long"), None)
+        made.router.admission.places.stacks["graph"] -= 1
+        await made.ask(named("a"))
+        made.router.admission.places.stacks["graph"] += 1
+        await asyncio.sleep(15.0)
+        assert (await refused(made, named("b")))[1] == "overloaded"
+        end(made, [long_one])
+        await asyncio.sleep(1.0)
+        probe = await made.router.begin(CHAT, named("c"), None)
+        assert probe.serving.plan.first.name == "graph"
+        end(made, [probe])
+
+
+def end(made: House, tickets: list[ExchangeContext]) -> None:
+    """Let their clients leave."""
+    for ticket in tickets:
+        ticket.serving.leave()
+        made.router.conclude(ticket)
+
+
+async def test_one_user_may_ask_so_often() -> None:
+    """429 with the time until the next one; others are not touched, an edit is in force at once."""
+    async with House(CASE) as made:
+        limit = Rate(per_minute=6, burst=2)
+        made.settings = msgspec.structs.replace(made.settings, rate=limit)
+        for number in range(2):
+            await made.ask(named(f"m{number}", user_id="u"))
+        assert (await refused(made, named("m3", user_id="u")))[:2] == (429, "rate_limited")
+        assert 0 < (await refused(made, named("m3", user_id="u")))[2] <= 10
+        await made.ask(named("m4", user_id="v"))
+        await made.ask(named("m5"))
+        await asyncio.sleep(10.0)
+        await made.ask(named("m6", user_id="u"))
+        assert made.router.admission.shed == {"rate_limited": 2}
+        made.settings = msgspec.structs.replace(made.settings, rate=Rate())
+        await made.ask(named("m7", user_id="u"))
+
+
+async def test_or_one_route_key_may() -> None:
+    """As the flow routes: here by conversation."""
+    async with House(CASE, Rules(flow={"route_key": "session_id"})) as made:
+        limit = Rate(per_minute=1, burst=1, by="route_key")
+        made.settings = msgspec.structs.replace(made.settings, rate=limit)
+        await made.ask(named("m1", chat_id="c", user_id="u"))
+        assert (await refused(made, named("m2", chat_id="c", user_id="v")))[1] == "rate_limited"
+        await made.ask(named("m3", chat_id="d", user_id="u"))
+
+
+async def test_a_request_that_cannot_be_opened_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ports could not be made: the place is free, and so is the leave to try."""
+    async with House(CASE) as made:
+
+        def broken() -> Any:
+            raise OSError(NO_PORTS)
+
+        monkeypatch.setattr(made.world, "live", broken)
+        with pytest.raises(OSError, match="no ports"):
+            await made.router.begin(CHAT, CASE.body, None)
+        assert made.router.admission.places.open == 0
+        monkeypatch.undo()

@@ -1,0 +1,379 @@
+"""Breakers of several routers and a board that loses and delays: drawn, and step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from effects.board import MemoryBoard
+from router.breaker_news import LEAST_CLAIM, BreakerNews
+from router.routing.breakers import Breaker
+from router.sections import BreakerRules
+
+if TYPE_CHECKING:
+    from effects.board import Post
+    from router.routing.breakers import Leave, Result
+
+RULES = BreakerRules(
+    failure_ratio=0.5, least_requests=2, window_seconds=10.0, open_seconds=6.0, probes=2
+)
+KEY = "graph:chat"
+ROUTERS = st.integers(0, 2)
+
+
+@dataclass
+class Clock:
+    """A clock all share; what is tested is not how clocks differ."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        return self.now
+
+
+@dataclass
+class One:
+    """A router: a breaker, its news, and who is tried just now."""
+
+    name: str
+    clock: Clock
+    board: MemoryBoard
+    alone: bool = False
+    told: int = 0
+    leaves: list[Leave] = field(default_factory=list)
+    probes: list[Leave] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.breaker = Breaker(RULES)
+        self.news = BreakerNews(KEY, self.name)
+
+    def ask(self) -> bool:
+        """Ask for leave; gives whether there is."""
+        leave = self.breaker.ask(self.clock.now, alone=self.alone)
+        if leave is not None:
+            (self.leaves if self.breaker.closed else self.probes).append(leave)
+        return leave is not None
+
+    def end(self, result: Result) -> None:
+        """End what has been tried for the longest."""
+        tried = self.probes or self.leaves
+        if tried:
+            self.breaker.tell(tried.pop(0), result, self.clock.now)
+
+    def due(self) -> list[Post]:
+        """Give what is to be told."""
+        post = self.news.due(self.breaker, self.clock.now)
+        return [post] if post else []
+
+    def exchange(self) -> None:
+        """Exchange news, and be answered."""
+        asked, notes = self.clock.now, self.board.put(self.due())
+        self.told += self.news.hear(notes.get(KEY), self.breaker, asked, self.clock.now)
+        self.alone = False
+
+    def lose(self) -> list[Post]:
+        """Have sent something and never be answered; gives what may still arrive."""
+        sent = self.due()
+        self.alone = True
+        return sent
+
+
+class Machine(RuleBasedStateMachine):
+    """Three routers, one stack that is up or down, one board."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.board = MemoryBoard(self.clock)
+        self.all = [One(name, self.clock, self.board) for name in "abc"]
+        self.down = False
+        self.late: list[Post] = []
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 6.0, 9.0]))
+    def wait(self, seconds: float) -> None:
+        """Let time go by."""
+        self.clock.now += seconds
+
+    @rule(down=st.booleans())
+    def change(self, *, down: bool) -> None:
+        """The stack breaks down, or recovers."""
+        self.down = down
+
+    @rule(which=ROUTERS, at_once=st.booleans())
+    def ask(self, which: int, *, at_once: bool) -> None:
+        """Somebody asks; where others share the board, nobody else probes meanwhile."""
+        one = self.all[which]
+        if one.ask() and not one.breaker.closed and not one.alone:
+            holders = [other for other in self.all if self.may_probe(other)]
+            assert holders == [one]
+        if at_once:
+            self.end(which)
+
+    @rule(which=ROUTERS)
+    def end(self, which: int) -> None:
+        """What was tried there ends, as the stack is."""
+        self.all[which].end("failed" if self.down else "well")
+
+    @rule(which=ROUTERS)
+    def leave(self, which: int) -> None:
+        """A client leaves, which says nothing."""
+        self.all[which].end("untold")
+
+    @rule(which=ROUTERS)
+    def exchange(self, which: int) -> None:
+        """One looks at the board and is answered."""
+        self.all[which].exchange()
+
+    @rule(which=ROUTERS)
+    def lose_answer(self, which: int) -> None:
+        """What it tells arrives, its answer does not."""
+        self.board.put(self.all[which].lose())
+
+    @rule(which=ROUTERS)
+    def lose_news(self, which: int) -> None:
+        """What it tells is under way, and may arrive when nobody expects it."""
+        self.late += self.all[which].lose()
+
+    @rule()
+    def arrive(self) -> None:
+        """What was late arrives, all of it."""
+        self.board.put(self.late)
+        self.late = []
+
+    @rule()
+    def forget(self) -> None:
+        """The board comes back empty."""
+        self.board = MemoryBoard(self.clock)
+        for one in self.all:
+            one.board = self.board
+            one.alone = True
+
+    @rule(which=ROUTERS)
+    def reset(self, which: int) -> None:
+        """Somebody closes it by hand there: after one exchange each it is closed everywhere."""
+        self.all[which].breaker.reset()
+        self.all[which].news.reset()
+        self.gather(which)
+        assert all(one.breaker.closed for one in self.all)
+
+    @rule(which=ROUTERS)
+    def open_all(self, which: int) -> None:
+        """The stack is down, and all know once one has told and each has looked."""
+        self.gather()
+        one = self.all[which]
+        if one.breaker.state(self.clock.now) != "closed":
+            return
+        one.leaves.clear()
+        fail_until_open(one)
+        self.gather(which)
+        assert not any(other.breaker.closed for other in self.all)
+        assert not any(other.ask() for other in self.all), "nobody asks it any more"
+
+    @rule(which=ROUTERS)
+    def close_all(self, which: int) -> None:
+        """It recovers: whoever is still asked, if only at one router, closes it everywhere."""
+        self.down = False
+        for one in self.all:
+            one.leaves.clear()
+            one.probes.clear()
+            one.breaker.running = 0  # what was under way has ended
+        for _ in range(60):
+            self.gather()
+            if all(one.breaker.closed for one in self.all):
+                return
+            self.all[which].ask()
+            self.all[which].end("well")
+            self.clock.now += 1.0
+        raise AssertionError([one.breaker.state(self.clock.now) for one in self.all])
+
+    def gather(self, first: int = 0) -> None:
+        """Each exchanges its news, and then hears of what the later ones had."""
+        order = [self.all[first], *(one for one in self.all if one is not self.all[first])]
+        for one in order:
+            one.exchange()
+
+    def may_probe(self, one: One) -> bool:
+        """Whether a claim of this one holds."""
+        return not one.breaker.closed and one.breaker.claimed(self.clock.now)
+
+    @invariant()
+    def at_most_one_claim_holds(self) -> None:
+        """Whatever was lost: that is what compare-and-set is for."""
+        assert sum(self.may_probe(one) for one in self.all) <= 1
+
+
+def fail_until_open(one: One) -> None:
+    """Fail as often as it takes; what went well before counts against it."""
+    while one.breaker.state(one.clock.now) == "closed":
+        assert one.ask()
+        one.end("failed")
+
+
+TestMachine = pytest.mark.slow(Machine.TestCase)
+
+
+def trio() -> tuple[Clock, list[One]]:
+    """Give three routers that share a board."""
+    clock = Clock()
+    board = MemoryBoard(clock)
+    return clock, [One(name, clock, board) for name in "abc"]
+
+
+def fail(one: One, times: int = 2) -> None:
+    """Fail so often."""
+    for _ in range(times):
+        assert one.ask()
+        one.end("failed")
+
+
+def test_who_has_seen_no_failure_spares_it_too() -> None:
+    """It says that it was told; its own failures are none."""
+    _, (a, b, c) = trio()
+    fail(a)
+    for one in (a, b, c):
+        one.exchange()
+    assert [one.breaker.state(0.0) for one in (a, b, c)] == ["open"] * 3
+    assert [one.breaker.told for one in (a, b, c)] == [False, True, True]
+    assert [one.told for one in (a, b, c)] == [0, 1, 1]
+    assert not b.ask()
+
+
+def test_one_probes_and_all_hear_how_it_went() -> None:
+    """Who wishes to and is first; the others spare the stack until they hear that it is closed."""
+    clock, (a, b, c) = trio()
+    fail(a)
+    for one in (a, b, c):
+        one.exchange()
+    clock.now += 6.0
+    assert not any(one.ask() for one in (a, b, c)), "a claim comes first"
+    for one in (b, a, c):
+        one.exchange()
+    assert [one.ask() for one in (a, b, c)] == [False, True, False]
+    assert b.ask(), "two probes are due"
+    for _ in range(2):
+        b.end("well")
+    assert b.breaker.closed
+    for one in (b, a, c):
+        one.exchange()
+    assert all(one.breaker.closed for one in (a, b, c))
+
+
+def test_probes_of_several_routers_add_up() -> None:
+    """Where each is asked seldom, one well here and one there close it."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    for one in (a, b):
+        one.ask()
+        one.exchange()
+    assert a.ask()
+    a.end("well")
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    assert not b.ask()
+    b.exchange()
+    assert b.ask()
+    b.end("well")
+    assert b.breaker.closed
+
+
+def test_a_failed_probe_is_told() -> None:
+    """All wait as long as the first time."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    b.ask()
+    b.exchange()
+    assert b.ask()
+    b.end("failed")
+    b.exchange()
+    a.exchange()
+    assert (a.breaker.state(clock.now), a.breaker.wait(clock.now)) == ("open", 6.0)
+
+
+def test_a_claim_goes_on_while_a_probe_runs_and_ends_with_its_router() -> None:
+    """A long stream keeps its claim; of a router that was killed nobody waits for longer."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    a.ask()
+    a.exchange()
+    assert a.ask()
+    for _ in range(10):
+        clock.now += 3.0
+        assert not b.ask()
+        a.exchange()
+        b.exchange()
+    clock.now += max(RULES.open_seconds, LEAST_CLAIM)  # a was killed
+    assert not b.ask()
+    b.exchange()
+    assert b.ask()
+
+
+def test_without_the_board_each_is_for_itself() -> None:
+    """It probes without a claim; back again, what became of it is told."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    a.lose()
+    assert a.ask()
+    a.end("well")
+    assert a.ask()
+    a.end("well")
+    assert a.breaker.closed
+    a.exchange()
+    a.exchange()
+    b.exchange()
+    assert b.breaker.closed
+
+
+def test_another_breaker_has_nothing_to_tell() -> None:
+    """After an edit of the rules; nor does it take old news for new."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    b.breaker = Breaker(RULES)
+    b.news.replaced()
+    b.exchange()
+    assert b.breaker.closed
+    assert b.due() == []
+    assert a.breaker.state(clock.now) == "open"
+
+
+def test_who_still_wishes_takes_no_claim_that_holds() -> None:
+    """It waits until the other one's is over."""
+    clock, (a, b, _) = trio()
+    fail(a)
+    a.exchange()
+    b.exchange()
+    clock.now += 6.0
+    for one in (a, b, b):
+        one.ask()
+        one.exchange()
+    assert (a.breaker.claimed(clock.now), b.breaker.claimed(clock.now)) == (True, False)
+    assert b.due() == []
+
+
+def test_what_happens_while_news_are_under_way_is_told_next() -> None:
+    """It is closed by hand while its opening is on its way: the board hears of both."""
+    clock, (a, _, _) = trio()
+    fail(a)
+    notes = a.board.put(a.due())
+    a.breaker.reset()
+    a.news.hear(notes.get(KEY), a.breaker, clock.now, clock.now)
+    assert [post.note.phase for post in a.due()] == ["closed"]

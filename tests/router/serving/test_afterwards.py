@@ -1,0 +1,70 @@
+"""Work after the end of an answer: the client has all it gets, and the session is free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from contract.flow import Event, Request
+from contract.ports import Effects
+from contract.stores import MemoryEntry
+from cutover.selftest.world import World
+from router.serving.completion import LETS_GO
+from tests.router.asking import SPEC, Ask, Desk, Done, Options, Said
+
+pytestmark = pytest.mark.virtual
+
+WORKS = 20.0
+"""Longer than a stack may owe a sign of life."""
+LATER = replace(SPEC, afterwards=60.0)
+
+
+async def learning(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
+    """Answer, let go of the session, and learn something in a while."""
+    session = request.body.session_id
+    await effects.locks.acquire("turn", f"session:{session}", 60.0)
+    yield Said("hello")
+    await effects.locks.release("turn", f"session:{session}")
+    yield Done("completed")
+    await asyncio.sleep(WORKS)
+    entry = MemoryEntry(memory_id="m", user_id="u", text="likes tea", session_id=session)
+    await effects.memory.write("learn", (entry,))
+
+
+async def test_work_after_the_end_is_done_and_recorded() -> None:
+    """It is on the tape, and a shadow that plays it finds it there."""
+    desk = Desk(World(), legacy=learning, graph=learning, spec=LATER)
+    reply = await desk.ask()
+    assert reply.said == ["hello", "completed"]
+    assert [entry.text for entry in desk.world.memory.entries] == ["likes tea"]
+    tape = desk.captured.batches[0][0].tape
+    assert tape is not None
+    assert [entry.op for entry in tape] == ["acquire", "release", "write"]
+
+
+async def test_the_session_is_free_when_the_last_frame_goes_out() -> None:
+    """Whoever asks again at once is not told that a turn is under way."""
+    desk = Desk(World(), legacy=learning, graph=learning, spec=LATER)
+    ticket = await desk.router.begin(LATER, Ask("s", "hello"), None)
+    began = desk.now()
+    await ticket.serving.open()
+    async for _ in ticket.serving.pieces():
+        pass
+    await ticket.serving.settle()
+    assert desk.now() == began
+    assert await desk.world.locks.for_exchange().acquire("test", "session:s", 1.0)
+    desk.router.conclude(ticket)
+    await desk.settled(ticket)
+    assert desk.now() == began + WORKS
+
+
+async def test_a_flow_that_declares_none_is_not_waited_for() -> None:
+    """It lingers for as long as it may owe a sign of life, and is dismissed."""
+    desk = Desk(World(), legacy=learning, graph=learning)
+    began = desk.now()
+    await desk.ask()
+    assert desk.world.memory.entries == ()
+    assert began + WORKS > desk.now() - LETS_GO

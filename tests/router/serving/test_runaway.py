@@ -1,0 +1,148 @@
+"""Stacks that produce frames without end: they are ended, and nobody waits for them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from itertools import count
+from typing import Any, Literal, cast
+
+import pytest
+
+from contract.flow import Event, Flow
+from contract.flows.chat import Accept, Send, StartReply
+from contract.ports import Effects
+from effects.tape import CALL, MOST_ASKED
+from router.routing.rollout import Stack
+from router.serving.backpressure import AT_A_TIME
+from router.serving.stack import MOST_UNPROMPTED
+from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, undisturbed
+from tests.router.house import House, Rules
+
+pytestmark = pytest.mark.virtual
+
+Mode = Literal["replay", "tail"]
+PIECE = "x" * 20_000
+
+
+async def endless(_request: object, _effects: object) -> AsyncIterator[Event]:
+    """Yield for ever, and await nothing."""
+    yield Accept()
+    yield StartReply()
+    while True:
+        yield Send(PIECE)
+
+
+async def asking(_request: object, effects: Effects) -> AsyncIterator[Event]:
+    """Ask what is answered on the spot, for ever, and yield nothing."""
+    yield Accept()
+    yield StartReply()
+    while True:
+        await effects.clock.now("again")
+
+
+async def keying(_request: object, effects: Effects) -> AsyncIterator[Event]:
+    """Ask for locks of a megabyte each."""
+    yield Accept()
+    yield StartReply()
+    for number in count():
+        await effects.locks.acquire("again", f"{number}".rjust(1 << 20), 60.0)
+
+
+def repeating(flow: Flow, times: int) -> Flow:
+    """Let a flow say each SEND so many times."""
+
+    async def repeated(request: Any, effects: Any) -> AsyncIterator[Event]:
+        async with aclosing(cast("AsyncGenerator[Event]", flow(request, effects))) as events:
+            async for event in events:
+                for _ in range(times if isinstance(event, Send) else 1):
+                    yield event
+
+    return repeated
+
+
+def size(frames: tuple[tuple[int, str], ...]) -> int:
+    """Tell how many bytes of frames a record holds."""
+    return sum(len(text) for _, text in frames)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_a_stack_that_yields_for_ever_has_failed(assigned: Stack) -> None:
+    """Its client gets an honest end; the record says why."""
+    async with both(assigned, endless, FLOWS[other(assigned)], stand_in=False) as made:
+        served = await made.ask()
+        assert served.wire[-1] == (await undisturbed(assigned))[-1]
+        (run,) = made.runs
+        assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
+        assert MOST_UNPROMPTED < size(run.frames) < MOST_UNPROMPTED + 3 * len(PIECE)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: Stack) -> None:
+    """Everybody else has a turn every few dozen of its frames."""
+    turns = 0
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with both(assigned, endless, FLOWS[other(assigned)], stand_in=False) as made:
+        task = asyncio.create_task(turning())
+        await made.ask()
+        task.cancel()
+    assert turns >= MOST_UNPROMPTED // len(PIECE) // AT_A_TIME
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flow", [pytest.param(asking, marks=pytest.mark.untraced), keying])
+async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
+    """Its calls are bounded, by number and by size, and others have their turn meanwhile."""
+    turns = 0
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with both("legacy", flow, FLOWS["graph"], stand_in=False) as made:
+        task = asyncio.create_task(turning())
+        served = await made.ask()
+        task.cancel()
+        assert served.wire[-1] == (await undisturbed("legacy"))[-1]
+        (run,) = made.runs
+        assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
+        assert 100 < len(run.plays) <= MOST_ASKED // CALL
+        assert turns > len(run.plays) // AT_A_TIME
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+@pytest.mark.parametrize("mode", ["replay", "tail"])
+async def test_a_candidate_that_yields_for_ever_is_compared(assigned: Stack, mode: Mode) -> None:
+    """Running away is a finding about it; what it filled is bounded."""
+    whole = await undisturbed(assigned)
+    async with both(assigned, FLOWS[assigned], endless, shadow=100, mode=mode) as made:
+        served = await made.ask()
+        assert served.wire == whole
+        assert made.states == {"compared(different)": 1}
+        shadow = made.runs[1]
+        assert (shadow.outcome, shadow.error and shadow.error.code) == ("failed", "runaway")
+        assert size(shadow.frames) <= MOST_UNPROMPTED
+
+
+@pytest.mark.parametrize(("times", "outcome"), [(3, "completed"), (99, "failed")])
+async def test_a_candidate_may_produce_several_times_what_was_served(
+    times: int, outcome: str
+) -> None:
+    """Also one that keeps reading, and so was prompted to each frame."""
+    rules = Rules(assigned="legacy", shadow=100, exchange_bytes=10_000)
+    graph = repeating(FLOWS["graph"], times)
+    async with House(CASE, rules, graph=graph) as made:
+        await made.ask()
+        assert made.states == {"compared(different)": 1}
+        serving, shadow = made.runs
+        assert shadow.outcome == outcome
+        assert size(shadow.frames) <= max(4 * size(serving.frames), 10_000)

@@ -1,0 +1,191 @@
+"""Clients that read slowly, or not at all: what waits for them is bounded, and so is the wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import Message
+
+from contract.flows.chat import CHAT, ChatOptions, Send
+from effects.model import Step
+from router.http.disconnect import ABORT
+from router.http.endpoints import FlowEndpoint
+from router.routing.rollout import Stack
+from router.serving.stream import Serving
+from tests.flows.playing import Case
+from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces, undisturbed
+from tests.router.faulty import after, crash
+from tests.router.house import House, Rules
+
+pytestmark = pytest.mark.virtual
+
+ROOM = 4_000
+LIMITS = {"unsent_bytes": ROOM, "send_seconds": 60.0}
+WORDS = 200
+
+
+def long(words: int = WORDS) -> Case:
+    """Make an answer of many cumulative frames."""
+    answer: tuple[Step, ...] = pieces(*["a few words "] * words)
+    return Case(CASE.body, ChatOptions(yield_interval=0.0), (answer,))
+
+
+class Client:
+    """An ASGI server whose client takes so many pieces, each after `pause` seconds, then none."""
+
+    def __init__(self, made: House, takes: float = float("inf"), pause: float = 0.0) -> None:
+        self.made = made
+        self.left = takes
+        self.pause = pause
+        self.body = b""
+        self.aborted = 0
+        self.extensions: dict[str, Any] = {ABORT: {"call": self._abort}}
+        self._read = False
+        self._gone = asyncio.Event()
+
+    async def ask(self) -> None:
+        """Send the request and take the answer."""
+        scope = {"type": "http", "headers": [], "query_string": b"", "extensions": self.extensions}
+        await FlowEndpoint(self.made.router, CHAT)(scope, self._receive, self._send)
+
+    def _abort(self) -> None:
+        self.aborted += 1
+        self._gone.set()
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._read:
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
+        self._read = True
+        return {"type": "http.request", "body": msgspec.json.encode(self.made.case.body)}
+
+    async def _send(self, message: Message) -> None:
+        if self.left <= 0:
+            await asyncio.get_running_loop().create_future()
+        self.left -= 1
+        await asyncio.sleep(self.pause)
+        self.body += message.get("body", b"")
+
+
+def ahead(serving: Serving) -> int:
+    """Tell how many bytes of frames wait for the client."""
+    return serving.drive.pace.ahead
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_the_frames_of_who_does_not_read_wait_and_the_tape_goes_on(assigned: Stack) -> None:
+    """The model is heard to its end; of the frames, no more are made than may wait."""
+    async with House(long(), Rules(assigned=assigned, limits=LIMITS)) as made:
+        ticket = await made.router.begin(CHAT, made.case.body, None)
+        await ticket.serving.open()
+        await asyncio.sleep(0.25 * WORDS + 1.0)
+        frames = ticket.serving.drive.frames
+        assert not ticket.serving.drive.complete
+        assert ROOM < ahead(ticket.serving) <= ROOM + len(frames[-1].data)
+        (model,) = [entry for entry in ticket.serving.exchange.tape.entries if entry.items[2:]]
+        assert (model.end, len(model.items)) == ("complete", WORDS)
+        ticket.serving.leave()
+        made.router.conclude(ticket)
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_a_slow_reader_gets_every_frame_and_blames_nobody(assigned: Stack) -> None:
+    """The same bytes, however long it takes: no stall, nobody stands in."""
+    async with House(long(), Rules(assigned=assigned)) as made:
+        whole = (await made.ask()).wire
+    async with House(long(), Rules(assigned=assigned, limits=LIMITS)) as made:
+        served = await made.ask(pause=30.0)
+        assert served.frames[-1][0] > 10 * 60.0
+        assert (served.wire, served.comments) == (whole, [])
+        assert [(run.role, run.outcome) for run in made.runs] == [("serving", "completed")]
+        assert made.router.counts.takeovers == 0
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_a_slow_readers_stack_is_taken_over_like_any_other(assigned: Stack) -> None:
+    """A stack that breaks while its frames wait is replaced; the client gets one whole stream."""
+    whole = await undisturbed(assigned)
+    for events in range(4, len(whole)):
+        broken = after(FLOWS[assigned], events, crash)
+        async with both(
+            assigned, broken, FLOWS[other(assigned)], limits=LIMITS | {"unsent_bytes": 1}
+        ) as made:
+            served = await made.ask(pause=30.0)
+            assert served.wire == whole
+            assert made.router.counts.takeovers == 1
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_a_shadow_that_tails_does_not_wait_for_the_client(assigned: Stack) -> None:
+    """It reads the tape, and is done with it before the client has read ten frames."""
+    rules = Rules(assigned=assigned, limits=LIMITS, shadow=100, mode="tail")
+    async with House(long(), rules) as made:
+        ticket = await made.router.begin(CHAT, made.case.body, None)
+        made.router.opened(ticket)
+        await ticket.serving.open()
+        await asyncio.sleep(0.25 * WORDS + 5.0)
+        assert ticket.job is not None
+        assert ticket.job.drive is not None
+        assert isinstance(ticket.job.drive.frames[-1].event, Send)
+        assert len(ticket.job.drive.frames) > 2 * len(ticket.serving.drive.frames)
+        ticket.serving.leave()
+        made.router.conclude(ticket)
+        assert await ticket.job.drive.gone(10.0)
+
+
+@pytest.mark.parametrize("takes", [0, 1, 2, 9])
+async def test_a_client_that_takes_nothing_is_given_up(
+    takes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After `send_seconds` it has left: connection dropped, model ended, logged and counted."""
+    async with House(long(), Rules(limits=LIMITS, shadow=100)) as made:
+        client = Client(made, takes)
+        began = asyncio.get_running_loop().time()
+        with caplog.at_level(logging.WARNING):
+            await client.ask()
+        due = began + 60.0 + 0.25 * max(takes - 3, 0)
+        assert asyncio.get_running_loop().time() == pytest.approx(due, abs=1.0)
+        assert client.aborted == 1
+        await made.router.aclose(10.0)
+        (run,) = made.runs
+        assert (run.outcome, run.error and run.error.code) == ("cancelled", "client_unread")
+        assert made.states == {"cancelled(client_left)": 1}
+        counts = made.router.counts
+        assert (counts.client_left, counts.client_unread) == (1, 1)
+        assert await made.world.locks.acquire("again", "msg_lock:m", 1.0)
+    (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "taken nothing for 60 s" in said.getMessage()
+
+
+async def test_a_client_that_takes_something_now_and_then_is_served() -> None:
+    """The limit is on each piece, not on the answer."""
+    async with House(long(), Rules(limits=LIMITS)) as made:
+        whole = b"".join((await made.ask()).wire)
+    async with House(long(), Rules(limits=LIMITS)) as made:
+        client = Client(made, pause=59.0)
+        await client.ask()
+        assert (client.body, client.aborted) == (whole, 0)
+        assert made.router.counts.client_unread == 0
+
+
+async def test_silence_of_the_model_is_not_the_clients() -> None:
+    """Nobody is given up while there is nothing to take."""
+    async with House(CASE, Rules(limits=LIMITS | {"send_seconds": 0.125})) as made:
+        client = Client(made)
+        await client.ask()
+        assert client.aborted == 0
+        assert made.router.counts.client_unread == 0
+
+
+async def test_a_server_without_abort_ends_the_task_all_the_same() -> None:
+    """Whatever serves the application: nothing is left waiting for such a client."""
+    async with House(long(), Rules(limits=LIMITS)) as made:
+        client = Client(made, takes=3)
+        client.extensions = {}
+        await client.ask()
+        await made.router.aclose(10.0)
+        assert made.router.counts.client_unread == 1

@@ -1,0 +1,128 @@
+"""What shadows may spend: past it they are dropped, and tomorrow they begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from router.router import Router
+from router.sections import Shadow
+from router.serving.stack import LocalStack
+from router.shadow.budget import ShadowBudget
+from router.stack import Powers
+from tests.router.answering import CASE, FLOWS
+from tests.router.house import House, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from contract.flow import FlowSpec
+    from effects.tape import TapeSession
+    from router.serving.run import Order, Run
+
+pytestmark = pytest.mark.virtual
+
+DAY = 86_400
+POWERS = Powers(taped=False, shadows=True, takes_over=False)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A stack whose own calls nobody sees; in truth it plays the tape."""
+
+    within: LocalStack
+    powers: Powers = POWERS
+
+    @property
+    def name(self) -> Any:
+        """Name it."""
+        return self.within.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Tell its code."""
+        return self.within.fingerprint
+
+    def serves(self, flow: FlowSpec) -> bool:
+        """Say what it has."""
+        return self.within.serves(flow)
+
+    def drive(
+        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
+    ) -> Run:
+        """Drive it."""
+        return self.within.drive(order, run, stamp, strict=strict)
+
+
+def elsewhere(**shadow: Any) -> House:
+    """Build a house whose shadows run elsewhere; the tape knows 3 tokens, for 0.5 in money."""
+    made = limited(House(CASE, Rules(shadow=100), price=lambda *_: 0.5), **shadow)
+    graph = Elsewhere(LocalStack("graph", {"chat": FLOWS["graph"]}, "g1"))
+    stacks = {**made.router.parts.stacks, "graph": graph}
+    made.router = Router(replace(made.router.parts, stacks=stacks))
+    return made
+
+
+def limited(made: House, **shadow: Any) -> House:
+    """Give a house limits of its shadows."""
+    made.settings = msgspec.structs.replace(made.settings, shadow=Shadow(**shadow))
+    return made
+
+
+async def ask(made: House, times: int) -> None:
+    """Ask so often, and wait for each shadow."""
+    for number in range(times):
+        await made.ask(msgspec.structs.replace(CASE.body, message_id=f"m{number}"))
+        await asyncio.sleep(100.0)
+
+
+@pytest.mark.parametrize("limit", [{"tokens_per_day": 4}, {"cost_per_day": 0.75}])
+async def test_past_the_budget_shadows_are_dropped(limit: dict[str, Any]) -> None:
+    """What the tape holds is what a shadow elsewhere is taken to ask; the users notice nothing."""
+    async with elsewhere(**limit) as made:
+        await ask(made, 4)
+        assert made.states == {"compared(equal)": 2, "dropped(budget)": 2}
+        budget = made.router.shadow_budget
+        assert (budget.tokens, budget.cost, budget.exhausted) == (6, 1.0, True)
+        assert {run.outcome for run in made.runs} == {"completed"}
+        limited(made, tokens_per_day=100)
+        await ask(made, 1)
+        assert made.states["compared(equal)"] == 3
+
+
+async def test_shadows_on_the_tape_spend_nothing() -> None:
+    """The model is not asked again, so nothing is counted."""
+    async with limited(House(CASE, Rules(shadow=100)), tokens_per_day=1) as made:
+        await ask(made, 3)
+        assert made.states == {"compared(equal)": 3}
+        assert made.router.shadow_budget.tokens == 0
+
+
+@pytest.mark.parametrize("budget", [1, 0])
+async def test_one_that_tails_is_dropped_too(budget: int) -> None:
+    """It does not begin beside the serving run either."""
+    async with elsewhere(mode="tail", tokens_per_day=budget) as made:
+        await ask(made, 2)
+        expected = {"compared(equal)": 1, "dropped(budget)": 1}
+        assert made.states == (expected if budget else {"compared(equal)": 2})
+
+
+async def test_own_calls_count_and_tomorrow_is_another_day() -> None:
+    """A run that asks the model itself pays for what it asked; days change at midnight, UTC."""
+    now = 1_790_000_000.0
+    limits = Shadow(tokens_per_day=3)
+    budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: now)
+    async with House(CASE) as made:
+        serving = (await made.ask()).ticket.serving
+    assert not budget.exhausted
+    budget.charge(serving, serving.drive)
+    assert (budget.tokens, budget.cost) == (3, 0.0)
+    told = []
+    for second in (DAY - 1, DAY):
+        now += second - now % DAY
+        told.append((budget.exhausted, budget.tokens))
+    assert told == [(True, 3), (False, 0)]

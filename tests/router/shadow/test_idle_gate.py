@@ -1,0 +1,107 @@
+"""Courtesy: what can wait leaves the loop to those who are served, and is not starved by them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from contract import operations as ops
+from contract.model import Chunk, ModelCall, UserMessage
+from cutover.selftest.cases import case
+from effects.tape import Exchange, Tape, canonical
+from router.shadow.idle_gate import HOLD, NAP, PATIENCE, CourteousRun, IdleGate
+
+pytestmark = pytest.mark.virtual
+
+IDLE = case(0).world().live()  # never asked: everything is on the tape
+CALL = ModelCall(model_id="m", messages=(UserMessage("Hello"),))
+
+
+def now() -> float:
+    """Tell the loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+async def serving(courtesy: IdleGate, seconds: float) -> None:
+    """Look at the clock of those who are served, twice in each hold."""
+    until = now() + seconds
+    while now() < until:
+        courtesy.clock()
+        await asyncio.sleep(HOLD / 2)
+
+
+async def test_nobody_waits_while_nobody_is_served() -> None:
+    """Before the first exchange, and once the hold is over."""
+    courtesy = IdleGate(now)
+    began = now()
+    assert await courtesy.stand_back() == PATIENCE
+    assert now() == began
+    courtesy.clock()
+    assert not courtesy.quiet
+    await asyncio.sleep(HOLD)
+    assert courtesy.quiet
+
+
+async def test_work_stands_back_until_it_is_quiet() -> None:
+    """And knows afterwards how much patience is left."""
+    courtesy, began = IdleGate(now), now()
+    busy = asyncio.create_task(serving(courtesy, 20 * NAP))
+    await asyncio.sleep(0)
+    left = await courtesy.stand_back()
+    assert 20 * NAP <= now() - began <= 22 * NAP
+    assert PATIENCE - left == pytest.approx(now() - began)
+    await busy
+
+
+async def test_a_loop_that_is_never_quiet_starves_nobody() -> None:
+    """After its patience a run goes on, one turn at a time."""
+    courtesy, began = IdleGate(now), now()
+    busy = asyncio.create_task(serving(courtesy, 10.0))
+    await asyncio.sleep(0)
+    assert await courtesy.stand_back() <= 0
+    assert now() - began == pytest.approx(PATIENCE, abs=NAP)
+    busy.cancel()
+
+
+def exchange_of(courtesy: IdleGate, chunks: int) -> Exchange:
+    """Record one answer; the exchange goes by the clock of those who are served."""
+    tape = Tape()
+    entry = tape.add(ops.MODEL_STREAM, "reply", canonical(CALL), 0)
+    for number in range(chunks):
+        entry.append(Chunk(text=f"{number} "))
+    entry.close("complete", chunks)
+    tape.finish_recording()
+    return Exchange(IDLE, tape, monotonic=courtesy.clock)
+
+
+async def played(run: CourteousRun) -> list[float]:
+    """Play the answer; gives the moment of each chunk."""
+    return [now() async for _ in run.stream(ops.MODEL_STREAM, "reply", CALL)]
+
+
+async def test_a_run_gives_way_after_every_item_until_its_patience_ends() -> None:
+    """Each item waits for quiet; all of them together no longer than the patience."""
+    courtesy = IdleGate(now)
+    run = CourteousRun(exchange_of(courtesy, 300), "shadow", courtesy)
+    began = now()
+    busy = asyncio.create_task(serving(courtesy, 10.0))
+    await asyncio.sleep(0)
+    moments = await played(run)
+    busy.cancel()
+    assert len(moments) == 300
+    assert moments[0] == began
+    assert moments[-1] - began == pytest.approx(PATIENCE, abs=NAP)
+
+
+async def test_what_a_run_does_is_no_sign_of_serving() -> None:
+    """Or it would stand back for itself; its stamps are those of the exchange all the same."""
+    courtesy = IdleGate(now)
+    exchange = exchange_of(courtesy, 50)
+    await asyncio.sleep(1.0)
+    run = CourteousRun(exchange, "shadow", courtesy)
+    began = now()
+    assert await played(run) == [began] * 50
+    assert courtesy.quiet
+    assert run.touched == run.stamp() == exchange.stamp() == 1_000_000
+    assert not courtesy.quiet

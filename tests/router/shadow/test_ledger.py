@@ -1,0 +1,158 @@
+"""The ledger balances: every request ends in exactly one state, whatever is mixed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.flow import Event
+from contract.flows.chat import ChatRequest
+from contract.ports import Effects
+from cutover.selftest.virtual_time import VirtualLoop
+from router.routing.rollout import Stack
+from tests.flows.playing import FOREVER
+from tests.router.answering import CASE, FLOWS
+from tests.router.faulty import Act, after, crash, deaf, hang, short
+from tests.router.house import House, Rules
+
+Fate = Literal["well", "refused", "leaves", "crashes", "hangs", "cut short", "twice", "large"]
+Candidate = Literal["well", "crashes", "hangs", "deaf", "cut short"]
+
+ACTS: dict[str, Act] = {"crashes": crash, "hangs": hang, "twice": crash, "deaf": deaf(400.0)}
+
+
+@dataclass(frozen=True)
+class Client:
+    """One request of the mix: when it comes, how it fares, after how many frames."""
+
+    fate: Fate
+    candidate: Candidate
+    at: float
+    events: int
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A house and its clients; `stops` is when the router is closed, with so much patience."""
+
+    clients: list[Client]
+    assigned: Stack
+    stand_in: bool
+    shadow: float
+    mode: Literal["replay", "tail"]
+    queue: int
+    stops: float | None
+    patience: float
+
+
+clients = st.builds(
+    Client,
+    fate=st.sampled_from(Fate.__args__),  # type: ignore[attr-defined] # of a Literal
+    candidate=st.sampled_from(Candidate.__args__),  # type: ignore[attr-defined] # of a Literal
+    at=st.sampled_from([0.0, 0.0, 0.5, 2.0, 30.0]),
+    events=st.integers(0, 15),
+)
+mixes = st.builds(
+    Mix,
+    clients=st.lists(clients, min_size=1, max_size=6),
+    assigned=st.sampled_from(["legacy", "graph"]),
+    stand_in=st.booleans(),
+    shadow=st.sampled_from([100.0, 100.0, 50.0, 0.0]),
+    mode=st.sampled_from(["replay", "tail"]),
+    queue=st.integers(1, 3),
+    stops=st.sampled_from([None, None, 1.0, 20.0, 40.0]),
+    patience=st.sampled_from([0.0, 5.0, FOREVER]),
+)
+
+
+def fated(name: Stack, mix: Mix) -> Any:
+    """Make a stack that does to each client what the mix says."""
+    plain = FLOWS[name]
+
+    def flow(request: Any, effects: Effects) -> AsyncIterator[Event]:
+        client = mix.clients[int(request.body.message_id[1:])]
+        trouble = client.fate if name == mix.assigned else client.candidate
+        if client.fate == "twice" and name != mix.assigned:
+            trouble = "twice"
+        if trouble == "cut short":
+            return short(plain, client.events)(request, effects)
+        if trouble in ACTS:
+            return after(plain, client.events, ACTS[trouble])(request, effects)
+        return plain(request, effects)
+
+    return flow
+
+
+async def come(house: House, client: Client, number: int) -> None:
+    """Be one client."""
+    await asyncio.sleep(client.at)
+    body = ChatRequest(message_id=f"m{number}", content="x" * 3)
+    if client.fate == "refused":
+        body = msgspec.structs.replace(body, content=None)
+    if client.fate == "large":
+        body = msgspec.structs.replace(body, content="x" * 60_000)
+    leaves = client.events if client.fate == "leaves" else None
+    await house.client(body, leaves_after=leaves)
+
+
+async def balance(mix: Mix) -> House:
+    """Let everything happen, then close the house."""
+    rules = Rules(
+        assigned=mix.assigned,
+        stand_in=mix.stand_in,
+        shadow=mix.shadow,
+        mode=mix.mode,
+        queue=mix.queue,
+        exchange_bytes=40_000,
+    )
+    house = House(CASE, rules, legacy=fated("legacy", mix), graph=fated("graph", mix))
+    streams = [
+        asyncio.ensure_future(come(house, client, number))
+        for number, client in enumerate(mix.clients)
+    ]
+    if mix.stops is not None:
+        await asyncio.sleep(mix.stops)
+        await house.router.aclose(mix.patience)
+    await asyncio.gather(*streams)
+    await house.router.aclose(FOREVER)
+    await asyncio.sleep(900.0)
+    return house
+
+
+def books(house: House, mix: Mix) -> None:
+    """Check that nothing is missing, doubled or contradicted."""
+    ledger = house.router.ledger
+    assert ledger.open == 0
+    assert ledger.total() == len(mix.clients)
+    assert ledger.total("failed") == 0
+    written = [batch[0].exchange for batch in house.captured.batches]
+    assert len(written) == len(set(written)) == len(mix.clients)
+    roles = [[run.role for run in batch] for batch in house.captured.batches]
+    assert {role[0] for role in roles} == {"serving"}
+    assert sum("shadow" in role for role in roles) == ledger.total("compared")
+    assert not any("shadow" in role and "fallback" in role for role in roles)
+    if mix.shadow == 0:
+        assert ledger.total("not_sampled") == len(mix.clients)
+    assert house.router.parts.settings().limits.total_bytes == left(house)
+
+
+def left(house: House) -> int:
+    """Give what is left of the common budget of tapes."""
+    return house.router._budget.left  # noqa: SLF001 - nobody else asks
+
+
+@pytest.mark.slow
+@given(mixes)
+@settings(max_examples=2 * settings().max_examples)
+def test_every_request_ends_in_exactly_one_state(mix: Mix) -> None:
+    """Refused, left, broken, replaced, too large, too many, not sampled, stopped: all mixed."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        house = runner.run(balance(mix))
+    books(house, mix)
