@@ -30,8 +30,7 @@ from effects.model.fake import says
 from effects.tape import Tape, TapeSession
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import build, session
-from graph_impl.thread_stores import opened_threads
-from graph_impl.threads import MemoryThreads, Threads
+from graph_impl.threads import MemoryThreads, Threads, opened_threads
 from legacy import FLOWS as LEGACY
 from loadtests.bench.row import Row, at_most, told
 from router.serving.run import Order

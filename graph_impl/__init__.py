@@ -9,7 +9,7 @@ from contract.flow import OpenedFlows
 from graph_impl.chat import chat
 from graph_impl.companion import companion
 from graph_impl.session import session
-from graph_impl.thread_stores import opened_threads
+from graph_impl.threads import opened_threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -6,7 +6,7 @@ from contract.flow import Request
 from contract.flows.chat import ChatOptions, ChatRequest
 from contract.ports import Effects
 from contract.stores import Turn
-from graph_impl.models import check_model
+from graph_impl.rounds import check_model
 from rules import chat as rules
 from rules.conversation import window
 

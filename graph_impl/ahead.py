@@ -13,7 +13,7 @@ from typing import Final
 
 from contract.model import Chunk, ModelCall, ModelInfo
 from contract.ports import Effects, Model
-from graph_impl.tool_runs import beside
+from graph_impl.rounds import beside
 
 _TURNS: Final = 3
 """Turns of the loop in which a question gets out: it is noted, taken to the provider, written."""

@@ -38,11 +38,10 @@ from graph_impl import draft as drafts
 from graph_impl.admission import admit, earlier
 from graph_impl.ahead import asked_ahead
 from graph_impl.draft import Draft
-from graph_impl.plain import calls_of, plain_tool, question
-from graph_impl.prompting import FOLDER, Render, system_prompt
-from graph_impl.run import Course, Sink, run
+from graph_impl.engine import Course, Sink, run
+from graph_impl.rounds import calls_of, plain_tool, question, started
 from graph_impl.state import ChatContext, ChatState, draft_of
-from graph_impl.tool_runs import started
+from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
 from rules.conversation import reply_turn

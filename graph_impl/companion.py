@@ -30,10 +30,9 @@ from contract.model import ModelCall, ToolResult
 from contract.ports import Effects
 from graph_impl import pictures
 from graph_impl.ahead import asked_ahead
-from graph_impl.plain import Plain, calls_of, plain_tool, question
-from graph_impl.prompting import FOLDER
-from graph_impl.run import Course, Sink, run
-from graph_impl.tool_runs import beside, started
+from graph_impl.engine import Course, Sink, run
+from graph_impl.rounds import Plain, beside, calls_of, plain_tool, question, started
+from graph_impl.templates import FOLDER
 from graph_impl.visit import Prompts, VisitContext, VisitState, admit
 from rules import companion as rules
 from rules import questions

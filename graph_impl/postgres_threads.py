@@ -12,8 +12,7 @@ from psycopg import AsyncConnection, Error
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from graph_impl.steady import WAIT_SECONDS, Steady
-from graph_impl.threads import Threads, plain_values
+from graph_impl.threads import WAIT_SECONDS, Steady, Threads, plain_values
 
 _CONNECTIONS = 8
 _CONNECT_SECONDS = 5

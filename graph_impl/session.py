@@ -41,12 +41,10 @@ from contract.model import ModelCall, Usage
 from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl.ahead import asked_ahead
-from graph_impl.models import check_model
-from graph_impl.plain import Plain, calls_of, plain_tool, question
-from graph_impl.prompting import FOLDER, Render, system_prompt
-from graph_impl.run import Course, Sink, run
+from graph_impl.engine import Course, Sink, run
+from graph_impl.rounds import Plain, calls_of, check_model, plain_tool, question, started
+from graph_impl.templates import FOLDER, Render, system_prompt
 from graph_impl.threads import Threads
-from graph_impl.tool_runs import started
 from rules import session as rules
 from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, session_busy, window

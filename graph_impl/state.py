@@ -13,8 +13,8 @@ from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl import draft as drafts
 from graph_impl.draft import Draft
-from graph_impl.plain import Plain
-from graph_impl.run import Sink
+from graph_impl.engine import Sink
+from graph_impl.rounds import Plain
 from rules import chat as rules
 
 

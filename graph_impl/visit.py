@@ -11,10 +11,9 @@ from contract.flows.session import lock_key
 from contract.human import Form, HumanAnswer
 from contract.ports import Effects
 from contract.stores import Turn
-from graph_impl.models import check_model
-from graph_impl.plain import Plain
-from graph_impl.prompting import Render, system_prompt
-from graph_impl.run import Sink
+from graph_impl.engine import Sink
+from graph_impl.rounds import Plain, check_model
+from graph_impl.templates import Render, system_prompt
 from rules import companion as rules
 from rules.conversation import reply_turn, session_busy
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT

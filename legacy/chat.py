@@ -21,9 +21,8 @@ from contract.flows.chat import (
     ToolStatus,
     failed,
 )
-from legacy.models import check_model
-from legacy.prompting import FOLDER, system_prompt
-from legacy.tool_runs import started
+from legacy.rounds import check_model, started
+from legacy.templates import FOLDER, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, window
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from contract.model import Chunk, Message, ToolCall, ToolResult, ToolSpec
     from contract.ports import Effects
     from contract.stores import Turn
-    from legacy.prompting import Render
+    from legacy.templates import Render
 
 
 class Output:

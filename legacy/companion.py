@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from contract.errors import EffectFailed
 from contract.flows.companion import CompanionDone, CompanionEvent, ImageTurn, failed
 from legacy.pictures import look
-from legacy.prompting import FOLDER
-from legacy.tool_runs import started
+from legacy.rounds import started
+from legacy.templates import FOLDER
 from legacy.visit import Prompts, Visit
 from rules import companion as rules
 from rules import questions

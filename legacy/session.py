@@ -18,9 +18,8 @@ from contract.flows.session import (
     lock_key,
 )
 from contract.model import Usage
-from legacy.models import check_model
-from legacy.prompting import FOLDER, system_prompt
-from legacy.tool_runs import started
+from legacy.rounds import check_model, started
+from legacy.templates import FOLDER, system_prompt
 from rules import session as rules
 from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, session_busy, window
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from contract.model import Message, ModelCall, ToolCall, ToolSpec
     from contract.ports import Effects
     from contract.stores import Turn
-    from legacy.prompting import Render
+    from legacy.templates import Render
     from rules.session import SessionAsked
 
 log = logging.getLogger(__name__)

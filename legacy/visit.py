@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from contract.flows.companion import CompanionText
 from contract.flows.session import lock_key
-from legacy.models import check_model
-from legacy.prompting import system_prompt
+from legacy.rounds import check_model
+from legacy.templates import system_prompt
 from rules import companion as rules
 from rules.conversation import reply_turn, session_busy
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contract.human import Form, HumanAnswer
     from contract.ports import Effects
     from contract.stores import Turn
-    from legacy.prompting import Render
+    from legacy.templates import Render
     from rules.companion import Asked
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from cutover.prompts.case import DRAWN, Case, Counterexample, Proof
 from cutover.prompts.drawing import drawn, edges, shrunk
-from graph_impl.prompting import chat_of, prompt_of
+from graph_impl.templates import chat_of, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -282,12 +282,10 @@ OF_CHAT = (
     "ahead",
     "chat",
     "draft",
-    "models",
-    "plain",
-    "prompting",
-    "run",
+    "templates",
+    "engine",
     "state",
-    "tool_runs",
+    "rounds",
 )
 """What answers chats: the recorded requests are chats, and tell nothing of the rest."""
 

@@ -179,10 +179,10 @@ EXPLAINED: Mapping[Key, str] = {
     for file, reasons in (
         ("chat.py", _CHAT),
         ("draft.py", _DRAFT),
-        ("prompting.py", _PROMPTING),
-        ("run.py", _RUN),
+        ("templates.py", _PROMPTING),
+        ("engine.py", _RUN),
         ("state.py", _STATE),
-        ("tool_runs.py", _TOOL_RUNS),
+        ("rounds.py", _TOOL_RUNS),
         ("ahead.py", _AHEAD),
     )
     for (function, change), reason in reasons.items()

@@ -22,7 +22,7 @@ from cutover.selftest.cases import case as drawn
 from effects.model import Wait
 from effects.tape import Tape, TapeSession
 from graph_impl.chat import chat
-from graph_impl.prompting import FOLDER
+from graph_impl.templates import FOLDER
 from router.serving.run import Order, Run
 from router.serving.stack import LocalStack
 from tests.flows.playing import FOREVER, STACKS, Case, begin

@@ -20,7 +20,7 @@ from cutover.selftest.cases import case
 from cutover.selftest.virtual_time import VirtualLoop
 from graph_impl import FLOWS as GRAPH
 from graph_impl.chat import chat
-from graph_impl.prompting import FOLDER
+from graph_impl.templates import FOLDER
 from router.capture import CaptureWriter
 from router.sections import Captures
 from tests.flows.playing import Case

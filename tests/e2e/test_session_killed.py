@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from contract.wire.sse import SseDecoder
-from graph_impl.thread_stores import opened_threads
+from graph_impl.threads import opened_threads
 from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, deployed, moment
 from tests.e2e.processes import RouterProcess, router_process

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
 from graph_impl.chat import chat as graph
-from graph_impl.prompting import system_prompt as new
+from graph_impl.templates import system_prompt as new
 from legacy.chat import chat as legacy
-from legacy.prompting import system_prompt as old
+from legacy.templates import system_prompt as old
 from router.serving.stack import LocalStack
 from rules.prompts import parameters
 from tests.flows.playing import Case, Played, record, replay
@@ -66,8 +66,8 @@ async def test_a_missing_prompt_file_is_said_in_the_log_and_stood_in_for(
             LocalStack("graph", {"chat": graph(tmp_path)}, "g"),
         ]
     assert [record_.name for record_ in caplog.records] == [
-        "legacy.prompting",
-        "graph_impl.prompting",
+        "legacy.templates",
+        "graph_impl.templates",
     ]
     assert all("built-in default" in record_.getMessage() for record_ in caplog.records)
     case = Case(BODY, answers=((Chunk(text="ok"), Chunk(finish="stop")),))

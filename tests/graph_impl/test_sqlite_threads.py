@@ -12,7 +12,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_checkpoint
 
-from graph_impl.sqlite_threads import OneHopSaver, opened
+from graph_impl.threads import OneHopSaver, sqlite_threads
 from tests.flows.session.threads import Place
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "s-1", "checkpoint_ns": ""}}
@@ -26,7 +26,7 @@ def state(value: object) -> Checkpoint:
 
 async def test_only_the_newest_state_of_a_thread_is_kept(tmp_path: Path) -> None:
     """In one transaction: nobody sees two, or none."""
-    async with opened(tmp_path / "t.db") as threads:
+    async with sqlite_threads(tmp_path / "t.db") as threads:
         for value in ("one", "two"):
             await threads.saver.aput(CONFIG, state(value), METADATA, {})
         other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
@@ -41,7 +41,7 @@ async def test_what_cannot_be_kept_leaves_what_was(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor does it leave anything undone that the next turn of another thread would complete."""
-    async with opened(tmp_path / "t.db") as threads:
+    async with sqlite_threads(tmp_path / "t.db") as threads:
         await threads.saver.aput(CONFIG, state("one"), METADATA, {})
         await threads.saver.aput(CONFIG, state(object()), METADATA, {})
         other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
@@ -55,7 +55,7 @@ async def test_what_cannot_be_kept_leaves_what_was(
 async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
     """Also where what was is out of the way already."""
     place = Place(f"sqlite:///{tmp_path / 't.db'}")
-    async with opened(tmp_path / "t.db") as threads:
+    async with sqlite_threads(tmp_path / "t.db") as threads:
         await threads.saver.aput(CONFIG, state("one"), METADATA, {})
         place.execute(
             "CREATE TRIGGER refuses BEFORE INSERT ON checkpoints "
@@ -70,7 +70,7 @@ async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
 async def test_who_waits_for_the_file_and_gives_up_keeps_nothing(tmp_path: Path) -> None:
     """By then the session may be deleted, by another process."""
     path, began = tmp_path / "t.db", threading.Event()
-    async with opened(path) as threads:
+    async with sqlite_threads(path) as threads:
         saver = threads.saver
         assert isinstance(saver, OneHopSaver)
         await saver.hop(lambda: saver.conn.set_trace_callback(lambda _: began.set()))

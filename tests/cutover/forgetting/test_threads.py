@@ -11,7 +11,7 @@ from cutover.flows import SPECS
 from cutover.forgetting import forget_rows, forget_threads
 from effects.conversations import SqliteConversations
 from effects.whose import Kind, Whose
-from graph_impl.thread_stores import opened_threads
+from graph_impl.threads import opened_threads
 from router.settings import Settings, parse
 from tests.effects.postgres import own_schema
 from tests.flows.session.conversing import House

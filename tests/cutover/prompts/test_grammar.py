@@ -11,7 +11,7 @@ from jinja2 import DictLoader
 
 from cutover.prompts.environment import prompting, team_environment
 from cutover.prompts.judging import filled, judge
-from graph_impl.prompting import prompt_of
+from graph_impl.templates import prompt_of
 from router.sections import Prompts
 
 NAMES = ("a", "b", "x", "名")

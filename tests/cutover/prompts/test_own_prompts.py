@@ -12,7 +12,7 @@ from cutover.cli import app
 ROOT = Path(__file__).resolve().parents[3]
 OLD = ROOT / "legacy" / "prompts"
 NEW = ROOT / "graph_impl" / "prompts"
-# As legacy/prompting.py makes its environment.
+# As legacy/templates.py makes its environment.
 SETTINGS = ("--set", "keep_trailing_newline=true")
 
 

@@ -17,8 +17,8 @@ from cutover.wiring.stacks import load_stacks
 
 FOLDER = Path(str(graph_impl.__file__)).parent
 THERE = all_mutants(FOLDER)
-RUN = (FOLDER / "run.py").read_text("utf-8")
-HANGS = ("run", "_stop", "not task.done() → task.done()")
+RUN = (FOLDER / "engine.py").read_text("utf-8")
+HANGS = ("engine", "_stop", "not task.done() → task.done()")
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +29,19 @@ def tapes() -> Tapes:
 
 def test_a_mutant_is_loaded_beside_the_real_one() -> None:
     """Imported modules are as before, and no file was touched."""
-    before = sys.modules["graph_impl.run"]
+    before = sys.modules["graph_impl.engine"]
     tree = ast.parse(RUN + "\nMARK = 1\n")
-    with loaded("graph_impl", "run", tree) as flows:
-        assert sys.modules["graph_impl.run"].MARK == 1
+    with loaded("graph_impl", "engine", tree) as flows:
+        assert sys.modules["graph_impl.engine"].MARK == 1
         assert flows["chat"] is not graph_impl.FLOWS["chat"]
-    assert sys.modules["graph_impl.run"] is before
-    assert (FOLDER / "run.py").read_text("utf-8") == RUN
+    assert sys.modules["graph_impl.engine"] is before
+    assert (FOLDER / "engine.py").read_text("utf-8") == RUN
 
 
 @pytest.mark.slow
 def test_the_stack_as_it_is_behaves(tapes: Tapes) -> None:
     """Nothing is found in what was not changed: otherwise every mutant would be found."""
-    assert tapes.try_out("run", ast.parse(RUN)) is None
+    assert tapes.try_out("engine", ast.parse(RUN)) is None
 
 
 BROKEN = [
@@ -61,7 +61,7 @@ BROKEN = [
 def test_a_broken_stack_is_found_out(tapes: Tapes, old: str, new: str, way: str) -> None:
     """By what it sends, by what it leaves behind or keeps to itself, by not being there."""
     assert old in RUN
-    found = tapes.try_out("run", ast.parse(RUN.replace(old, new)))
+    found = tapes.try_out("engine", ast.parse(RUN.replace(old, new)))
     assert found is not None
     assert found.way == way
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graph_impl import visit as graph
-from graph_impl.prompting import FOLDER as GRAPH
+from graph_impl.templates import FOLDER as GRAPH
 from legacy import visit as legacy
-from legacy.prompting import FOLDER as LEGACY
+from legacy.templates import FOLDER as LEGACY
 
 PLACES = [None, Path("no such folder")]
 NAMES = ("current_date", "current_time", "emotion", "intensity", "intent")

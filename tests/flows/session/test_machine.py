@@ -27,8 +27,7 @@ from effects.model import Fail, Hang, Step
 from effects.tape import Exchange, Tape
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
-from graph_impl.thread_stores import opened_threads
-from graph_impl.threads import Threads
+from graph_impl.threads import Threads, opened_threads
 from legacy import FLOWS as LEGACY
 from router.routing.rollout import Stack
 from router.serving.run import Run, RunOutcome

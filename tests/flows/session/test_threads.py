@@ -13,8 +13,7 @@ from contract.model import Chunk
 from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.whose import Whose
-from graph_impl.thread_stores import opened_threads
-from graph_impl.threads import Threads
+from graph_impl.threads import Threads, opened_threads
 from tests.effects.postgres import own_schema
 from tests.flows.playing import FOREVER, STACKS, begin, record
 from tests.flows.session.conversing import House, Saying

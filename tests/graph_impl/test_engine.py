@@ -17,7 +17,7 @@ from langgraph.runtime import Runtime
 from contract.errors import Paused
 from contract.flow import Event
 from contract.flows.companion import CompanionText
-from graph_impl.run import Course, Sink, run
+from graph_impl.engine import Course, Sink, run
 
 PIECES = [CompanionText(str(number)) for number in range(100)]
 AHEAD = 32

@@ -17,9 +17,15 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from contract.errors import EffectFailed
 from graph_impl import opened
-from graph_impl.steady import REST_SECONDS, WAIT_SECONDS, Steady
-from graph_impl.thread_stores import NoSuchThreads, ThreadsNotOpened, opened_threads
-from graph_impl.threads import MemoryThreads
+from graph_impl.threads import (
+    REST_SECONDS,
+    WAIT_SECONDS,
+    MemoryThreads,
+    NoSuchThreads,
+    Steady,
+    ThreadsNotOpened,
+    opened_threads,
+)
 from tests.effects.postgres import own_schema
 from tests.flows.session.conversing import House
 from tests.flows.session.reading import said, shown
