@@ -18,7 +18,7 @@ from cutover.wiring.gateway import open_gateway
 from cutover.wiring.history import keep_history
 from cutover.wiring.models import model_entries, rescue_policy
 from cutover.wiring.operations import add_operations, admin_tokens
-from effects.memory.longterm import LongTermMemory
+from effects.memory.search import LongTermMemory
 from router.gateway import add_gateway
 from router.http.app import create_app
 from router.metrics.books import Sources

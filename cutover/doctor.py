@@ -22,8 +22,8 @@ from cutover.wiring.composition import model_faults
 from cutover.wiring.embeddings import recall_told
 from cutover.wiring.models import model_entries
 from cutover.wiring.stacks import DEFAULTS, load_stack
-from effects.human import Unsealed
-from effects.looks import Look
+from effects.stores import Plaintext
+from effects.stores.health import HealthCheck
 from router.abilities import powers_of
 from router.addresses import AUTO, address, secret
 from router.remote import endpoint_url
@@ -123,13 +123,13 @@ def _file(part: str, path: Path, place: str) -> Finding:
     if not (folder.good and path.exists()):
         return folder
     look = looked_into_file(part.partition(".")[2], path)
-    if look.good and not os.access(path, os.W_OK):
-        look = Look(good=False, said="the file cannot be written to")
+    if look.ok and not os.access(path, os.W_OK):
+        look = HealthCheck(ok=False, detail="the file cannot be written to")
     return _told(part, place, look)
 
 
-def _told(part: str, place: str, look: Look) -> Finding:
-    return Finding(part, good=look.good, said=f"{place}: {look.said}")
+def _told(part: str, place: str, look: HealthCheck) -> Finding:
+    return Finding(part, good=look.ok, said=f"{place}: {look.detail}")
 
 
 async def _silent(part: str, url: str, place: str) -> Finding:
@@ -188,7 +188,7 @@ def _pauses(settings: Settings, environ: Mapping[str, str]) -> Finding:
     """Whether what waits for a human is sealed; that it is not is no fault."""
     section = settings.pauses
     try:
-        if isinstance(pauses_sealing(section, environ), Unsealed):
+        if isinstance(pauses_sealing(section, environ), Plaintext):
             return Finding("pauses", good=True, said="not encrypted: [pauses] key_env names no key")
     except CutoverError as error:
         return Finding("pauses", good=False, said=str(error))

@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 
 from contract.stores import MemoryEntry, Recall
-from effects.codes import MEMORY_CODES
 from effects.memory import SqliteMemory
+from effects.stores.values import MEMORY_CODES
 from loadtests.bench.row import Row, at_most, told
 from rules.emotion import feel
 from rules.intent import snippet
@@ -33,8 +33,8 @@ from rules.intent import snippet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from effects.embeddings import Vectors
-    from effects.memory.longterm import LongTermMemory
+    from effects.memory.embeddings import Vectors
+    from effects.memory.search import LongTermMemory
 
 DIMENSIONS = 384
 BATCH = 1_000
@@ -142,7 +142,7 @@ async def _recalled(memory: LongTermMemory, store: str, recalls: int, size: int)
 @asynccontextmanager
 async def _postgres_memory(dsn: str) -> AsyncIterator[LongTermMemory]:
     """Open a memory in a schema of its own, dropped afterwards."""
-    pool = import_module("effects.postgres").PostgresPool
+    pool = import_module("effects.stores.postgres").PostgresPool
     adapter = import_module("effects.memory.postgres").PostgresMemory
     async with pool.open(dsn, MEMORY_CODES, connections=1, limit=60.0) as admin:
         async with admin.connection() as connection:

@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import CutoverError
 from cutover.wiring.sweeping import sweeping
-from effects.board import SqliteBoard
-from effects.conversations import HttpConversations, MemoryConversations, SqliteConversations
-from effects.human import MemoryPauses, SqlitePauses, Unsealed, read_keys
-from effects.locks import ProcessLocks, SqliteLeases, SteadyLocks
 from effects.memory import InMemoryMemory, SqliteMemory
-from effects.pins import MemoryPins, SqlitePins
+from effects.stores import (
+    HttpConversations,
+    MemoryConversations,
+    MemoryPauses,
+    MemoryPins,
+    Plaintext,
+    ProcessLocks,
+    ResilientLocks,
+    SqliteConversations,
+    SqliteLeases,
+    SqlitePauses,
+    SqlitePins,
+    SqliteSharedState,
+    read_keys,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
     from contract.ports import Conversations, Memory
-    from effects.board import Board
-    from effects.embeddings import Embedder
-    from effects.human import PauseStore, Sealing
-    from effects.locks import Leases
-    from effects.pins import PinStore
+    from effects.memory.embeddings import Embedder
+    from effects.stores import Encryption, Leases, PauseStore, PinStore, SharedState
     from router.sections import Pauses
 
-Locks: TypeAlias = ProcessLocks | SteadyLocks
+Locks: TypeAlias = ProcessLocks | ResilientLocks
 
 CONVERSATIONS = "conversations"
 MEMORY = "memory"
@@ -66,7 +73,7 @@ async def open_conversations(address: str, stack: AsyncExitStack) -> Conversatio
         case "http" | "https":
             return await stack.enter_async_context(HttpConversations.open(address))
         case "postgresql":
-            adapter = _extra("effects.conversations.postgres", "PostgresConversations")
+            adapter = _extra("effects.stores.postgres_conversations", "PostgresConversations")
             opened: Conversations = await stack.enter_async_context(adapter.open(address))
             return opened
         case _:
@@ -94,7 +101,7 @@ async def open_memory(
             raise NoSuchStore(MEMORY, scheme)
 
 
-async def open_pauses(address: str, stack: AsyncExitStack, sealing: Sealing) -> PauseStore:
+async def open_pauses(address: str, stack: AsyncExitStack, sealing: Encryption) -> PauseStore:
     """Open the store of pauses, closed with `stack`; as long as it is open, it is swept."""
     scheme, _, rest = address.partition("://")
     match scheme:
@@ -104,7 +111,7 @@ async def open_pauses(address: str, stack: AsyncExitStack, sealing: Sealing) -> 
             file = sqlite_file(rest)
             pauses = await stack.enter_async_context(SqlitePauses.open_file(file, sealing=sealing))
         case "postgresql":
-            adapter = _extra("effects.human.postgres", "PostgresPauses")
+            adapter = _extra("effects.stores.pauses.postgres", "PostgresPauses")
             pauses = await stack.enter_async_context(adapter.open_pool(address, sealing=sealing))
         case _:
             raise NoSuchStore(PAUSES, scheme)
@@ -112,12 +119,14 @@ async def open_pauses(address: str, stack: AsyncExitStack, sealing: Sealing) -> 
     return pauses
 
 
-def pauses_sealing(section: Pauses, environ: Mapping[str, str]) -> Sealing:
+def pauses_sealing(section: Pauses, environ: Mapping[str, str]) -> Encryption:
     """Give what seals pauses; raises `KeysUnusable`, and `MissingExtra` without the library."""
     if not section.key_env:
-        return Unsealed()
+        return Plaintext()
     keys = read_keys(environ.get(section.key_env, ""), section.key_env)
-    seals: Sealing = _extra("effects.human.aes", "AesSeals")(keys, strict=section.strict)
+    seals: Encryption = _extra("effects.stores.pauses.aes", "AesEncryption")(
+        keys, strict=section.strict
+    )
     return seals
 
 
@@ -129,10 +138,10 @@ async def open_locks(address: str, stack: AsyncExitStack) -> Locks:
             locks: Locks = ProcessLocks()
         case "sqlite":
             leases: Leases = await stack.enter_async_context(SqliteLeases.open(sqlite_file(rest)))
-            locks = SteadyLocks.over(leases, time.monotonic)
+            locks = ResilientLocks.over(leases, time.monotonic)
         case "redis" | "rediss":
-            leases = _extra("effects.locks.redis", "RedisLeases")(address)
-            locks = SteadyLocks.over(leases, time.monotonic)
+            leases = _extra("effects.stores.redis", "RedisLeases")(address)
+            locks = ResilientLocks.over(leases, time.monotonic)
         case _:
             raise NoSuchStore(LOCKS, scheme)
     stack.push_async_callback(locks.aclose)
@@ -148,23 +157,23 @@ async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
         case "sqlite":
             return await stack.enter_async_context(SqlitePins.open(sqlite_file(rest)))
         case "redis" | "rediss":
-            pins: PinStore = _extra("effects.pins.redis", "RedisPins")(address)
+            pins: PinStore = _extra("effects.stores.redis", "RedisPins")(address)
             stack.push_async_callback(pins.aclose)
             return pins
         case _:
             raise NoSuchStore(PINS, scheme)
 
 
-async def open_board(address: str, stack: AsyncExitStack) -> Board | None:
+async def open_board(address: str, stack: AsyncExitStack) -> SharedState | None:
     """Open the board routers share, closed with `stack`; None where they share none."""
     scheme, _, rest = address.partition("://")
     match scheme:
         case "process":
             return None
         case "sqlite":
-            return await stack.enter_async_context(SqliteBoard.open(sqlite_file(rest)))
+            return await stack.enter_async_context(SqliteSharedState.open(sqlite_file(rest)))
         case "redis" | "rediss":
-            board: Board = _extra("effects.board.redis", "RedisBoard")(address)
+            board: SharedState = _extra("effects.stores.redis", "RedisSharedState")(address)
             stack.push_async_callback(board.aclose)
             return board
         case _:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from effects.board import Note, Post
+from effects.stores import BreakerNote, NoteUpdate
 
 if TYPE_CHECKING:
-    from effects.board import Phase
+    from effects.stores import BreakerPhase
     from router.routing.breakers import Breaker
 
 LEAST_CLAIM = 5.0
@@ -19,7 +19,7 @@ GRACE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    post: Post
+    post: NoteUpdate
     era: int
 
 
@@ -34,7 +34,7 @@ class BreakerNews:
         self._key = key
         self._me = f"{me}:"
         self._count = 0
-        self._note: Note | None = None
+        self._note: BreakerNote | None = None
         self._until = 0.0
         self._era = 0
         self._sent: _Sent | None = None
@@ -48,14 +48,14 @@ class BreakerNews:
         """Another breaker takes the place, as after an edit; it has nothing to tell yet."""
         self._era, self._sent, self._force = 0, None, False
 
-    def due(self, breaker: Breaker, now: float) -> Post | None:
+    def due(self, breaker: Breaker, now: float) -> NoteUpdate | None:
         """Give what is to be told now; the same again until it is heard."""
         if self._sent is None and (note := self._news(breaker, now)) is not None:
             expected = None if self._force else self._note.mark if self._note else ""
-            self._sent = _Sent(Post(self._key, note, expected), breaker.era)
+            self._sent = _Sent(NoteUpdate(self._key, note, expected), breaker.era)
         return self._sent.post if self._sent else None
 
-    def hear(self, note: Note | None, breaker: Breaker, asked: float, now: float) -> bool:
+    def hear(self, note: BreakerNote | None, breaker: Breaker, asked: float, now: float) -> bool:
         """Take what the board says of it, asked at `asked`; gives whether another opened it.
 
         Whatever was due has reached the board by then, and was taken or not.
@@ -74,7 +74,7 @@ class BreakerNews:
             return False
         return self._adopt(note, breaker, now)
 
-    def _news(self, breaker: Breaker, now: float) -> Note | None:
+    def _news(self, breaker: Breaker, now: float) -> BreakerNote | None:
         if self._force or breaker.era != self._era:
             return self._told(breaker, now)
         if breaker.closed:
@@ -83,13 +83,13 @@ class BreakerNews:
             return self._told(breaker, now)
         return self._claim(self._note, breaker, now)
 
-    def _told(self, breaker: Breaker, now: float) -> Note:
+    def _told(self, breaker: Breaker, now: float) -> BreakerNote:
         """Tell how it is."""
         if breaker.closed:
             return self._make("closed")
         return self._make("open", breaker.wait(now), breaker.well)
 
-    def _claim(self, note: Note, breaker: Breaker, now: float) -> Note | None:
+    def _claim(self, note: BreakerNote, breaker: Breaker, now: float) -> BreakerNote | None:
         """Ask for leave to probe, or to go on with it."""
         seconds = max(breaker.rules.open_seconds, LEAST_CLAIM)
         left = self._until - now
@@ -101,21 +101,21 @@ class BreakerNews:
             return self._make("probing", seconds, breaker.well)
         return None
 
-    def _make(self, phase: Phase, left: float = 0.0, well: int = 0) -> Note:
+    def _make(self, phase: BreakerPhase, left: float = 0.0, well: int = 0) -> BreakerNote:
         self._count += 1
-        return Note(f"{self._me}{self._count}", phase, left, well)
+        return BreakerNote(f"{self._me}{self._count}", phase, left, well)
 
-    def _mine(self, note: Note) -> bool:
+    def _mine(self, note: BreakerNote) -> bool:
         return note.mark.startswith(self._me)
 
-    def _heard_own(self, note: Note, sent: _Sent, breaker: Breaker, asked: float) -> None:
+    def _heard_own(self, note: BreakerNote, sent: _Sent, breaker: Breaker, asked: float) -> None:
         """It is up; what has happened to the breaker since is still to be told."""
         self._force = False
         self._note, self._until, self._era = note, asked + note.left, sent.era
         if note.phase == "probing" and breaker.era == sent.era:
             breaker.claim(self._until)
 
-    def _adopt(self, note: Note, breaker: Breaker, now: float) -> bool:
+    def _adopt(self, note: BreakerNote, breaker: Breaker, now: float) -> bool:
         """Do as another router does; a time that is not ours ends late rather than early."""
         opened = breaker.closed and note.phase != "closed"
         self._note, self._until = note, now + note.left

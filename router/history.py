@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from effects.migrations import Migrations
-from effects.sqlite import SqliteFile, transaction
+from effects.stores.sqlite import SqliteFile, transaction
+from effects.stores.tables import Migrations
 from router.toml_table import HIDDEN, shown
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from contract.errors import EffectFailed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
-    from effects.board import Board
+    from effects.stores import SharedState
     from router.routing.breakers import Breakers
     from router.shadow.budget import ShadowBudget
 
@@ -35,7 +35,7 @@ class News:
 
     def __init__(
         self,
-        board: Board,
+        board: SharedState,
         breakers: Breakers,
         budget: ShadowBudget,
         flows: Callable[[], Collection[str]],

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from effects.conversations.own import OwnReplies
-from effects.pins import MemoryPins
+from effects.stores import MemoryPins
+from effects.stores.shadow_replies import ShadowReplies
 from router.pins import Pins
 
 if TYPE_CHECKING:
@@ -79,4 +79,4 @@ class Parts:
     flags: Flagged | None = None
     pausing: Pausing | None = None
     sessions: SessionStore | None = None
-    own_replies: OwnReplies = field(default_factory=OwnReplies)
+    own_replies: ShadowReplies = field(default_factory=ShadowReplies)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from effects.pins import Pin
+from effects.stores import Pin
 from router.routing.lookup import Neighbour
 from router.routing.rollout import Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effects.pins import PinStore
+    from effects.stores import PinStore
     from router.routing.rollout import Stack
 
 MOST = 50_000

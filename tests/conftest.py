@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
 from cutover.selftest.virtual_time import VirtualLoop
-from tests.effects.postgres import pgvector_server
+from tests.support.postgres import pgvector_server
 
 ROOT = Path(__file__).resolve().parent.parent
 TURNS_TO_END = 5

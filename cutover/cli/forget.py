@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from contract.errors import CutoverError
+from cutover.erasure import (
+    SubjectMatcher,
+    declared_fields,
+    forget_captures,
+    forget_rows,
+    forget_threads,
+)
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from cutover.forgetting import Sought, declared_fields, forget_captures, forget_rows, forget_threads
-from effects.whose import Kind, Whose
+from effects.stores.values import DataSubject, Kind
 from router.settings import load, parse
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from cutover.forgetting import ForgottenCaptures, ForgottenRows, ForgottenThreads
+    from cutover.erasure import ForgottenCaptures, ForgottenRows, ForgottenThreads
     from router.settings import Settings
 
 
@@ -63,7 +69,7 @@ def forget(
     left: list[str] = []
     try:
         fields = declared_fields(whose.kind, flows_of(settings).values())
-        captures = forget_captures(settings.captures.path, Sought(whose, key, fields))
+        captures = forget_captures(settings.captures.path, SubjectMatcher(whose, key, fields))
     except (OSError, ValueError, ImportError) as error:
         left.append(f"captures: {error}")
     exchanges = captures.exchanges if captures is not None else frozenset()
@@ -76,7 +82,7 @@ def forget(
 
 
 async def _kept(
-    settings: Settings, whose: Whose, exchanges: Collection[str]
+    settings: Settings, whose: DataSubject, exchanges: Collection[str]
 ) -> tuple[ForgottenRows, ForgottenThreads]:
     rows = await forget_rows(settings.stores, os.environ, whose, exchanges)
     threads = forget_threads(settings, os.environ, rows.chats, all_known=rows.all_chats)
@@ -89,8 +95,8 @@ def _settings(config: Path) -> Settings:
     return load(config, SPECS)
 
 
-def _whose(named: dict[Kind, str]) -> Whose:
-    given = [Whose(kind, value) for kind, value in named.items() if value]
+def _whose(named: dict[Kind, str]) -> DataSubject:
+    given = [DataSubject(kind, value) for kind, value in named.items() if value]
     if len(given) != 1:
         raise NobodyNamed
     return given[0]

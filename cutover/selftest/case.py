@@ -11,8 +11,8 @@ from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from contract.model import AssistantMessage, Chunk, ModelCall, ModelInfo, ToolResult
 from contract.stores import Turn
 from cutover.selftest.world import World
-from effects.conversations import MemoryConversations
 from effects.model import Script, ScriptedModel, Step
+from effects.stores import MemoryConversations
 from effects.tools import ScriptedTools
 from rules.chat import lock_key
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from contract.operations import OPERATIONS
 from contract.ports import Effects
 from effects.clock import ManualClock
-from effects.conversations.memory import MemoryConversations
 from effects.human import ScriptedHuman
 from effects.ids import CountingIds
-from effects.locks import ProcessLocks
 from effects.memory import InMemoryMemory
 from effects.model.fake import ScriptedModel, says
+from effects.stores import ProcessLocks
+from effects.stores.fake import MemoryConversations
 from effects.tape import Deadlines, Exchange, NodeTimes, Tape, TapeSession
 from effects.tools.scripted import ScriptedTools
 

@@ -35,10 +35,10 @@ from cutover.wiring.stacks import open_stacks, refuse_gaps
 from cutover.wiring.telemetry import open_tracing
 from cutover.wiring.tools import open_tool_servers, tool_servers
 from effects.clock import SystemClock
-from effects.conversations.own import OwnReplies
-from effects.human import NobodyThere
+from effects.human import NoHuman
 from effects.ids import RandomIds
 from effects.model import ModelRegistry, RescuingModel
+from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
 from router.abilities import powers_of
@@ -218,7 +218,7 @@ class Live:
             locks=self.locks.for_exchange(),
             clock=CLOCK,
             ids=IDS,
-            human=NobodyThere(),
+            human=NoHuman(),
             trace=NodeTimes(),
         )
 
@@ -261,8 +261,8 @@ async def _pausing(
     return Pausing(store, pauses.keep_seconds, time.time)
 
 
-async def _own_replies(conversations: Conversations, stack: AsyncExitStack) -> OwnReplies:
-    replies = OwnReplies()
+async def _own_replies(conversations: Conversations, stack: AsyncExitStack) -> ShadowReplies:
+    replies = ShadowReplies()
     await stack.enter_async_context(following(replies, conversations))
     return replies
 

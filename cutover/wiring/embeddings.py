@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError, EffectFailed
 from cutover.wiring.models import KeyMissing
-from effects.embeddings import EndpointEmbedder, maker_named
-from effects.memory.makers import made_in_file
+from effects.memory.embeddings import EndpointEmbedder, maker_named
+from effects.memory.store import made_in_file
 from effects.model import Limits, ModelEntry, Provider, Secret
 from router.addresses import address
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
-    from effects.embeddings import Embedder
-    from effects.memory.makers import Made
+    from effects.memory.embeddings import Embedder
+    from effects.memory.store import VectorCounts
     from router.sections import Embeddings
     from router.settings import Settings
 
@@ -89,17 +89,17 @@ async def _lack(where: str) -> str:
         return "[stores] memory = 'memory://' keeps no vectors"
     if scheme != "postgresql":
         return ""
-    tables: Any = import_module("effects.memory.postgres_vectors")
+    tables: Any = import_module("effects.memory.postgres")
     why: str = await tables.why_no_vectors(where)
     return why
 
 
-async def _made(where: str) -> Made | None:
+async def _made(where: str) -> VectorCounts | None:
     scheme, _, rest = where.partition("://")
     path = Path(rest.removeprefix("/"))
     if scheme == "postgresql":
-        tables: Any = import_module("effects.memory.postgres_vectors")
-        found: Made | None = await tables.made_in_database(where)
+        tables: Any = import_module("effects.memory.postgres")
+        found: VectorCounts | None = await tables.made_in_database(where)
         return found
     return await asyncio.to_thread(made_in_file, path) if scheme == "sqlite" else None
 
@@ -112,4 +112,4 @@ def _named(section: Embeddings) -> str:
 
 
 def _local() -> Any:
-    return import_module("effects.embeddings.local").LocalEmbedder
+    return import_module("effects.memory.local_embeddings").LocalEmbedder

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from contract.ports import Conversations
-    from effects.conversations.own import OwnReplies
+    from effects.stores.shadow_replies import ShadowReplies
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ _LATEST = 1_000
 
 @asynccontextmanager
 async def following(
-    replies: OwnReplies, conversations: Conversations, every: float = EVERY
+    replies: ShadowReplies, conversations: Conversations, every: float = EVERY
 ) -> AsyncIterator[None]:
     """Look every so many seconds which messages are still known, as long as this is open."""
     async with chore("follow replies", partial(drop_unknown, replies, conversations), every):
         yield
 
 
-async def drop_unknown(replies: OwnReplies, conversations: Conversations) -> None:
+async def drop_unknown(replies: ShadowReplies, conversations: Conversations) -> None:
     """Remove the replies to messages the store no longer has; one that fails is asked later."""
     for chat in replies.chats:
         try:

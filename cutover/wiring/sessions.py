@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from contract.errors import Refused
-from effects.conversations.own import OwnReplies
-from effects.whose import Whose
+from effects.stores.shadow_replies import ShadowReplies
+from effects.stores.values import DataSubject
 from router.serving.stack import LocalStack
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contract.ports import Conversations, Memory
     from contract.stores import Turn
     from cutover.stores import Locks
-    from effects.human import PauseStore
+    from effects.stores import PauseStore
     from router.routing.rollout import Stack as StackName
     from router.stack import Stack
 
@@ -52,7 +52,7 @@ class KeptSessions:
     live: Live
     stacks: Mapping[StackName, Stack]
     pauses: PauseStore
-    own_replies: OwnReplies = field(default_factory=OwnReplies)
+    own_replies: ShadowReplies = field(default_factory=ShadowReplies)
 
     async def turns(self, session_id: str) -> tuple[Turn, ...]:
         """Read every turn of a session, oldest first; none of one nobody knows."""
@@ -72,7 +72,7 @@ class KeptSessions:
             await locks.aclose()  # one that cannot be let go of ends by itself: all is done
 
     async def _forget(self, session_id: str) -> bool:
-        whose = Whose("chat", session_id)
+        whose = DataSubject("chat", session_id)
         store: Any = self.live.conversations
         if not hasattr(store, "forget"):
             raise Refused(503, "kept_elsewhere", "a service keeps the turns: ask it")

@@ -13,7 +13,7 @@ from cutover.wiring.periodic import chore
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from effects.human import PauseStore
+    from effects.stores import PauseStore
 
 log = logging.getLogger(__name__)
 

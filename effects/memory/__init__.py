@@ -1,6 +1,6 @@
-"""Long-term memory: in this process, and in an SQLite file with full-text search."""
+"""Long-term memory: what is known of users, found by vectors and by full text."""
 
-from effects.memory.inmemory import InMemoryMemory
+from effects.memory.fake import HashedEmbedder, InMemoryMemory
 from effects.memory.sqlite import SqliteMemory
 
-__all__ = ["InMemoryMemory", "SqliteMemory"]
+__all__ = ["HashedEmbedder", "InMemoryMemory", "SqliteMemory"]

@@ -1,36 +1,230 @@
-"""Memory in PostgreSQL: entries, their terms, and vectors where the server has pgvector.
-
-Texts are cut into the terms of `effects/memory/terms.py`, as in SQLite. Vectors are searched one by
-one, a user's alone: exact, and no filter can starve the answer.
-"""
+"""Vectors beside the entries in PostgreSQL, by who made them: pgvector's, of half precision."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
 import msgspec
 
+from contract.errors import EffectFailed
 from contract.stores import MemoryEntry
-from effects.codes import MEMORY_CODES
-from effects.embeddings import maker
 from effects.memory import terms
-from effects.memory.entries import COLUMNS, entry_of
-from effects.memory.longterm import LongTermMemory
-from effects.memory.postgres_vectors import PostgresVectors, make_vector_tables
-from effects.memory.shelf import Found, Stored, merged
-from effects.postgres import PostgresPool
+from effects.memory.embeddings import maker
+from effects.memory.search import LongTermMemory
+from effects.memory.store import (
+    COLUMNS,
+    ENTRIES,
+    VECTORS_BY_MAKER,
+    RecallResult,
+    StoredEntry,
+    VectorCounts,
+    entry_of,
+    merged,
+)
+from effects.stores.postgres import PostgresPool, attempted
+from effects.stores.values import MEMORY_CODES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from contract.stores import Recall
-    from effects.embeddings import Embedder, Vector, Vectors
-    from effects.postgres import Connection, Steps
-    from effects.whose import Whose
+    from effects.memory.embeddings import Embedder, Vector, Vectors
+    from effects.stores.postgres import Connection, Steps
+    from effects.stores.values import DataSubject
 
-_LOG: Final = logging.getLogger(__name__)
+
+log = logging.getLogger(__name__)
+_VECTOR_STEPS: Steps = (
+    (
+        # Session and relation are the entry's: what is ruled out is so before it is compared.
+        """CREATE TABLE memory_vectors (
+            seq bigint NOT NULL REFERENCES memories ON DELETE CASCADE, user_id text NOT NULL,
+            session_id text, relation text, made_by text NOT NULL, vector halfvec NOT NULL,
+            PRIMARY KEY (seq, made_by)
+        )""",
+        # In the row as long as a page can hold it: what is elsewhere is read at twice the cost.
+        "ALTER TABLE memory_vectors ALTER COLUMN vector SET STORAGE MAIN",
+        "CREATE INDEX vectors_of_a_user ON memory_vectors (made_by, user_id)",
+    ),
+)
+_USABLE = "SELECT to_regtype('halfvec') IS NOT NULL"
+_OFFERED = """
+SELECT to_regtype('halfvec') IS NOT NULL, installed_version, rolsuper OR (
+    SELECT bool_or(trusted) FROM pg_available_extension_versions WHERE name = 'vector'
+) AND has_database_privilege(current_database(), 'CREATE')
+FROM pg_roles LEFT JOIN pg_available_extensions ON name = 'vector'
+WHERE rolname = current_user
+"""
+_THERE = "SELECT EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector')"
+_EXTEND = "CREATE EXTENSION IF NOT EXISTS vector"
+_LET_IN = "INSERT INTO memory_makers VALUES (%s) ON CONFLICT DO NOTHING"
+_ALL_WAIT = """
+INSERT INTO memory_waiting SELECT %(maker)s, user_id, seq FROM memories WHERE NOT EXISTS (
+    SELECT 1 FROM memory_vectors AS made WHERE made.seq = memories.seq AND made_by = %(maker)s
+)
+"""
+_REMOVE_OTHERS = (
+    "DELETE FROM memory_makers WHERE made_by != %s",
+    "DELETE FROM memory_vectors WHERE made_by != %s",
+    "DELETE FROM memory_waiting WHERE made_by != %s",
+)
+# One statement reads one state. Vectors have the length 1: the inner product, which pgvector
+# negates, is how like they are.
+_NEAREST = """
+WITH nearest AS MATERIALIZED (
+    SELECT seq, vector <#> %(vector)s::halfvec AS apart FROM memory_vectors
+    WHERE made_by = %(maker)s AND user_id = %(user)s AND vector <#> %(vector)s::halfvec < %(most)s
+      AND (%(session)s::text IS NULL OR session_id IS DISTINCT FROM %(session)s)
+      AND (%(relation)s::text IS NULL OR relation = %(relation)s)
+    ORDER BY vector <#> %(vector)s::halfvec, seq DESC LIMIT %(limit)s
+)
+SELECT known, waits, memory_id, user_id, text, session_id, relation, confidence
+FROM (SELECT
+    EXISTS (SELECT 1 FROM memory_makers WHERE made_by = %(maker)s) AS known,
+    EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %(maker)s AND user_id = %(user)s) AS waits
+) AS state LEFT JOIN (nearest JOIN memories USING (seq)) ON true
+ORDER BY apart, seq DESC
+"""
+_WAIT = "SELECT EXISTS (SELECT 1 FROM memory_waiting WHERE made_by = %s)"
+_WAITING = """
+SELECT seq, memories.user_id, text FROM memory_waiting JOIN memories USING (seq)
+WHERE made_by = %s AND seq > %s ORDER BY seq LIMIT %s
+"""
+# Locked, so that it cannot be forgotten meanwhile.
+_KEEP = """
+INSERT INTO memory_vectors (seq, user_id, session_id, relation, made_by, vector)
+SELECT seq, user_id, session_id, relation, %s, %s::halfvec FROM memories
+WHERE seq = %s AND user_id = %s AND text = %s FOR KEY SHARE
+ON CONFLICT DO NOTHING
+"""
+_SETTLED = "DELETE FROM memory_waiting WHERE made_by = %s AND seq = %s"
+
+
+class Nearest(NamedTuple):
+    """Rows of entries; not `known` where another model's process has removed this maker's vectors.
+
+    `waits` says that some of the user's entries have no vector yet.
+    """
+
+    known: bool
+    waits: bool
+    rows: list[list[Any]]
+
+
+async def make_vector_tables(pool: PostgresPool) -> bool:
+    """Make the tables of vectors; False where the server has no pgvector 0.7, or may not have."""
+    async with pool.migrating() as connection:
+        usable = await _true(connection, _USABLE) or (
+            await attempted(connection, _EXTEND) and await _true(connection, _USABLE)
+        )
+    if usable:
+        await pool.migrate("memory_vectors", _VECTOR_STEPS)
+    return usable
+
+
+async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
+    """Say why a store here would have no vectors, "" where it would; nothing is made.
+
+    Raises `EffectFailed`.
+    """
+    async with (
+        PostgresPool.open(dsn, MEMORY_CODES, connections=1, limit=limit) as pool,
+        pool.connection() as connection,
+    ):
+        there = await _true(connection, _THERE)
+        row = await (await connection.execute(_OFFERED)).fetchone()
+    usable, installed, creatable = row or (False, None, False)
+    if usable:
+        return ""
+    if not there:
+        return "the server has no pgvector"
+    if installed:
+        found = f"pgvector {installed} is installed, but not found or too old"
+        return f"{found}: 0.7 or newer is due, in a schema that is looked in"
+    return "" if creatable else "the extension vector is not created, and the role may not do it"
+
+
+async def made_in_database(dsn: str, limit: float = 2.0) -> VectorCounts | None:
+    """Count what a database holds; None where there are no such tables yet, or no answer."""
+    try:
+        async with (
+            PostgresPool.open(dsn, MEMORY_CODES, connections=1, limit=limit) as pool,
+            pool.reading() as connection,
+        ):
+            return await _made(connection)
+    except EffectFailed:
+        return None
+
+
+async def _made(connection: Connection) -> VectorCounts:
+    vectors = await (await connection.execute(VECTORS_BY_MAKER)).fetchall()
+    entries = await (await connection.execute(ENTRIES)).fetchone()
+    return VectorCounts(entries[0] if entries else 0, dict(vectors))
+
+
+class PostgresVectors:
+    """The vectors of one maker."""
+
+    def __init__(self, made_by: str, least: float) -> None:
+        self.maker = made_by
+        self._least = least
+
+    async def register(self, pool: PostgresPool) -> None:
+        """Let entries wait for this maker's vectors; remove those of others once all have one."""
+        async with pool.migrating() as connection:
+            # Whoever has just written an entry has seen either this maker or this lock.
+            await connection.execute("LOCK TABLE memory_makers IN ACCESS EXCLUSIVE MODE")
+            if (await connection.execute(_LET_IN, (self.maker,))).rowcount:
+                await connection.execute(_ALL_WAIT, {"maker": self.maker})
+                if lacking := (await _made(connection)).lacking(self.maker):
+                    log.warning("memory: %s", lacking)
+            if not await _true(connection, _WAIT, self.maker):
+                for statement in _REMOVE_OTHERS:
+                    await connection.execute(statement, (self.maker,))
+
+    async def nearest(self, connection: Connection, query: Recall, vector: Vector) -> Nearest:
+        """Give the entries nearest to a vector, best first, and whether all have one."""
+        values = {
+            "maker": self.maker,
+            "user": query.user_id,
+            "vector": _literal(vector),
+            "most": -self._least,
+            "session": query.except_session,
+            "relation": query.relation,
+            "limit": query.limit,
+        }
+        rows = await (await connection.execute(_NEAREST, values)).fetchall()
+        known, waits, *_ = rows[0]
+        # Nothing is near: one row without an entry.
+        return Nearest(known, waits, [entry for _, _, *entry in rows if entry[0] is not None])
+
+    async def waiting(self, connection: Connection, after: int, limit: int) -> list[StoredEntry]:
+        """Give entries that wait, by seq."""
+        rows = await (await connection.execute(_WAITING, (self.maker, after, limit))).fetchall()
+        return [StoredEntry(*row) for row in rows]
+
+    async def keep(
+        self, connection: Connection, stored: Sequence[StoredEntry], vectors: Vectors
+    ) -> None:
+        """Keep the vectors of entries that are still there."""
+        made = zip(stored, vectors, strict=True)
+        rows = [(self.maker, _literal(vector), *one) for one, vector in made]
+        async with connection.cursor() as cursor:
+            await cursor.executemany(_KEEP, rows)
+            await cursor.executemany(_SETTLED, [(self.maker, one.seq) for one in stored])
+
+
+async def _true(connection: Connection, query: LiteralString, *values: str) -> bool:
+    row = await (await connection.execute(query, values)).fetchone()
+    return bool(row and row[0])
+
+
+def _literal(vector: Vector) -> str:
+    return "[" + ",".join(f"{number:.6g}" for number in vector.tolist()) + "]"
+
+
 STEPS: Steps = (
     (
         """CREATE TABLE memories (
@@ -56,7 +250,7 @@ INSERT INTO memories ({COLUMNS}, terms)
 VALUES (%s, %s, %s, %s, %s, %s, array_to_tsvector(%s::text[]))
 ON CONFLICT DO NOTHING RETURNING seq
 """  # noqa: S608 (the columns are ours)
-_WAIT = "INSERT INTO memory_waiting SELECT made_by, %s, %s FROM memory_makers"
+_WAIT_FOR_VECTORS = "INSERT INTO memory_waiting SELECT made_by, %s, %s FROM memory_makers"
 # Equal ranks: the newest first.
 _RECALL = f"""
 SELECT {COLUMNS} FROM memories
@@ -102,7 +296,7 @@ class PostgresMemory(LongTermMemory):
         ) as pool:
             await pool.migrate("memory", STEPS)
             if embedder is not None and not await make_vector_tables(pool):
-                _LOG.warning("memory: the server has no pgvector 0.7: recalled by full text")
+                log.warning("memory: the server has no pgvector 0.7: recalled by full text")
                 embedder = None
             vectors = PostgresVectors(maker(embedder) if embedder else "", least)
             if embedder is not None:
@@ -113,7 +307,7 @@ class PostgresMemory(LongTermMemory):
 
 
 class PostgresShelf:
-    """Implements `effects.memory.shelf.Shelf`."""
+    """Implements `effects.memory.store.EntryStore`."""
 
     def __init__(self, pool: PostgresPool, vectors: PostgresVectors) -> None:
         self._pool = pool
@@ -129,26 +323,28 @@ class PostgresShelf:
         async with self._pool.connection() as connection:
             return await _by_text(connection, query, wanted, None)
 
-    async def by_vector(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
+    async def by_vector(self, query: Recall, wanted: Sequence[str], vector: Vector) -> RecallResult:
         """Find what is near the vector, and by full text what has none of this maker's."""
         async with self._pool.connection() as connection:
             nearest = await self._vectors.nearest(connection, query, vector)
         if nearest.known and not nearest.waits:
-            return Found(tuple(entry_of(row) for row in nearest.rows), "vectors", waiting=False)
+            return RecallResult(
+                tuple(entry_of(row) for row in nearest.rows), "vectors", waiting=False
+            )
         return await self._by_both(query, wanted, vector)
 
-    async def _by_both(self, query: Recall, wanted: Sequence[str], vector: Vector) -> Found:
+    async def _by_both(self, query: Recall, wanted: Sequence[str], vector: Vector) -> RecallResult:
         """Search twice in one state: what gets its vector meanwhile is in neither otherwise."""
         async with self._pool.reading() as connection:
             nearest = await self._vectors.nearest(connection, query, vector)
             waiting_for = self._vectors.maker if nearest.known else None
             others = await _by_text(connection, query, wanted, waiting_for)
         if not nearest.known:
-            return Found(others, "text", waiting=False)
+            return RecallResult(others, "text", waiting=False)
         chosen = tuple(entry_of(row) for row in nearest.rows)
-        return Found(merged(chosen, others, query.limit), "vectors_and_text", waiting=True)
+        return RecallResult(merged(chosen, others, query.limit), "vectors_and_text", waiting=True)
 
-    async def add(self, entries: Sequence[MemoryEntry]) -> list[Stored]:
+    async def add(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
         """Keep all entries or none; gives those that are new."""
         stored = []
         async with self._pool.transaction() as connection:
@@ -156,21 +352,21 @@ class PostgresShelf:
                 values = (*msgspec.structs.astuple(entry), _terms(terms.of_text(entry.text)))
                 row = await (await connection.execute(_WRITE, values)).fetchone()
                 if row is not None:
-                    await connection.execute(_WAIT, (entry.user_id, row[0]))
-                    stored.append(Stored(row[0], entry.user_id, entry.text))
+                    await connection.execute(_WAIT_FOR_VECTORS, (entry.user_id, row[0]))
+                    stored.append(StoredEntry(row[0], entry.user_id, entry.text))
         return stored
 
-    async def keep(self, stored: Sequence[Stored], vectors: Vectors) -> None:
+    async def keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> None:
         """Keep the vectors of entries that are still there."""
         async with self._pool.transaction() as connection:
             await self._vectors.keep(connection, stored, vectors)
 
-    async def waiting(self, after: int, limit: int) -> list[Stored]:
+    async def waiting(self, after: int, limit: int) -> list[StoredEntry]:
         """Give entries that wait for a vector, by seq."""
         async with self._pool.connection() as connection:
             return await self._vectors.waiting(connection, after, limit)
 
-    async def forget(self, whose: Whose) -> int:
+    async def forget(self, whose: DataSubject) -> int:
         """Remove entries with their terms and vectors; the space is free after a vacuum."""
         query = _FORGET.get(whose.kind)
         if query is None:

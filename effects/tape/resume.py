@@ -17,7 +17,7 @@ from contract import operations as ops
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.records import EntryRecord, RequestRecord
-from effects.human.pause import Pause
+from effects.stores.pauses.pause import Pause
 from effects.tape.keys import canonical
 from effects.tape.paused_tape import outdated, read, write
 from effects.tape.tape import Tape
@@ -25,7 +25,7 @@ from effects.tape.tape import Tape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from effects.human.pause import PauseStore
+    from effects.stores.pauses.pause import PauseStore
     from effects.tape.tape import Entry
 
 _LEASE = 60.0

@@ -15,7 +15,7 @@ from router.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from effects.human import PauseStore, Waiting
+    from effects.stores import PauseStore, Waiting
     from router.admin.audit import Audit
 
 

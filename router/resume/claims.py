@@ -12,7 +12,7 @@ from contract.errors import EffectFailed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from effects.human import ClaimReply, Pause, PauseStore
+    from effects.stores import ClaimReply, Pause, PauseStore
 
 log = logging.getLogger(__name__)
 

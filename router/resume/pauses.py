@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec, Request
     from contract.human import HumanAnswer
-    from effects.human import ClaimReply, Pause, PauseStore
+    from effects.stores import ClaimReply, Pause, PauseStore
     from effects.tape import Entry, Exchange, Tape
     from router.context import ExchangeContext
     from router.serving.stream import Serving

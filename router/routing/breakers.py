@@ -17,7 +17,7 @@ from router.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from effects.board import Note, Post
+    from effects.stores import BreakerNote, NoteUpdate
     from router.flow_settings import FlowSettings
     from router.routing.rollout import Stack as StackName
     from router.sections import BreakerRules
@@ -278,7 +278,7 @@ class Breakers:
         self.on_news()
         return before
 
-    def due(self) -> list[Post]:
+    def due(self) -> list[NoteUpdate]:
         """Give what other routers are to be told."""
         if not self._rules().enabled:
             return []
@@ -286,7 +286,7 @@ class Breakers:
         found = [self._news_of(*which).due(self.of(*which), now) for which in tuple(self._all)]
         return [post for post in found if post is not None]
 
-    def hear(self, notes: Mapping[str, Note], flows: Collection[str], asked: float) -> None:
+    def hear(self, notes: Mapping[str, BreakerNote], flows: Collection[str], asked: float) -> None:
         """Take what other routers tell of these flows; `asked` is when they were asked."""
         if not self._rules().enabled:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract import operations as ops
-from effects.board import NOTHING, Spent
+from effects.stores import NO_SPENDING, Spending
 from router.gateway.correlating import SITE
 from router.recording import answered_by, asked_of
 
@@ -40,7 +40,7 @@ class ShadowBudget:
         self._price = price
         self._wall = wall
         self._day = 0
-        self._others = NOTHING
+        self._others = NO_SPENDING
 
     @property
     def limited(self) -> bool:
@@ -58,16 +58,16 @@ class ShadowBudget:
         tokens, cost = self.tokens + self._others.tokens, self.cost + self._others.cost
         return 0 < limits.tokens_per_day <= tokens or 0 < limits.cost_per_day <= cost
 
-    def told(self) -> tuple[int, Spent]:
+    def told(self) -> tuple[int, Spending]:
         """Give the day, from the Unix epoch, and what this router has spent in it."""
         self._turn()
-        return self._day, Spent(self.tokens, self.cost)
+        return self._day, Spending(self.tokens, self.cost)
 
-    def heard(self, day: int, own: Spent, spent: Spent) -> None:
+    def heard(self, day: int, own: Spending, spent: Spending) -> None:
         """Take what all have spent in a day, of which `own` was what this router had told."""
         self._turn()
         if day == self._day:
-            self._others = Spent(spent.tokens - own.tokens, spent.cost - own.cost)
+            self._others = Spending(spent.tokens - own.tokens, spent.cost - own.cost)
 
     def charge(self, serving: Serving, drive: Run) -> None:
         """Count what a shadow has spent, whether or not it came to its end."""
@@ -81,7 +81,7 @@ class ShadowBudget:
     def _turn(self) -> None:
         day = int(self._wall() // _DAY)
         if day != self._day:
-            self._day, self.tokens, self.cost, self._others = day, 0, 0.0, NOTHING
+            self._day, self.tokens, self.cost, self._others = day, 0, 0.0, NO_SPENDING
 
 
 def _asked(serving: Serving, drive: Run) -> Iterator[Entry]:

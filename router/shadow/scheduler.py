@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.ports import Model
-    from effects.conversations.own import OwnConversation
+    from effects.stores.shadow_replies import ShadowConversation
     from router.parts import Parts
     from router.serving.run import Run
     from router.serving.stream import Serving
@@ -51,7 +51,7 @@ class ShadowTerms:
         live = self.parts.settings().shadow.mode == "live"
         return self.parts.shadow_model if live else None
 
-    def side(self, stack: Stack) -> OwnConversation | None:
+    def side(self, stack: Stack) -> ShadowConversation | None:
         """Open a stack's own side of a conversation; None where it is told what was served."""
         own = self.parts.settings().shadow.history == "own"
         free = own and self.model is not None and stack.powers.taped
@@ -138,7 +138,7 @@ class Job:
     drive: Run | None = None
     due: float = 0.0
     conversation: str = ""
-    side: OwnConversation | None = None
+    side: ShadowConversation | None = None
 
     def evict(self) -> None:
         """Stop the run, if there is one, without waiting for it."""

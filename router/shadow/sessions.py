@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.ports import Model
     from contract.records import OwnHistory
-    from effects.conversations.own import OwnConversation
+    from effects.stores.shadow_replies import ShadowConversation
     from effects.tape import Entry, Exchange, Play
     from router.shadow.idle_gate import IdleGate
 
@@ -61,7 +61,7 @@ class FreeRun(AskingRun):
         name: str,
         courtesy: IdleGate,
         model: Model,
-        side: OwnConversation,
+        side: ShadowConversation,
     ) -> None:
         super().__init__(exchange, name, courtesy, model)
         self._side = side
@@ -82,7 +82,7 @@ def shadow_run(
     name: str,
     courtesy: IdleGate,
     model: Model | None,
-    side: OwnConversation | None = None,
+    side: ShadowConversation | None = None,
 ) -> CourteousRun:
     """Make the run of a shadow; where there is a model it asks that, on its own side if it has."""
     if model is None:

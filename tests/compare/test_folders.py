@@ -13,13 +13,13 @@ import pytest
 from compare.input.damage import CapturesUnreadable
 from compare.input.files import files_below
 from compare.input.segments import find_segments
-from cutover.forgetting import Sought, forget_captures
-from effects.whose import Whose
+from cutover.erasure import SubjectMatcher, forget_captures
+from effects.stores.values import DataSubject
 from loadtests.children import child_environment, module_command
 from tests.patience import PATIENCE_S
 
 NOT_FILES = ("device.jsonl", "pipe.jsonl.zst")
-ANN = Sought(Whose("user", "ann"), b"key")
+ANN = SubjectMatcher(DataSubject("user", "ann"), b"key")
 
 
 @pytest.fixture

@@ -16,16 +16,17 @@ from cutover.flows import SPECS
 from cutover.stores import open_memory
 from cutover.wiring.embeddings import open_embedder, recall_told
 from cutover.wiring.models import KeyMissing
-from effects.embeddings import HashedEmbedder, maker
-from effects.embeddings.local import LocalEmbedder
-from effects.memory.longterm import LongTermMemory
+from effects.memory.embeddings import maker
+from effects.memory.fake import HashedEmbedder
+from effects.memory.local_embeddings import LocalEmbedder
+from effects.memory.search import LongTermMemory
 from router.settings import parse
 from router.toml_table import ConfigRefused
 from tests.cutover import test_doctor
 from tests.cutover.test_doctor import GOOD, doctor
-from tests.effects.asgi import served
-from tests.effects.embeddings.serving import asked, hashing
-from tests.effects.postgres import own_schema
+from tests.effects.memory.embedding_server import asked, hashing
+from tests.support.asgi import served
+from tests.support.postgres import own_schema
 
 READER = "pg_read_all_settings"
 """A role every server has, that may make nothing."""

@@ -10,9 +10,9 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.stores import Turn
 from cutover.wiring.following import drop_unknown, following
-from effects.conversations import MemoryConversations
-from effects.conversations.own import OwnReplies
-from effects.whose import Kind, Whose
+from effects.stores import MemoryConversations
+from effects.stores.shadow_replies import ShadowReplies
+from effects.stores.values import DataSubject, Kind
 
 
 def reply(number: int, content: str) -> Turn:
@@ -26,9 +26,9 @@ def reply(number: int, content: str) -> Turn:
     )
 
 
-async def both() -> tuple[OwnReplies, MemoryConversations]:
+async def both() -> tuple[ShadowReplies, MemoryConversations]:
     """Give what was served in a conversation of two turns, and what the shadow answered."""
-    replies, store = OwnReplies(), MemoryConversations()
+    replies, store = ShadowReplies(), MemoryConversations()
     for number, user in ((1, "ann"), (2, "bob")):
         asked = Turn(message_id=f"u{number}", role="user", content="?", chat_id="c", user_id=user)
         await store.put("s", asked)
@@ -49,7 +49,7 @@ async def both() -> tuple[OwnReplies, MemoryConversations]:
 async def test_what_is_forgotten_in_the_store_goes(whose: tuple[Kind, str], left: set[str]) -> None:
     """Of a chat, of a user, of a message: another process removed it, `cutover forget` say."""
     replies, store = await both()
-    await store.forget(Whose(*whose))
+    await store.forget(DataSubject(*whose))
     await drop_unknown(replies, store)
     assert set(replies.read(("graph", "c"))) == left
 
@@ -76,7 +76,7 @@ async def test_it_is_looked_every_so_often_and_never_at_the_end() -> None:
     """As long as it is open."""
     replies, store = await both()
     async with following(replies, store, every=600.0):
-        await store.forget(Whose("chat", "c"))
+        await store.forget(DataSubject("chat", "c"))
         await asyncio.sleep(599.0)
         assert replies.chats
         await asyncio.sleep(2.0)

@@ -14,11 +14,11 @@ from contract.errors import EffectFailed, Fault
 from cutover.stores import NoSuchStore, open_pauses, pauses_sealing
 from cutover.wiring.sweeping import EVERY, sweeping
 from effects.clock import ManualClock
-from effects.human import KeysUnusable, MemoryPauses, Pause, Swept, Unsealed
-from effects.human.aes import AesSeals
-from effects.human.sealing import SEALED
+from effects.stores import InvalidKeys, MemoryPauses, Pause, Plaintext, Swept
+from effects.stores.pauses.aes import AesEncryption
+from effects.stores.pauses.encryption import SEALED
 from router.sections import Pauses
-from tests.effects.postgres import own_schema
+from tests.support.postgres import own_schema
 
 KEYS = {"KEYS": b64encode(bytes(32)).decode()}
 
@@ -59,20 +59,20 @@ async def test_a_foreign_address_is_refused() -> None:
     """With the kinds there are."""
     async with AsyncExitStack() as stack:
         with pytest.raises(NoSuchStore, match="memory, sqlite, postgresql"):
-            await open_pauses("http://127.0.0.1:1", stack, Unsealed())
+            await open_pauses("http://127.0.0.1:1", stack, Plaintext())
 
 
 def test_the_key_comes_from_the_environment() -> None:
     """None named: not sealed; named and not there: refused."""
-    assert isinstance(pauses_sealing(Pauses(), {}), Unsealed)
+    assert isinstance(pauses_sealing(Pauses(), {}), Plaintext)
     sealing = pauses_sealing(Pauses(key_env="KEYS"), KEYS)
-    assert isinstance(sealing, AesSeals)
+    assert isinstance(sealing, AesEncryption)
     assert sealing.seal(b"tape", "h1", "tape").startswith(SEALED)
     assert sealing.open(b"tape", "h1", "tape") == b"tape"
     strict = pauses_sealing(Pauses(key_env="KEYS", strict=True), KEYS)
     with pytest.raises(EffectFailed):
         strict.open(b"tape", "h1", "tape")
-    with pytest.raises(KeysUnusable, match="'KEYS' cannot be used: it is not set"):
+    with pytest.raises(InvalidKeys, match="'KEYS' cannot be used: it is not set"):
         pauses_sealing(Pauses(key_env="KEYS"), {})
 
 

@@ -8,13 +8,11 @@ import pytest
 
 from contract.stores import Turn
 from cutover.wiring.sessions import KeptSessions
-from effects.conversations import MemoryConversations
-from effects.conversations.turns import Forgotten
-from effects.human import MemoryPauses
-from effects.locks import SteadyLocks
-from effects.locks.fake import MemoryLeases
 from effects.memory import InMemoryMemory
-from effects.whose import Whose
+from effects.stores import MemoryConversations, MemoryPauses, ResilientLocks
+from effects.stores.fake import MemoryLeases
+from effects.stores.turns import ErasedTurns
+from effects.stores.values import DataSubject
 
 pytestmark = pytest.mark.virtual
 
@@ -26,7 +24,7 @@ class Forgetful(MemoryConversations):
         super().__init__()
         self._leases = leases
 
-    async def forget(self, whose: Whose) -> Forgotten:
+    async def forget(self, whose: DataSubject) -> ErasedTurns:
         """Forget, last but one."""
         self._leases.away = True
         return await super().forget(whose)
@@ -37,7 +35,7 @@ class Live:
     """What a deployment's calls reach."""
 
     conversations: MemoryConversations
-    locks: SteadyLocks
+    locks: ResilientLocks
     memory: InMemoryMemory = field(default_factory=InMemoryMemory)
 
 
@@ -46,7 +44,7 @@ async def test_a_session_is_deleted_though_its_lock_cannot_be_let_go_of() -> Non
     leases = MemoryLeases(lambda: 0.0)
     conversations = Forgetful(leases)
     await conversations.put("message", Turn(message_id="m", role="user", content="Hi", chat_id="s"))
-    locks = SteadyLocks.over(leases, lambda: 0.0)
+    locks = ResilientLocks.over(leases, lambda: 0.0)
     sessions = KeptSessions(Live(conversations, locks), {}, MemoryPauses())
     assert await sessions.forget("s", lock="session:s")
     assert list(leases.held) == ["session:s"]

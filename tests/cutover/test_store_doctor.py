@@ -16,10 +16,10 @@ import pytest
 from cutover.doctor import examine
 from cutover.finding import Finding
 from cutover.flows import SPECS
-from effects.conversations.postgres import PostgresConversations
 from effects.memory import SqliteMemory
+from effects.stores.postgres_conversations import PostgresConversations
 from router.settings import parse
-from tests.effects.postgres import own_schema
+from tests.support.postgres import own_schema
 
 pytestmark = pytest.mark.sockets
 

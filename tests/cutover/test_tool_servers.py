@@ -21,8 +21,8 @@ from effects.model import Secret
 from router.settings import Settings, parse
 from router.toml_table import ConfigRefused
 from tests.e2e.deployment import Setup, deployed, until
-from tests.effects.asgi import served
 from tests.effects.mcp.tools_server import tools_server
+from tests.support.asgi import served
 
 if TYPE_CHECKING:
     from router.routing.rollout import Stack as StackName

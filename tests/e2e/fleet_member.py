@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
-from effects.pins import SqlitePins
+from effects.stores import SqlitePins
 from router.context import Counts
 from router.http.endpoints import FlowEndpoint
 from router.parts import Parts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from contract.flow import Event
-    from effects.pins import PinStore
+    from effects.stores import PinStore
     from router.routing.rollout import Stack
 
 KEYS = 10_000
@@ -120,7 +120,7 @@ async def main(configuration: str, run: str, *, serve: bool) -> None:
             "sqlite": await stack.enter_async_context(SqlitePins.open(path))
         }
         if settings.stores.locks != "process":
-            redis = import_module("effects.pins.redis").RedisPins(settings.stores.locks)
+            redis = import_module("effects.stores.redis").RedisPins(settings.stores.locks)
             stack.push_async_callback(redis.aclose)
             stores["redis"] = redis
         found = await member(settings, run, stores)

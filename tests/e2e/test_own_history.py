@@ -17,12 +17,12 @@ from starlette.routing import Route
 from compare.captures import Question, compare_captures
 from compare.tally import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
+from cutover.erasure import forget_rows
 from cutover.flows import SPECS
-from cutover.forgetting import forget_rows
 from cutover.wiring.following import drop_unknown
-from effects.whose import Whose
+from effects.stores.values import DataSubject
 from tests.e2e.deployment import Deployment, Json, Setup, deployed
-from tests.effects.asgi import served
+from tests.support.asgi import served
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -131,7 +131,7 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
             assert response.status == 204
         assert set(parts.own_replies.chats) == {second}
         stores = place.watched.current.stores
-        await forget_rows(stores, {}, Whose("chat", second), ())
+        await forget_rows(stores, {}, DataSubject("chat", second), ())
         await drop_unknown(parts.own_replies, parts.sessions.live.conversations)  # type: ignore[union-attr]
         assert not parts.own_replies.chats
         assert parts.own_replies.size == 0

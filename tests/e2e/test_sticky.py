@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from effects import rest
-from effects.pins.store import pin_key
+from effects.stores.shared_state import pin_key
 from router.routing import lookup
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.e2e.relay import Relay, relayed

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from contract.ports import Effects
-    from effects.human import PauseStore
     from effects.model.fake import Step
+    from effects.stores import PauseStore
     from effects.tape import Exchange
 
 REQUEST = RequestRecord(msgspec.Raw(b'{"message":"book it"}'), msgspec.Raw(b"{}"))

@@ -17,8 +17,8 @@ from contract.model import ModelCall, ToolCall, UserMessage
 from contract.operations import MODEL_STREAM, TOOLS_RUN
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.human import MemoryPauses
 from effects.model.fake import says
+from effects.stores import MemoryPauses
 from effects.tape import (
     Asking,
     SuspendingHuman,
@@ -35,8 +35,8 @@ from tests.effects.pausing import REQUEST
 if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.ports import Effects
-    from effects.human import Pause
     from effects.model.fake import Step as Spoken
+    from effects.stores import Pause
     from effects.tape import Exchange
 
 Step = Literal["write", "look", "speak", "id", "both", "ask"]

@@ -16,7 +16,7 @@ from contract.human import (
     values,
 )
 from contract.ports import Human
-from effects.human import NobodyThere, ScriptedHuman
+from effects.human import NoHuman, ScriptedHuman
 
 FORM = Form(
     "记忆",
@@ -118,7 +118,7 @@ async def test_a_scripted_human_answers_in_order() -> None:
 
 async def test_nobody_answers() -> None:
     """Asking is a fault, reading an answer too."""
-    human: Human = NobodyThere()
+    human: Human = NoHuman()
     with pytest.raises(EffectFailed, match="human_unavailable"):
         await human.open("ask", OpenQuestion(FORM))
     with pytest.raises(EffectFailed, match="human_unavailable"):

@@ -13,7 +13,7 @@ from contract.errors import EffectFailed, Fault, Paused, TapeMiss
 from contract.human import AwaitAnswer, HumanAnswer
 from contract.model import ToolCall
 from cutover.selftest.world import World
-from effects.human import MemoryPauses, SqlitePauses
+from effects.stores import MemoryPauses, SqlitePauses
 from effects.tape import Tape, TapeSession, canonical, request_of, resume
 from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from effects.human import Pause, PauseStore
+    from effects.stores import Pause, PauseStore
 
 pytestmark = pytest.mark.virtual
 

@@ -26,10 +26,10 @@ from graph_impl.threads import (
     ThreadsNotOpened,
     opened_threads,
 )
-from tests.effects.postgres import own_schema
 from tests.flows.session.conversing import House
 from tests.flows.session.reading import said, shown
 from tests.flows.session.threads import SECRET, SESSION, Place, hold
+from tests.support.postgres import own_schema
 
 CALLED: list[str] = []
 

@@ -19,7 +19,7 @@ from contract.ports import Effects
 from contract.wire.dialect import Dialect, TextField
 from contract.wire.sse import SseDecoder
 from cutover.selftest.world import World
-from effects.human import MemoryPauses
+from effects.stores import MemoryPauses
 from router.context import ExchangeContext
 from router.flow_settings import FlowSettings
 from router.parts import Parts

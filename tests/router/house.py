@@ -16,7 +16,7 @@ from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
 from contract.wire.sse import is_comment
 from cutover.selftest.world import World
-from effects.pins import MemoryPins
+from effects.stores import MemoryPins
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY

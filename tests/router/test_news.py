@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from effects.board import MemoryBoard, Note, Post, Spent
+from effects.stores import BreakerNote, MemorySharedState, NoteUpdate, Spending
 from router.news import LIMIT_SECONDS, LOOK_SECONDS, News
 from router.routing.breakers import Breakers
 from router.sections import BreakerRules, Shadow
@@ -37,18 +37,18 @@ class Wall:
     """A board that may be away, or never answer."""
 
     def __init__(self) -> None:
-        self.board = MemoryBoard(now)
+        self.board = MemorySharedState(now)
         self.broken: Exception | None = None
         self.delay = 0.0
         self.asked = 0
 
-    async def post(self, posts: Sequence[Post]) -> Mapping[str, Note]:
+    async def post(self, posts: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
         """Put up what is as expected."""
         self.asked += 1
         await self._trouble()
         return await self.board.post(posts)
 
-    async def spend(self, day: int, who: str, own: Spent) -> Spent:
+    async def spend(self, day: int, who: str, own: Spending) -> Spending:
         """Add up."""
         await self._trouble()
         return await self.board.spend(day, who, own)
@@ -115,7 +115,7 @@ async def test_without_a_limit_nothing_is_counted_together() -> None:
     wall = Wall()
     purse = Purse.at(wall, Shadow(), [WALL])
     await purse.news.exchange()
-    assert await wall.board.spend(int(WALL // 86_400), "x", Spent(1)) == Spent(1)
+    assert await wall.board.spend(int(WALL // 86_400), "x", Spending(1)) == Spending(1)
 
 
 async def test_a_board_that_is_away_is_told_and_what_is_known_holds() -> None:
@@ -258,7 +258,7 @@ async def test_news_of_flows_one_does_not_have_are_passed_over() -> None:
     budget = ShadowBudget(Shadow, lambda *_: None, lambda: WALL)
     news = News(wall, breakers, budget, lambda: ("chat",))
     keys = ("graph:other", "new:chat", "chat", "graph:chat")
-    await wall.post([Post(key, Note(f"x:{key}", "open", 60.0)) for key in keys])
+    await wall.post([NoteUpdate(key, BreakerNote(f"x:{key}", "open", 60.0)) for key in keys])
     rules[0] = BreakerRules(enabled=False)
     await news.exchange()
     assert list(breakers.states()) == []

@@ -10,8 +10,8 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.flows.chat import ChatRequest
-from effects.pins import MemoryPins, Pin
 from effects.rest import REST_SECONDS
+from effects.stores import MemoryPins, Pin
 from router.pins import FRESH_SECONDS, Pins
 from router.qa_header import sign
 from router.routing.lookup import WAIT_SECONDS

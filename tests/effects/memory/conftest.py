@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.effects.memory.houses import House
-from tests.effects.postgres import own_schema
+from tests.support.postgres import own_schema
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])

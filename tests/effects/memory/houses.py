@@ -14,10 +14,11 @@ import psycopg
 
 from contract.errors import EffectFailed, Fault
 from contract.stores import MemoryEntry, Recall
-from effects.embeddings import Embedder, HashedEmbedder, Vectors, maker
 from effects.memory import SqliteMemory
-from effects.memory.longterm import LongTermMemory
+from effects.memory.embeddings import Embedder, Vectors, maker
+from effects.memory.fake import HashedEmbedder
 from effects.memory.postgres import PostgresMemory
+from effects.memory.search import LongTermMemory
 
 TABLES = ("memories", "memory_vectors", "memory_waiting")
 

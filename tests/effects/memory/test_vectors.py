@@ -10,8 +10,8 @@ import pytest
 
 from contract.errors import Fault
 from contract.stores import Recall
-from effects.embeddings import HashedEmbedder
-from effects.whose import Whose
+from effects.memory.fake import HashedEmbedder
+from effects.stores.values import DataSubject
 from tests.effects.memory.houses import Compass, House, Moody, entry, told
 
 OLD, NEW = HashedEmbedder(64, "old"), HashedEmbedder(128, "new")
@@ -73,9 +73,9 @@ async def test_what_others_write_is_found_at_once(house: House) -> None:
         assert await told(right, "0") == ["10 a"]
         await left.write("w", (entry("5 b"),))
         assert await told(right, "0") == ["5 b", "10 a"]
-        assert await left.forget(Whose("chat", "s")) == 1
+        assert await left.forget(DataSubject("chat", "s")) == 1
         assert await told(right, "0") == ["5 b"]
-        await left.forget(Whose("user", "u1"))
+        await left.forget(DataSubject("user", "u1"))
         await left.write("w", (entry("20 c"),))
         assert await told(right, "0") == ["20 c"]
 
@@ -190,8 +190,8 @@ async def test_a_file_of_the_first_version_gets_vectors(tmp_path: Path) -> None:
         assert memory.recalls == {"vectors": 1}
 
 
-@pytest.mark.parametrize("whose", [Whose("user", "u1"), Whose("chat", "s")])
-async def test_forgetting_leaves_nothing_behind(house: House, whose: Whose) -> None:
+@pytest.mark.parametrize("whose", [DataSubject("user", "u1"), DataSubject("chat", "s")])
+async def test_forgetting_leaves_nothing_behind(house: House, whose: DataSubject) -> None:
     """Neither entries nor vectors, nor what waits for them; the others keep all of theirs."""
     moody = Moody()
     async with house.open(moody) as memory:
@@ -213,7 +213,7 @@ async def test_a_vector_that_comes_too_late_is_not_kept(house: House) -> None:
     async with house.open(moody) as memory:
         shelf = memory._shelf  # noqa: SLF001 (what happens between its two calls)
         stored = await shelf.add([entry("10 a")])
-        await memory.forget(Whose("user", "u1"))
+        await memory.forget(DataSubject("user", "u1"))
         await shelf.add([entry("90 b")])
         await shelf.keep(stored, await Compass().embed(["10 a"]))
         assert house.counts() == [1, 0, 1]

@@ -12,10 +12,10 @@ from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock
 from contract.model import Chunk, ModelCall, ModelInfo, ToolResult
 from cutover.selftest.case import WRITES, Answer, FailingConversations, FailingLookup, by_round
 from cutover.selftest.world import World
-from effects.conversations import MemoryConversations
 from effects.ids import CountingIds
 from effects.memory import InMemoryMemory
 from effects.model import Script, ScriptedModel, Step
+from effects.stores import MemoryConversations
 from effects.tools import ScriptedTools
 
 if TYPE_CHECKING:

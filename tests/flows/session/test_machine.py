@@ -19,11 +19,9 @@ from contract.errors import Fault
 from contract.flows.session import SessionOptions, SessionRequest, lock_key
 from contract.model import Chunk
 from cutover.wiring.sessions import KeptSessions
-from effects.conversations import MemoryConversations
-from effects.human import MemoryPauses
-from effects.locks import ProcessLocks
 from effects.memory import InMemoryMemory
 from effects.model import Fail, Hang, Step
+from effects.stores import MemoryConversations, MemoryPauses, ProcessLocks
 from effects.tape import Exchange, Tape
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
@@ -32,10 +30,10 @@ from legacy import FLOWS as LEGACY
 from router.routing.rollout import Stack
 from router.serving.run import Run, RunOutcome
 from router.serving.stack import LocalStack
-from tests.effects.postgres import own_schema
 from tests.flows.playing import FOREVER, begin, record, replay
 from tests.flows.session.conversing import House, Saying
 from tests.flows.session.reading import said, shown
+from tests.support.postgres import own_schema
 
 Result = TypeVar("Result")
 

@@ -12,13 +12,13 @@ from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
 from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
-from effects.whose import Whose
+from effects.stores.values import DataSubject
 from graph_impl.threads import Threads, opened_threads
-from tests.effects.postgres import own_schema
 from tests.flows.playing import FOREVER, STACKS, begin, record
 from tests.flows.session.conversing import House, Saying
 from tests.flows.session.reading import said, shown
 from tests.flows.session.threads import SECRET, SESSION, Place, graph, hold, turn
+from tests.support.postgres import own_schema
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
@@ -99,7 +99,7 @@ async def test_what_was_learnt_too_late_is_not_kept() -> None:
         drive = begin(STACKS[name], saying, exchange)
         while not drive.complete:
             await drive.changed.wait()
-        await house.conversations.forget(Whose("chat", SESSION))
+        await house.conversations.forget(DataSubject("chat", SESSION))
         assert await drive.gone(FOREVER)
         await exchange.close()
     assert gone == []

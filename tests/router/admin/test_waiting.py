@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.human import Form, HumanAnswer, OpenQuestion
-from effects.human import MemoryPauses, Pause, Waiting
+from effects.stores import MemoryPauses, Pause, Waiting
 from router.resume.pauses import Pausing
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from effects.board import MemoryBoard
+from effects.stores import MemorySharedState
 from router.breaker_news import LEAST_CLAIM, BreakerNews
 from router.routing.breakers import Breaker
 from router.sections import BreakerRules
 
 if TYPE_CHECKING:
-    from effects.board import Post
+    from effects.stores import NoteUpdate
     from router.routing.breakers import Leave, Result
 
 RULES = BreakerRules(
@@ -42,7 +42,7 @@ class One:
 
     name: str
     clock: Clock
-    board: MemoryBoard
+    board: MemorySharedState
     alone: bool = False
     told: int = 0
     leaves: list[Leave] = field(default_factory=list)
@@ -65,7 +65,7 @@ class One:
         if tried:
             self.breaker.tell(tried.pop(0), result, self.clock.now)
 
-    def due(self) -> list[Post]:
+    def due(self) -> list[NoteUpdate]:
         """Give what is to be told."""
         post = self.news.due(self.breaker, self.clock.now)
         return [post] if post else []
@@ -76,7 +76,7 @@ class One:
         self.told += self.news.hear(notes.get(KEY), self.breaker, asked, self.clock.now)
         self.alone = False
 
-    def lose(self) -> list[Post]:
+    def lose(self) -> list[NoteUpdate]:
         """Have sent something and never be answered; gives what may still arrive."""
         sent = self.due()
         self.alone = True
@@ -89,10 +89,10 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.board = MemoryBoard(self.clock)
+        self.board = MemorySharedState(self.clock)
         self.all = [One(name, self.clock, self.board) for name in "abc"]
         self.down = False
-        self.late: list[Post] = []
+        self.late: list[NoteUpdate] = []
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 6.0, 9.0]))
     def wait(self, seconds: float) -> None:
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def forget(self) -> None:
         """The board comes back empty."""
-        self.board = MemoryBoard(self.clock)
+        self.board = MemorySharedState(self.clock)
         for one in self.all:
             one.board = self.board
             one.alone = True
@@ -220,7 +220,7 @@ TestMachine = pytest.mark.slow(Machine.TestCase)
 def trio() -> tuple[Clock, list[One]]:
     """Give three routers that share a board."""
     clock = Clock()
-    board = MemoryBoard(clock)
+    board = MemorySharedState(clock)
     return clock, [One(name, clock, board) for name in "abc"]
 
 

@@ -1,0 +1,248 @@
+"""Conversations kept by another service, reached over HTTP.
+
+The service answers three requests (reference: `effects/stores/http.py`); a turn is a JSON
+object with the fields of `contract.stores.Turn`, absent ones left out:
+
+    GET /messages/{id}                           200 turn | 404
+    PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
+    GET /chats/{chat}/messages?before=&limit=    200 {"turns": [turn, …]}, oldest first
+
+Ids are percent-encoded, so that a slash in one does not end it.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+from yarl import URL
+
+from contract.errors import EffectFailed, Fault
+from contract.stores import FoundTurns, Turn
+from effects.spared import Spared
+from effects.stores.turns import check_ids, check_turn
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from starlette.requests import Request
+
+    from contract.ports import Conversations
+
+
+Kept = TypeVar("Kept", Turn, FoundTurns)
+
+_UNAVAILABLE: Final = "store_unavailable"
+_NOBODYS: Final = "cutover.nobody-s"
+_STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
+_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+_turn = msgspec.json.Decoder(Turn)
+_turns = msgspec.json.Decoder(FoundTurns)
+
+
+class HttpConversations:
+    """Turns in a service at `base_url`; made by `HttpConversations.open(base_url)`."""
+
+    def __init__(self, base_url: str, session: aiohttp.ClientSession) -> None:
+        self._base = base_url.rstrip("/")
+        self._session = session
+        quiet = session.timeout.total or 0.0
+        self._spared = Spared("conversations", self._speak, quiet=quiet)
+        self._spared.answered()  # as far as anybody knows
+
+    @property
+    def fault(self) -> str | None:
+        """Why nobody waits for the service now; None where it answers."""
+        return self._spared.fault
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, base_url: str, *, headers: Mapping[str, str] | None = None, limit: float = 5.0
+    ) -> AsyncIterator[HttpConversations]:
+        """Keep connections to the service; `headers` may authorise, `limit` is seconds each."""
+        timeout = aiohttp.ClientTimeout(total=limit, connect=min(limit, 2.0))
+        # Cookies of a service have no business here, nor have redirects to elsewhere.
+        async with aiohttp.ClientSession(
+            headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
+            conversations = cls(base_url, session)
+            try:
+                yield conversations
+            finally:
+                await conversations.aclose()
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up by its id."""
+        check_ids(message_id)
+        status, body = await self._ask("GET", f"/messages/{_segment(message_id)}")
+        if status == HTTPStatus.NOT_FOUND:
+            return None
+        return _decoded(_turn, _expect(status, body))
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn; an equal one again is fine, False when the id belongs to another."""
+        check_turn(turn)
+        path = f"/messages/{_segment(turn.message_id)}"
+        status, body = await self._ask("PUT", path, msgspec.json.encode(turn))
+        if status == HTTPStatus.CONFLICT:
+            return False
+        _expect(status, body)
+        return True
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read up to `limit` turns stored before a message, oldest first."""
+        check_ids(chat_id, before)
+        query = urlencode({"before": before, "limit": max(limit, 0)}, quote_via=quote)
+        path = f"/chats/{_segment(chat_id)}/messages?{query}"
+        return _decoded(_turns, _expect(*await self._ask("GET", path))).turns
+
+    async def aclose(self) -> None:
+        """Close the connections; idempotent."""
+        await self._spared.aclose()
+        await self._session.close()
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        if self._spared.fault is not None:
+            raise EffectFailed(Fault(_UNAVAILABLE, retryable=True))
+        return await self._send(method, path, body)
+
+    async def _speak(self) -> None:
+        """Find out whether the service answers: a message nobody knows will do."""
+        await self._send("GET", f"/messages/{_NOBODYS}")
+
+    async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        try:
+            async with self._session.request(
+                method,
+                URL(self._base + path, encoded=True),
+                data=body,
+                headers={"content-type": "application/json"} if body is not None else None,
+                allow_redirects=False,
+            ) as answer:
+                found = answer.status, await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError) as failure:
+            # RuntimeError is what a closed session raises.
+            self._spared.silent(_UNAVAILABLE)
+            raise EffectFailed(Fault(_UNAVAILABLE, retryable=True)) from failure
+        self._spared.answered()
+        return found
+
+
+def _expect(status: int, body: bytes) -> bytes:
+    """Give the body of a good answer; any other becomes a fault with its status."""
+    if status in _STORED:
+        return body
+    data: dict[str, str | int | float | bool | None] = {"status": status}
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        raise EffectFailed(Fault(_UNAVAILABLE, retryable=True, data=data))
+    raise EffectFailed(Fault("store_failed", data=data))
+
+
+def _decoded(decoder: msgspec.json.Decoder[Kept], body: bytes) -> Kept:
+    """Read a good answer's body; raises the fault of a service that breaks its promise."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeError) as failure:
+        raise EffectFailed(Fault("store_failed", data={"reason": "answer"})) from failure
+
+
+def _segment(identifier: str) -> str:
+    """Encode an id as one segment of a path; `.` and `..` would be taken for steps."""
+    if identifier in {".", ".."}:
+        return identifier.replace(".", "%2E")
+    return quote(identifier, safe="")
+
+
+LARGEST_BODY = 1_048_576
+LONGEST_HISTORY = 1_000
+_COUNT = re.compile("[0-9]{1,9}")
+
+_body_turn = msgspec.json.Decoder(Turn)
+
+
+def conversation_service(store: Conversations) -> Starlette:
+    """Serve a store; whoever made the store closes it."""
+    service = _Service(store)
+    # `path` lets an id hold a slash: servers decode the percent signs before routing.
+    return Starlette(
+        routes=[
+            Route("/messages/{message_id:path}", service.find, methods=["GET"]),
+            Route("/messages/{message_id:path}", service.put, methods=["PUT"]),
+            Route("/chats/{chat_id:path}/messages", service.history, methods=["GET"]),
+        ],
+        exception_handlers={EffectFailed: _failed},
+    )
+
+
+class _Service:
+    def __init__(self, store: Conversations) -> None:
+        self._store = store
+
+    async def find(self, request: Request) -> Response:
+        """Answer `GET /messages/{id}`."""
+        turn = await self._store.find("service", request.path_params["message_id"])
+        return _problem(404, "unknown_message") if turn is None else _json(turn)
+
+    async def put(self, request: Request) -> Response:
+        """Answer `PUT /messages/{id}`."""
+        body = await _body(request)
+        if body is None:
+            return _problem(413, "too_large")
+        try:
+            turn = _body_turn.decode(body)
+        except (msgspec.MsgspecError, UnicodeError):
+            return _problem(422, "bad_turn")
+        if turn.message_id != request.path_params["message_id"]:
+            return _problem(422, "id_differs_from_path")
+        stored = await self._store.put("service", turn)
+        return Response(status_code=204) if stored else _problem(409, "id_taken")
+
+    async def history(self, request: Request) -> Response:
+        """Answer `GET /chats/{chat}/messages?before=&limit=`."""
+        query = request.query_params
+        limit = query.get("limit", "20")
+        if not _COUNT.fullmatch(limit):
+            return _problem(422, "bad_limit")
+        turns = await self._store.history(
+            "service",
+            request.path_params["chat_id"],
+            before=query.get("before", ""),
+            limit=min(int(limit), LONGEST_HISTORY),
+        )
+        return _json(FoundTurns(turns))
+
+
+async def _body(request: Request) -> bytes | None:
+    """Read a body, or give up where it is too large."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            return None
+    return bytes(body)
+
+
+async def _failed(_: Request, failure: Exception) -> Response:
+    retryable = isinstance(failure, EffectFailed) and failure.fault.retryable
+    return _problem(503, "store_unavailable") if retryable else _problem(500, "store_failed")
+
+
+def _json(value: Turn | FoundTurns) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _problem(status: int, code: str) -> Response:
+    body = msgspec.json.encode({"status": status, "code": code})
+    return Response(body, status, media_type="application/problem+json")

@@ -1,0 +1,28 @@
+"""Pauses: exchanges that wait for a human, how they move, and where they are stored."""
+
+from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
+from effects.stores.pauses.pause import (
+    ClaimReply,
+    ExpireReply,
+    Pause,
+    PauseStore,
+    RespondReply,
+    Swept,
+    Waiting,
+)
+from effects.stores.pauses.sqlite import SqlitePauses
+
+__all__ = [
+    "ClaimReply",
+    "Encryption",
+    "ExpireReply",
+    "InvalidKeys",
+    "Pause",
+    "PauseStore",
+    "Plaintext",
+    "RespondReply",
+    "SqlitePauses",
+    "Swept",
+    "Waiting",
+    "read_keys",
+]

@@ -1,0 +1,208 @@
+"""How a pause moves, decided without touching a store: what to answer, what to keep."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from contract.errors import EffectFailed, Fault
+from effects.stores.pauses.pause import (
+    GONE_KEPT,
+    ClaimReply,
+    ExpireReply,
+    Pause,
+    RespondReply,
+    State,
+    Waiting,
+)
+from effects.stores.values import require_storable
+
+if TYPE_CHECKING:
+    from contract.human import HumanAnswer
+
+OVER: frozenset[State] = frozenset({"finished", "expired"})
+
+
+def check_pause(pause: Pause) -> None:
+    """Raise `EffectFailed(store_failed)` where a text of a new pause cannot be kept."""
+    require_storable(
+        "store_failed",
+        pause.hitl_id,
+        pause.exchange,
+        pause.flow,
+        pause.stack,
+        pause.session_id,
+        pause.user_id,
+        pause.answer_site,
+        pause.answer_key,
+        pause.owner,
+    )
+    encoded(pause.question)
+
+
+def encoded(value: object) -> bytes:
+    """Encode a part of a pause, keys sorted; raises `EffectFailed(store_failed)`."""
+    try:
+        return msgspec.json.encode(value, order="sorted")
+    except (msgspec.MsgspecError, UnicodeError, OverflowError) as failure:
+        raise EffectFailed(Fault("store_failed", data={"reason": "text"})) from failure
+
+
+def digest_of(answer: HumanAnswer) -> str:
+    """Identify what was answered, whoever did."""
+    return blake2b(encoded((answer.action, answer.data)), digest_size=16).hexdigest()
+
+
+def standing(pause: Pause, now: float) -> State:
+    """Tell the state of a pause at a moment: time alone expires pauses and ends leases."""
+    match pause.state:
+        case "open" | "answered":
+            return "expired" if pause.expires_at <= now else pause.state
+        case "claimed":
+            if now < pause.leased_until:
+                return "claimed"
+            return "expired" if pause.expires_at <= now else "answered"
+        case "finished" | "expired":
+            return pause.state
+        case _:
+            assert_never(pause.state)
+
+
+def seen(pause: Pause, now: float) -> Pause:
+    """Give a pause as it stands at a moment."""
+    state = standing(pause, now)
+    if state == pause.state:
+        return pause
+    if state == "expired":
+        return over(pause, "expired")
+    return _free(pause)
+
+
+def over(pause: Pause, state: State) -> Pause:
+    """End a pause: what it held goes, what became of it stays."""
+    return msgspec.structs.replace(
+        pause, state=state, tape=b"", question=None, answer=None, owner="", leased_until=0.0
+    )
+
+
+def respond(pause: Pause, answer: HumanAnswer, now: float) -> tuple[RespondReply, Pause]:
+    """Answer a pause."""
+    pause = seen(pause, now)
+    digest = digest_of(answer)
+    match pause.state:
+        case "open":
+            return "accepted", msgspec.structs.replace(
+                pause, state="answered", answer=answer, digest=digest
+            )
+        case "answered" | "claimed" | "finished":
+            return ("same" if pause.digest == digest else "conflict"), pause
+        case "expired":
+            return "expired", pause
+        case _:
+            assert_never(pause.state)
+
+
+def claim(pause: Pause, owner: str, lease_s: float, now: float) -> tuple[ClaimReply, Pause]:
+    """Take an answered pause."""
+    pause = seen(pause, now)
+    match pause.state:
+        case "answered":
+            return "claimed", msgspec.structs.replace(
+                pause, state="claimed", owner=owner, leased_until=now + lease_s
+            )
+        case "open":
+            return "unanswered", pause
+        case "claimed":
+            return "taken", pause
+        case "expired" | "finished":
+            return pause.state, pause
+        case _:
+            assert_never(pause.state)
+
+
+def keep_tape(pause: Pause, tape: bytes, now: float) -> Pause | None:
+    """Replace the tape of whoever asked; one that has gone on since knows more."""
+    if pause.continued or standing(pause, now) in OVER:
+        return None
+    return msgspec.structs.replace(pause, tape=tape)
+
+
+def renew(
+    pause: Pause, owner: str, lease_s: float, now: float, tape: bytes | None = None
+) -> Pause | None:
+    """Extend a claim, also one whose lease is over while nobody else has claimed since."""
+    if not _holds(pause, owner) or standing(pause, now) == "expired":
+        return None
+    return _gone_on(msgspec.structs.replace(pause, leased_until=now + lease_s), tape)
+
+
+def give_back(pause: Pause, owner: str, tape: bytes | None = None) -> Pause | None:
+    """End a claim, so that somebody else can continue."""
+    return _gone_on(_free(pause), tape) if _holds(pause, owner) else None
+
+
+def finish(pause: Pause, owner: str) -> Pause | None:
+    """End a pause whose owner has continued it to its end, however late."""
+    return over(pause, "finished") if _holds(pause, owner) else None
+
+
+def expire(pause: Pause, now: float) -> Pause | None:
+    """Expire a pause that waits; one that is being continued, or over, is left alone."""
+    waits = standing(pause, now) in {"open", "answered"}
+    return over(pause, "expired") if waits else None
+
+
+def pass_by(pause: Pause, now: float) -> Pause | None:
+    """Expire a pause whose session has gone on; one that is being continued once it is given back.
+
+    Who continues it may not have its session yet, and will not get it.
+    """
+    if standing(pause, now) == "claimed" and pause.expires_at > now:
+        return msgspec.structs.replace(pause, expires_at=now)
+    return expire(pause, now)
+
+
+def expire_one(pause: Pause, now: float) -> tuple[ExpireReply, Pause]:
+    """Expire a pause, or say why not."""
+    after = expire(pause, now)
+    if after is not None:
+        return "expired", after
+    return ("taken" if standing(pause, now) == "claimed" else "over"), pause
+
+
+def waiting(pause: Pause, size: int) -> Waiting:
+    """Say that a pause waits, and nothing it holds."""
+    return Waiting(
+        hitl_id=pause.hitl_id,
+        flow=pause.flow,
+        stack=pause.stack,
+        session_id=pause.session_id,
+        state=pause.state,
+        created_at=pause.created_at,
+        expires_at=pause.expires_at,
+        size=size,
+    )
+
+
+def is_due(pause: Pause, now: float) -> bool:
+    """Whether time has expired a pause and the store does not show it yet."""
+    return pause.state != "expired" and standing(pause, now) == "expired"
+
+
+def is_forgotten(pause: Pause, now: float) -> bool:
+    """Whether nobody needs to be told any more what became of a pause."""
+    return pause.state in OVER and pause.expires_at + GONE_KEPT <= now
+
+
+def _holds(pause: Pause, owner: str) -> bool:
+    return pause.state == "claimed" and pause.owner == owner
+
+
+def _gone_on(pause: Pause, tape: bytes | None) -> Pause:
+    return pause if tape is None else msgspec.structs.replace(pause, tape=tape, continued=True)
+
+
+def _free(pause: Pause) -> Pause:
+    return msgspec.structs.replace(pause, state="answered", owner="", leased_until=0.0)

@@ -1,0 +1,152 @@
+"""Captures without somebody: their exchanges are gone, all others are as they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import fsspec
+import msgspec
+import pytest
+
+from contract.records import FeedbackRecord, RequestRecord, RunRecord, decode_run
+from cutover.erasure import SubjectMatcher, forget_captures
+from effects.stores.values import DataSubject
+from router.capture import CaptureWriter
+from router.sections import Captures
+from tests.router.captured import SPECS, a_run, batches, segments
+
+ANN = SubjectMatcher(DataSubject("user", "ann@example.org"), b"key")
+LONG = "ab" * 40_000
+
+
+def asked(exchange: str, user: str, content: str = "hello") -> Sequence[RunRecord]:
+    """Give the records of an exchange: who served, and its shadow, which knows nobody."""
+    body = {"message_id": exchange, "user_id": user, "content": content}
+    request = RequestRecord(msgspec.Raw(msgspec.json.encode(body)), msgspec.Raw(b"{}"))
+    shadow = msgspec.structs.replace(a_run(exchange), role="shadow")
+    return [msgspec.structs.replace(a_run(exchange), request=request), shadow]
+
+
+async def written(place: str, *exchanges: Sequence[RunRecord], batch: int = 2) -> None:
+    """Write exchanges down, two in a batch, as a router does."""
+    captures = Captures(path=place, batch=batch, flush_seconds=60)
+    writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
+    for records in exchanges:
+        writer.put(records)
+        exchange = records[0].exchange
+        writer.feedback(FeedbackRecord(v=1, exchange=exchange, score=1, at=records[0].began))
+        await writer.flush()
+    await writer.aclose()
+
+
+def exchanges(folder: Path) -> list[str]:
+    """Tell the exchange of every run that is left, in order; every batch must be whole."""
+    found = []
+    for path in segments(folder):
+        for content in batches(path):
+            assert content, f"a batch of {path.name} is torn or empty"
+            if "feedback" not in path.parts:
+                found += [decode_run(line).exchange for line in content.splitlines()]
+    return found
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder."""
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+async def test_all_of_somebodys_exchanges_go_and_no_others(tmp_path: Path) -> None:
+    """Shadows and feedback with them, whether or not they name anybody; twice is once."""
+    await written(
+        str(tmp_path),
+        asked("1", "ben"),
+        asked("2", "ann@example.org"),
+        asked("3", "ann"),
+        asked("4", "ann@example.org"),
+    )
+    forgotten = forget_captures(str(tmp_path), ANN)
+    assert forgotten.exchanges == {"2", "4"}
+    assert (forgotten.feedbacks, forgotten.blobs) == (2, 0)
+    assert exchanges(tmp_path) == ["1", "1", "3", "3"]
+    (feedback,) = [path for path in segments(tmp_path) if "feedback" in path.parts]
+    assert b"".join(one or b"" for one in batches(feedback)).count(b'"exchange":') == 2
+    before = {path: path.stat().st_ino for path in segments(tmp_path)}
+    assert not forget_captures(str(tmp_path), ANN).exchanges
+    assert {path: path.stat().st_ino for path in segments(tmp_path)} == before
+
+
+async def test_a_segment_that_held_nothing_else_is_removed(tmp_path: Path) -> None:
+    """And nothing is left beside it."""
+    await written(str(tmp_path), asked("2", "ann@example.org"))
+    assert forget_captures(str(tmp_path), ANN).exchanges == {"2"}
+    assert exchanges(tmp_path) == []
+    assert not list(files(tmp_path))
+
+
+async def test_segments_stay_as_old_as_they_were(tmp_path: Path) -> None:
+    """The oldest go first when room is needed: rewriting must not make them young."""
+    await written(str(tmp_path), asked("1", "ben"), asked("2", "ann@example.org"))
+    for path in segments(tmp_path):
+        os.utime(path, (1_000, 1_000))
+    forget_captures(str(tmp_path), ANN)
+    assert {path.stat().st_mtime for path in segments(tmp_path)} == {1_000}
+
+
+async def test_long_texts_go_unless_somebody_else_names_them(tmp_path: Path) -> None:
+    """The same text of two users is one file: it goes with the last of them."""
+    hers, both = "c" + LONG, "d" + LONG
+    await written(
+        str(tmp_path),
+        asked("1", "ben", both),
+        asked("2", "ann@example.org", both),
+        asked("3", "ann@example.org", hers),
+    )
+    assert len(list((tmp_path / "blobs").iterdir())) == 2
+    assert forget_captures(str(tmp_path), ANN).blobs == 1
+    assert len(list((tmp_path / "blobs").iterdir())) == 1
+    ben = SubjectMatcher(DataSubject("user", "ben"), b"key")
+    assert forget_captures(str(tmp_path), ben).blobs == 1
+    assert list((tmp_path / "blobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("lost", [1, 30])
+async def test_a_torn_tail_goes_since_nobody_knows_whose_it_is(tmp_path: Path, lost: int) -> None:
+    """What stands before it is whole, and what can still be read of it is judged like the rest."""
+    await written(str(tmp_path), asked("1", "ben"), asked("2", "ben"), asked("3", "ben"))
+    (path,) = [one for one in segments(tmp_path) if "feedback" not in one.parts]
+    path.write_bytes(path.read_bytes()[:-lost])
+    assert not forget_captures(str(tmp_path), ANN).exchanges
+    assert exchanges(tmp_path)[:4] == ["1", "1", "2", "2"]
+
+
+async def test_a_store_elsewhere_gets_its_objects_anew(tmp_path: Path) -> None:
+    """Objects cannot be appended to: each batch is one, replaced or removed as a whole."""
+    place = f"memory://{tmp_path.name}"
+    await written(place, asked("1", "ben"), asked("2", "ann@example.org"))
+    system = fsspec.filesystem("memory")
+    assert len(system.find(f"/{tmp_path.name}")) == 4
+    assert forget_captures(place, ANN).exchanges == {"2"}
+    assert len(system.find(f"/{tmp_path.name}")) == 2
+    system.rm(f"/{tmp_path.name}", recursive=True)
+
+
+def test_where_nothing_was_captured_nothing_is_forgotten(tmp_path: Path) -> None:
+    """Neither a fault nor a folder."""
+    assert not forget_captures(str(tmp_path / "absent"), ANN).exchanges
+    assert not (tmp_path / "absent").exists()
+
+
+async def test_a_router_that_is_writing_goes_on_in_a_new_segment(tmp_path: Path) -> None:
+    """What it appended to the replaced file nobody would ever read."""
+    captures = Captures(path=str(tmp_path), batch=1, flush_seconds=60)
+    writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
+    writer.put(asked("1", "ben"))
+    writer.put(asked("2", "ann@example.org"))
+    await writer.flush()
+    forget_captures(str(tmp_path), ANN)
+    writer.put(asked("3", "ben"))
+    await writer.aclose()
+    assert exchanges(tmp_path) == ["1", "1", "3", "3"]
+    assert writer.counts.written == 3

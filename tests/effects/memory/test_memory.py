@@ -1,0 +1,244 @@
+"""Long-term memory: one suite for the fake, SQLite and PostgreSQL, by full text and vectors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract.errors import EffectFailed
+from contract.ports import Memory
+from contract.stores import MemoryEntry, Recall
+from effects.memory import InMemoryMemory, SqliteMemory, terms
+from effects.memory.fake import HashedEmbedder
+from effects.memory.postgres import PostgresMemory
+from tests.support.postgres import own_schema
+
+
+def entry(
+    text: str, user_id: str = "u1", session_id: str | None = None, relation: str | None = None
+) -> MemoryEntry:
+    """Make an entry named after its text."""
+    return MemoryEntry(
+        memory_id=f"id of {text}",
+        user_id=user_id,
+        text=text,
+        session_id=session_id,
+        relation=relation,
+        confidence=0.8,
+    )
+
+
+@pytest.fixture(
+    params=[
+        "in memory",
+        "sqlite",
+        "sqlite, vectors",
+        pytest.param("postgres", marks=pytest.mark.sockets),
+        pytest.param("postgres, vectors", marks=pytest.mark.sockets),
+    ]
+)
+async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
+    """Give an empty memory of each kind."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        match request.param:
+            case "in memory":
+                yield InMemoryMemory()
+            case "sqlite":
+                yield await enter(SqliteMemory.open(tmp_path / "memory.db"))
+            case "sqlite, vectors":
+                yield await enter(SqliteMemory.open(tmp_path / "memory.db", HashedEmbedder()))
+            case "postgres":
+                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
+                yield await enter(PostgresMemory.open(dsn, connections=4))
+            case _:
+                dsn = await enter(own_schema(request.getfixturevalue("pgvector_dsn")))
+                yield await enter(PostgresMemory.open(dsn, HashedEmbedder(), connections=4))
+
+
+async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: object) -> list[str]:
+    """Tell the texts recalled; `rest` are the other fields of `Recall`."""
+    wanted = msgspec.convert({"user_id": user_id, "query": query, **rest}, Recall)
+    return [found.text for found in await memory.recall("recall", wanted)]
+
+
+async def test_an_empty_memory_remembers_nothing(memory: Memory) -> None:
+    """Neither an error nor a guess."""
+    assert await texts(memory, "茶") == []
+    assert await memory.write("write", ()) == 0
+
+
+async def test_what_is_written_comes_back_whole(memory: Memory) -> None:
+    """Every field as it was."""
+    full = entry("喜欢喝绿茶", session_id="s1", relation="朋友")
+    bare = MemoryEntry(memory_id="m2", user_id="u1", text="works in Paris")
+    assert await memory.write("write", (full, bare)) == 2
+    assert await memory.recall("recall", Recall(user_id="u1", query="绿茶")) == (full,)
+    assert await memory.recall("recall", Recall(user_id="u1", query="PARIS!")) == (bare,)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("茶", "用户喜欢喝茶"),
+        ("我喜欢什么茶?", "用户喜欢喝茶"),
+        ("你还记得我的生日吗", "生日是五月三日"),
+        ("where does she live", "she lives: live music in Oslo"),
+        ("ＰＹＴＨＯＮ", "writes Python"),
+        ("カレー", "カレーが好き"),
+        ("2026", "moved in 2026"),
+        ("straße", "lives in STRASSE 5"),
+        ("café", "likes the Café"),
+    ],
+)
+async def test_words_of_many_scripts_are_found(memory: Memory, query: str, text: str) -> None:
+    """Chinese without spaces, words of one character, full-width and upper-case letters."""
+    await memory.write("write", (entry("完全无关"), entry(text), entry("nothing to do with it")))
+    assert (await texts(memory, query))[0] == text
+
+
+async def test_the_best_match_is_first(memory: Memory) -> None:
+    """More of the query's words, earlier in the answer; others do not appear."""
+    await memory.write(
+        "write",
+        (entry("喜欢咖啡"), entry("喜欢绿茶和红茶"), entry("养了一只猫"), entry("讨厌绿茶")),
+    )
+    found = await texts(memory, "喜欢绿茶")
+    assert found[0] == "喜欢绿茶和红茶"
+    assert set(found) == {"喜欢咖啡", "喜欢绿茶和红茶", "讨厌绿茶"}
+
+
+async def test_the_limit_holds(memory: Memory) -> None:
+    """None or fewer is nothing."""
+    await memory.write("write", tuple(entry(f"tea {number}") for number in range(10)))
+    assert len(await texts(memory, "tea", limit=3)) == 3
+    assert await texts(memory, "tea", limit=0) == []
+    assert await texts(memory, "tea", limit=-1) == []
+
+
+async def test_nobody_hears_of_another_user(memory: Memory) -> None:
+    """Equal texts of two users are two entries."""
+    assert await memory.write("write", (entry("likes tea"), entry("likes tea", "u2"))) == 2
+    assert await texts(memory, "tea", user_id="u2") == ["likes tea"]
+    assert await texts(memory, "tea", user_id="u3") == []
+    assert await texts(memory, "tea", user_id="u1 OR u2") == []
+
+
+async def test_a_session_does_not_hear_itself(memory: Memory) -> None:
+    """Entries without a session, and those of others, are told."""
+    await memory.write(
+        "write",
+        (entry("tea one", session_id="s1"), entry("tea two", session_id="s2"), entry("tea")),
+    )
+    assert set(await texts(memory, "tea", except_session="s1")) == {"tea two", "tea"}
+    assert set(await texts(memory, "tea")) == {"tea one", "tea two", "tea"}
+
+
+async def test_a_relation_narrows_the_search(memory: Memory) -> None:
+    """Only entries of that relation are told."""
+    await memory.write("write", (entry("tea one", relation="朋友"), entry("tea two")))
+    assert await texts(memory, "tea", relation="朋友") == ["tea one"]
+    assert await texts(memory, "tea", relation="同事") == []
+
+
+async def test_an_equal_text_is_stored_once(memory: Memory) -> None:
+    """In one call and over calls; the first one stays."""
+    first = entry("likes tea", session_id="s1")
+    again = entry("likes tea", session_id="s2")
+    assert await memory.write("write", (first, again)) == 1
+    assert await memory.write("write", (again, entry("owns dogs"))) == 1
+    assert await memory.recall("recall", Recall(user_id="u1", query="tea")) == (first,)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "   ",
+        "?!",
+        "🙂",
+        '"',
+        'tea" OR owner:u',
+        "NEAR(tea, 5)",
+        "tea*",
+        "owner : x",
+        "AND OR NOT",
+        "-tea",
+        "^tea",
+        "{terms}: tea",
+        "'; DROP TABLE memories; --",
+        "茶" * 5_000,
+        "_",
+        "\u0301",
+    ],
+)
+async def test_no_query_is_syntax(memory: Memory, query: str) -> None:
+    """Whatever is asked: an answer, and the entries are still there."""
+    await memory.write("write", (entry("likes tea"),))
+    assert await texts(memory, query) in ([], ["likes tea"])
+    assert await texts(memory, "tea") == ["likes tea"]
+
+
+@pytest.mark.parametrize("hostile", ["a\0b", "\ud800"], ids=["nul", "surrogate"])
+async def test_text_no_store_can_keep_is_a_fault(memory: Memory, hostile: str) -> None:
+    """None of the entries is written, and the fault does not repeat the text."""
+    with pytest.raises(EffectFailed) as failed:
+        await memory.write("write", (entry("good"), entry(hostile)))
+    assert failed.value.fault.code == "memory_failed"
+    with pytest.raises(EffectFailed):
+        await texts(memory, hostile)
+    assert await texts(memory, "good") == []
+
+
+async def test_writers_at_once_lose_nothing(memory: Memory) -> None:
+    """Fifty exchanges write one entry each and one together."""
+    counts = await asyncio.gather(
+        *(memory.write("write", (entry(f"tea {n}"), entry("tea"))) for n in range(50))
+    )
+    assert sum(counts) == 51
+
+
+async def test_a_file_remembers(tmp_path: Path) -> None:
+    """Opened again, everything is there; closed, it is a fault."""
+    path = tmp_path / "memory.db"
+    async with SqliteMemory.open(path) as memory:
+        await memory.write("write", (entry("likes tea"),))
+    async with SqliteMemory.open(path) as memory:
+        assert await texts(memory, "tea") == ["likes tea"]
+        await memory.aclose()
+        with pytest.raises(EffectFailed) as failed:
+            await texts(memory, "tea")
+    assert failed.value.fault.code == "memory_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "asked"),
+    [
+        ("喜欢茶", ["喜", "欢", "茶", "喜欢", "欢茶"], ["喜欢", "欢茶"]),
+        ("茶", ["茶"], ["茶"]),
+        ("喝Tea吧", ["喝", "tea", "吧"], ["喝", "tea", "吧"]),
+        ("a_b-c", ["a", "b", "c"], ["a", "b", "c"]),
+        ("tea tea", ["tea", "tea"], ["tea"]),
+        ("", [], []),
+    ],
+)
+def test_texts_are_cut_into_terms(text: str, found: list[str], asked: list[str]) -> None:
+    """Pairs of dense scripts, words of others; a query names each term once."""
+    assert terms.of_text(text) == found
+    assert terms.of_query(text) == asked
+
+
+@pytest.mark.untraced
+@given(st.text(max_size=80))
+def test_terms_are_letters_and_digits(text: str) -> None:
+    """So that none can be a quote or an operator; what is asked can be found."""
+    asked = terms.of_query(text)
+    assert not any(set(term) & set('"*^():{}-+ \0') for term in asked)
+    assert set(asked) <= set(terms.of_text(text))

@@ -1,0 +1,278 @@
+"""Stores of conversations in trouble: faults with codes, never a library's exception."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from io import BytesIO
+from pathlib import Path
+
+import aiohttp
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from contract.errors import EffectFailed, Fault
+from contract.ports import Conversations
+from contract.stores import Turn
+from effects.stores import HttpConversations, MemoryConversations, SqliteConversations
+from effects.stores.http import LARGEST_BODY, conversation_service
+from effects.stores.postgres_conversations import PostgresConversations
+from effects.stores.tables import StoreNotOpened
+from tests.e2e.deployment import until
+from tests.patience import PATIENCE_S
+from tests.support.asgi import served
+
+TURN = Turn(message_id="m1", role="user", content="你好", chat_id="c1")
+
+
+async def faults(store: Conversations) -> list[Fault]:
+    """Try every operation; give the faults."""
+    seen: list[Fault] = []
+    for call in (
+        store.find("message", "m1"),
+        store.put("message", TURN),
+        store.history("history", "c1", before="m1", limit=5),
+    ):
+        with pytest.raises(EffectFailed) as failed:
+            await call
+        seen.append(failed.value.fault)
+    return seen
+
+
+def answering(status: int, body: bytes = b"") -> ASGIApp:
+    """Make an application that answers everything alike."""
+    return answered_by(lambda _: _given(Response(body, status)))
+
+
+async def _given(response: Response) -> Response:
+    return response
+
+
+def answered_by(answer: Callable[[Request], Awaitable[Response]]) -> ASGIApp:
+    """Make an application of one function."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await answer(Request(scope, receive))
+        await response(scope, receive, send)
+
+    return app
+
+
+async def test_a_silent_service_costs_one_call_its_limit() -> None:
+    """Those after it fail before they wait for anything, with the same fault, until it speaks."""
+    speaks = asyncio.Event()
+
+    async def answer(_: Request) -> Response:
+        await speaks.wait()
+        return Response(status_code=404)
+
+    async with (
+        served(answered_by(answer)) as url,
+        HttpConversations.open(url, limit=0.05) as store,
+    ):
+        with pytest.raises(EffectFailed) as first:
+            await store.find("message", "m1")
+        assert store.fault is not None
+        with pytest.raises(EffectFailed) as next_one:
+            store.find("message", "m1").send(None)  # to the first thing it waits for
+        assert next_one.value.fault == first.value.fault
+        speaks.set()
+        await until(lambda: store.fault is None)
+
+
+async def test_a_file_keeps_its_turns(tmp_path: Path) -> None:
+    """Opened again, everything is there."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path) as store:
+        assert await store.put("message", TURN)
+    async with SqliteConversations.open(path) as store:
+        assert await store.find("message", "m1") == TURN
+
+
+async def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
+    """Two connections write in turn and read each other."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path) as left, SqliteConversations.open(path) as right:
+        assert await left.put("message", TURN)
+        assert await right.find("message", "m1") == TURN
+        assert not await right.put("message", Turn(message_id="m1", role="user", content="?"))
+
+
+async def test_a_closed_file_is_a_fault(tmp_path: Path) -> None:
+    """Closing twice is fine, asking afterwards is not."""
+    async with SqliteConversations.open(tmp_path / "turns.db") as store:
+        await store.aclose()
+        await store.aclose()
+        assert {fault.code for fault in await faults(store)} == {"store_unavailable"}
+
+
+async def test_a_broken_table_is_a_fault_without_text(tmp_path: Path) -> None:
+    """SQLite's sentence stays out of the fault; its code is in it."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path) as store:
+        connection = sqlite3.connect(path)
+        connection.execute("DROP TABLE turns")
+        connection.close()
+        assert (
+            await faults(store)
+            == [Fault("store_failed", data={"sqlite": sqlite3.SQLITE_ERROR})] * 3
+        )
+
+
+async def test_a_full_disk_can_be_asked_again(tmp_path: Path) -> None:
+    """Trouble of the machine is `store_unavailable`, and reading goes on."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path) as store:
+        await store._file.run(_fill)  # noqa: SLF001 (no disk here is full)
+        big = Turn(message_id="big", role="user", content="x" * 1_000_000)
+        with pytest.raises(EffectFailed) as failed:
+            await store.put("message", big)
+        assert failed.value.fault.code == "store_unavailable"
+        assert failed.value.fault.retryable
+        assert await store.find("message", "big") is None
+
+
+def _fill(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA max_page_count = 1")
+
+
+async def test_what_is_no_database_is_not_opened(tmp_path: Path) -> None:
+    """The error names the file."""
+    path = tmp_path / "turns.db"
+    path.write_text("this is a letter, not a database\n" * 100)
+    with pytest.raises(StoreNotOpened, match=r"turns\.db"):
+        await SqliteConversations.open(path).__aenter__()
+
+
+async def test_a_newer_file_is_not_opened(tmp_path: Path) -> None:
+    """Old code must not write into tables it does not know."""
+    path = tmp_path / "turns.db"
+    async with SqliteConversations.open(path):
+        pass
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE schema_versions SET version = 99")
+    connection.close()
+    with pytest.raises(StoreNotOpened, match="version 99"):
+        await SqliteConversations.open(path).__aenter__()
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("status", "code", "retryable"),
+    [
+        (500, "store_unavailable", True),
+        (503, "store_unavailable", True),
+        (429, "store_unavailable", True),
+        (401, "store_failed", False),
+        (302, "store_failed", False),
+    ],
+)
+async def test_a_bad_status_is_a_fault(status: int, code: str, *, retryable: bool) -> None:
+    """The status is a fact in it; the service's words are not."""
+    app = answering(status, b"secret words")
+    async with served(app) as url, HttpConversations.open(url) as store:
+        for fault in await faults(store):
+            assert (fault.code, fault.retryable) == (code, retryable)
+            assert fault.data == {"status": status}
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b'{"turns": 1}', b'{"message_id": "m1"}', b"\xff"]
+)
+async def test_an_answer_that_breaks_the_promise_is_a_fault(body: bytes) -> None:
+    """A body that is no turn is never half-believed."""
+    async with served(answering(200, body)) as url, HttpConversations.open(url) as store:
+        with pytest.raises(EffectFailed) as failed:
+            await store.find("message", "m1")
+        assert failed.value.fault == Fault("store_failed", data={"reason": "answer"})
+
+
+@pytest.mark.sockets
+async def test_a_service_out_of_reach_is_a_fault(unused_port: int) -> None:
+    """So is one whose connections were closed."""
+    async with HttpConversations.open(f"http://127.0.0.1:{unused_port}") as store:
+        assert {fault.code for fault in await faults(store)} == {"store_unavailable"}
+        await store.aclose()
+        await store.aclose()
+        assert {fault.code for fault in await faults(store)} == {"store_unavailable"}
+
+
+@pytest.mark.sockets
+async def test_a_silent_service_meets_the_limit() -> None:
+    """The request ends with a fault instead of hanging."""
+    left = asyncio.Event()
+
+    async def silent(request: Request) -> Response:
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await request.receive())["type"] == "http.request"
+            assert (await request.receive())["type"] == "http.disconnect"
+        left.set()
+        return Response()
+
+    async with served(answered_by(silent)) as url:
+        async with HttpConversations.open(url, limit=0.05) as store:
+            with pytest.raises(EffectFailed) as failed:
+                await store.find("message", "m1")
+            assert failed.value.fault == Fault("store_unavailable", retryable=True)
+        await left.wait()
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/messages/m1", b"{}", 422),
+        ("/messages/m1", b"no json", 422),
+        ("/messages/other", b'{"message_id":"m1","role":"user","content":"x"}', 422),
+        ("/messages/m1", b" " * (LARGEST_BODY + 1), 413),
+        ("/messages/m1", b'{"message_id":"m1","role":"user","content":"a\\u0000"}', 500),
+        ("/messages/m1", b'{"message_id":"m1","role":"user","content":"x"}', 204),
+    ],
+    ids=["empty", "no json", "other id", "too large", "nul", "good"],
+)
+async def test_the_service_checks_what_it_is_sent(path: str, body: bytes, status: int) -> None:
+    """Only a whole turn under its own id is stored."""
+    memory = MemoryConversations()
+    async with (
+        served(conversation_service(memory)) as url,
+        aiohttp.ClientSession() as client,
+        client.put(url + path, data=BytesIO(body)) as answer,
+    ):
+        assert answer.status == status
+    assert len(memory.turns) == (status == 204)
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("limit", ["-1", "x", "٣", "1.5", "", "9" * 5_000])
+async def test_the_service_refuses_a_limit_that_is_no_number(limit: str) -> None:
+    """A bad query is the caller's fault."""
+    async with (
+        served(conversation_service(MemoryConversations())) as url,
+        aiohttp.ClientSession() as client,
+        client.get(f"{url}/chats/c1/messages", params={"before": "m", "limit": limit}) as answer,
+    ):
+        assert answer.status == 422
+
+
+@pytest.mark.sockets
+async def test_a_database_out_of_reach_is_a_fault(unused_port: int) -> None:
+    """Opening says so within its limit."""
+    dsn = f"postgresql://nobody@127.0.0.1:{unused_port}/nothing"
+    with pytest.raises(EffectFailed) as failed:
+        await PostgresConversations.open(dsn, limit=0.1).__aenter__()
+    assert failed.value.fault == Fault("store_unavailable", retryable=True)
+
+
+@pytest.mark.sockets
+async def test_a_closed_pool_is_a_fault(postgres_dsn: str) -> None:
+    """No exception of the library leaves the adapter."""
+    async with PostgresConversations.open(
+        f"{postgres_dsn}?options=-csearch_path%3Dpg_temp"
+    ) as store:
+        await store.aclose()
+        assert {fault.code for fault in await faults(store)} == {"store_unavailable"}

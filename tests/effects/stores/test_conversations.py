@@ -1,0 +1,194 @@
+"""Stores of conversations: one suite for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from contract.errors import EffectFailed
+from contract.ports import Conversations
+from contract.stores import Turn
+from effects.stores import HttpConversations, MemoryConversations, SqliteConversations
+from effects.stores.http import conversation_service
+from effects.stores.postgres_conversations import PostgresConversations
+from tests.support.asgi import served
+from tests.support.postgres import own_schema
+
+
+def asked(message_id: str, content: str = "你好", chat_id: str | None = "c1") -> Turn:
+    """Make a user's turn."""
+    return Turn(message_id=message_id, role="user", content=content, chat_id=chat_id, user_id="u1")
+
+
+def replied(message_id: str, reply_to: str, content: str = "嗯") -> Turn:
+    """Make a reply."""
+    return Turn(
+        message_id=message_id, role="assistant", content=content, chat_id="c1", reply_to=reply_to
+    )
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        pytest.param("http", marks=pytest.mark.sockets),
+        pytest.param("postgres", marks=pytest.mark.sockets),
+    ]
+)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Conversations]:
+    """Give an empty store of each kind."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        match request.param:
+            case "memory":
+                yield MemoryConversations()
+            case "sqlite":
+                yield await enter(SqliteConversations.open(tmp_path / "turns.db"))
+            case "http":
+                url = await enter(served(conversation_service(MemoryConversations())))
+                yield await enter(HttpConversations.open(url))
+            case _:
+                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
+                yield await enter(PostgresConversations.open(dsn, connections=4))
+
+
+async def ids(store: Conversations, before: str, limit: int = 20, chat: str = "c1") -> list[str]:
+    """Tell the ids of a history."""
+    turns = await store.history("history", chat, before=before, limit=limit)
+    return [turn.message_id for turn in turns]
+
+
+async def test_an_unknown_id_is_nothing(store: Conversations) -> None:
+    """Neither an error nor an empty turn."""
+    assert await store.find("message", "m1") is None
+
+
+async def test_what_is_stored_is_found_whole(store: Conversations) -> None:
+    """Every field comes back as it was, and absent ones as absent."""
+    full = Turn(
+        message_id="m1",
+        role="assistant",
+        content='👩‍👩‍👧 "quoted"\n\\ 再见\u2028é',
+        chat_id="c1",
+        user_id="u1",
+        user_name="小明",
+        reply_to="m0",
+    )
+    bare = Turn(message_id="m2", role="user", content="x")
+    assert await store.put("reply", full)
+    assert await store.put("message", bare)
+    assert await store.find("message", "m1") == full
+    assert await store.find("message", "m2") == bare
+
+
+@pytest.mark.parametrize("odd", ["a/b", "..", ".", "a%2Fb", "a b?c#d&e=f", "消息:1", "'; --", "+"])
+async def test_an_id_may_look_like_anything(store: Conversations, odd: str) -> None:
+    """Ids are data: no path, query, encoding or statement is made of them."""
+    turn = asked(odd, chat_id=f"chat {odd}")
+    assert await store.put("message", turn)
+    assert await store.find("message", odd) == turn
+    assert await ids(store, "later", chat=f"chat {odd}") == [odd]
+
+
+async def test_storing_an_equal_turn_again_is_fine(store: Conversations) -> None:
+    """A client that repeats itself is answered alike, and the turn is there once."""
+    assert await store.put("message", asked("m1"))
+    assert await store.put("message", asked("m1"))
+    assert await ids(store, "m2") == ["m1"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        asked("m1", content="другое"),
+        asked("m1", chat_id="c2"),
+        asked("m1", chat_id=None),
+        Turn(message_id="m1", role="assistant", content="你好", chat_id="c1", user_id="u1"),
+        Turn(message_id="m1", role="user", content="你好", chat_id="c1", user_id="u2"),
+    ],
+    ids=["content", "chat", "no chat", "role", "user"],
+)
+async def test_a_taken_id_is_refused(store: Conversations, other: Turn) -> None:
+    """The first one stays."""
+    assert await store.put("message", asked("m1"))
+    assert not await store.put("message", other)
+    assert await store.find("message", "m1") == asked("m1")
+
+
+async def test_of_two_that_want_an_id_one_gets_it(store: Conversations) -> None:
+    """Also when they ask together."""
+    rivals = [asked("m1", content=str(number)) for number in range(8)]
+    answers = await asyncio.gather(*(store.put("message", turn) for turn in rivals))
+    kept = await store.find("message", "m1")
+    assert sum(answers) == 1
+    assert kept == rivals[answers.index(True)]
+
+
+async def test_history_is_what_came_before_oldest_first(store: Conversations) -> None:
+    """The message itself, what came after it and other chats are no part of it."""
+    for turn in (asked("m1"), replied("r1", "m1"), asked("x", chat_id="c2"), asked("m2")):
+        assert await store.put("message", turn)
+    assert await store.put("reply", replied("r2", "m2"))
+    assert await ids(store, "m1") == []
+    assert await ids(store, "m2") == ["m1", "r1"]
+    assert await ids(store, "not stored") == ["m1", "r1", "m2", "r2"]
+    assert await ids(store, "m2", chat="nobody's") == []
+
+
+async def test_history_keeps_the_most_recent(store: Conversations) -> None:
+    """`limit` cuts at the old end; none or fewer than none is nothing."""
+    for number in range(5):
+        assert await store.put("message", asked(f"m{number}"))
+    assert await ids(store, "m4", limit=2) == ["m2", "m3"]
+    assert await ids(store, "m4", limit=0) == []
+    assert await ids(store, "m4", limit=-1) == []
+
+
+async def test_of_several_replies_the_newest_is_kept(store: Conversations) -> None:
+    """A reply made again replaces the one before it, and does not use up the limit."""
+    for turn in (asked("m1"), replied("r1", "m1"), replied("r1b", "m1"), replied("r1c", "m1")):
+        assert await store.put("message", turn)
+    assert await store.put("message", asked("m2"))
+    assert await store.put("reply", replied("r1d", "m1"))
+    assert await ids(store, "m2") == ["m1", "r1c"]
+    assert await ids(store, "m2", limit=2) == ["m1", "r1c"]
+    assert await ids(store, "m3") == ["m1", "m2", "r1d"]
+
+
+async def test_a_user_answering_a_message_is_no_reply_made_again(store: Conversations) -> None:
+    """Only the assistant's replies replace each other."""
+    for number in range(2):
+        turn = Turn(message_id=f"q{number}", role="user", content="?", chat_id="c1", reply_to="m1")
+        assert await store.put("message", turn)
+    assert await ids(store, "later") == ["q0", "q1"]
+
+
+@pytest.mark.parametrize("hostile", ["a\0b", "\ud800", "语\udfff"], ids=["nul", "high", "low"])
+async def test_text_no_store_can_keep_is_a_fault(store: Conversations, hostile: str) -> None:
+    """It never reaches the store, in no field, and the fault does not repeat it."""
+    calls = (
+        store.put("message", asked(hostile)),
+        store.put("message", asked("m1", content=hostile)),
+        store.put("message", asked("m1", chat_id=hostile)),
+        store.find("message", hostile),
+        store.history("history", hostile, before="m1", limit=5),
+        store.history("history", "c1", before=hostile, limit=5),
+    )
+    for call in calls:
+        with pytest.raises(EffectFailed) as failed:
+            await call
+        assert failed.value.fault.code == "store_failed"
+        assert not failed.value.fault.retryable
+    assert await store.find("message", "m1") is None
+
+
+async def test_many_at_once_are_all_stored(store: Conversations) -> None:
+    """A hundred exchanges write together and none is lost."""
+    wanted = {f"m{number}" for number in range(100)}
+    answers = await asyncio.gather(*(store.put("message", asked(one)) for one in wanted))
+    assert all(answers)
+    assert set(await ids(store, "later", limit=1_000)) == wanted

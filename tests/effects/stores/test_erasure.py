@@ -1,0 +1,189 @@
+"""Stores that forget somebody: all of them, and nobody else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from contract.stores import MemoryEntry, Recall, Turn
+from effects.memory import SqliteMemory
+from effects.stores import Pause, SqliteConversations, SqlitePauses
+from effects.stores.pauses.postgres import PostgresPauses
+from effects.stores.postgres_conversations import PostgresConversations
+from effects.stores.values import DataSubject
+from tests.support.postgres import own_schema
+
+Store: TypeAlias = SqliteConversations | PostgresConversations
+
+SECRET = "a-secret-word-of-ann"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """Give a store with two chats: one of ann's, one in which ann and ben talk."""
+    async with AsyncExitStack() as stack:
+        kept: Store
+        if request.param == "sqlite":
+            path = tmp_path / "turns.db"
+            kept = await stack.enter_async_context(SqliteConversations.open(path))
+        else:
+            dsn = await stack.enter_async_context(
+                own_schema(request.getfixturevalue("postgres_dsn"))
+            )
+            kept = await stack.enter_async_context(PostgresConversations.open(dsn, connections=1))
+        for turn in (
+            asked("a1", "ann", "hers"),
+            replied("r1", "a1", "hers"),
+            asked("a2", "ann", "shared"),
+            replied("r2", "a2", "shared"),
+            asked("b1", "ben", "shared"),
+            replied("r3", "b1", "shared"),
+        ):
+            assert await kept.put("message", turn)
+        yield kept
+
+
+def asked(message: str, user: str, chat: str) -> Turn:
+    """Give what a user said."""
+    return Turn(message_id=message, role="user", content=SECRET, chat_id=chat, user_id=user)
+
+
+def replied(message: str, to: str, chat: str) -> Turn:
+    """Give a reply, which names nobody."""
+    return Turn(message_id=message, role="assistant", content=SECRET, chat_id=chat, reply_to=to)
+
+
+async def left(store: Store) -> list[str]:
+    """Tell the messages that are still there."""
+    ids = ("a1", "r1", "a2", "r2", "b1", "r3")
+    return [one for one in ids if await store.find("message", one)]
+
+
+@pytest.mark.parametrize(
+    ("whose", "chats", "stays"),
+    [
+        (DataSubject("user", "ann"), frozenset({"hers", "shared"}), ["b1", "r3"]),
+        (DataSubject("chat", "shared"), frozenset({"shared"}), ["a1", "r1"]),
+        (DataSubject("message", "a2"), frozenset({"shared"}), ["a1", "r1", "b1", "r3"]),
+        (DataSubject("user", "an"), frozenset(), ["a1", "r1", "a2", "r2", "b1", "r3"]),
+        (DataSubject("user", "%"), frozenset(), ["a1", "r1", "a2", "r2", "b1", "r3"]),
+    ],
+)
+async def test_conversations_forget_turns_and_the_replies_to_them(
+    store: Store, whose: DataSubject, chats: frozenset[str], stays: list[str]
+) -> None:
+    """The second time there is nothing left to forget."""
+    forgotten = await store.forget(whose)
+    assert (forgotten.turns, forgotten.chats) == (6 - len(stays), chats)
+    assert await left(store) == stays
+    assert await store.forget(whose) == (0, frozenset())
+
+
+async def test_nothing_forgotten_stays_in_the_file_of_conversations(tmp_path: Path) -> None:
+    """Neither in free pages nor in the log: rows that are deleted usually do."""
+    async with SqliteConversations.open(tmp_path / "turns.db") as store:
+        await store.put("message", asked("a1", "ann", "hers"))
+        await store.forget(DataSubject("user", "ann"))
+        assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))
+
+
+def remembered(text: str, user: str, session: str) -> MemoryEntry:
+    """Give an entry."""
+    return MemoryEntry(memory_id=text, user_id=user, text=text, session_id=session)
+
+
+def files(folder: Path) -> list[Path]:
+    """Give the files of a folder."""
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("column", ["user_id", "session_id"])
+async def test_memory_finds_what_to_forget_by_an_index(tmp_path: Path, column: str) -> None:
+    """Whoever recalls meanwhile waits for no search through everybody's entries."""
+    async with SqliteMemory.open(tmp_path / "memory.db"):
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
+            query = f"EXPLAIN QUERY PLAN SELECT seq FROM memories WHERE {column} = ?"  # noqa: S608 (ours)
+            ((*_, plan),) = file.execute(query, ("x",))
+    assert plan.startswith("SEARCH memories USING")
+
+
+@pytest.mark.parametrize(
+    ("whose", "stays"),
+    [
+        (DataSubject("user", "ann"), ["ben likes tea"]),
+        (DataSubject("chat", "shared"), ["ann likes quinces"]),
+        (DataSubject("message", "a1"), ["ann likes tea", "ann likes quinces", "ben likes tea"]),
+    ],
+)
+async def test_memory_forgets_what_is_known_and_its_index(
+    tmp_path: Path, whose: DataSubject, stays: list[str]
+) -> None:
+    """What was forgotten is not found, and its words are gone from the index."""
+    entries = (
+        remembered("ann likes tea", "ann", "shared"),
+        remembered("ann likes quinces", "ann", "hers"),
+        remembered("ben likes tea", "ben", "shared"),
+    )
+    async with SqliteMemory.open(tmp_path / "memory.db") as memory:
+        await memory.write("write", entries)
+        assert await memory.forget(whose) == len(entries) - len(stays)
+        found = [
+            entry.text
+            for user in ("ann", "ben")
+            for entry in await memory.recall("r", Recall(user_id=user, query="likes", limit=9))
+        ]
+        assert sorted(found) == sorted(stays)
+        assert await memory.forget(whose) == 0
+        assert await memory.write("write", entries) == len(entries) - len(stays)
+        if whose.kind == "user":
+            await memory.forget(whose)
+            assert b"quince" not in b"".join(one.read_bytes() for one in files(tmp_path))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
+async def pauses(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[SqlitePauses | PostgresPauses]:
+    """Give an empty store of pauses."""
+    if request.param == "sqlite":
+        async with SqlitePauses.open_file(tmp_path / "pauses.db") as kept:
+            yield kept
+    else:
+        dsn = request.getfixturevalue("postgres_dsn")
+        async with own_schema(dsn) as place, PostgresPauses.open_pool(place) as kept:
+            yield kept
+
+
+async def test_pauses_are_forgotten_by_exchange_session_and_user(
+    pauses: SqlitePauses | PostgresPauses, tmp_path: Path
+) -> None:
+    """Tapes hold whole conversations: they go with them."""
+    for number, session in enumerate(("hers", "shared", None, "shared")):
+        await pauses.open(
+            Pause(
+                hitl_id=f"h{number}",
+                exchange=f"x{number}",
+                flow="chat",
+                stack="graph",
+                created_at=0.0,
+                expires_at=2e9,
+                session_id=session,
+                user_id="ann" if number == 3 else None,
+                tape=SECRET.encode(),
+            )
+        )
+    assert await pauses.forget({"x2"}, {"hers"}, {"ann"}) == 3
+    assert [await pauses.get(f"h{number}") is None for number in range(4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert await pauses.forget({"x2"}, {"hers"}, {"ann"}) == 0
+    assert await pauses.forget({"x1"}, set()) == 1
+    assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))

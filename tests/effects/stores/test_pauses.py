@@ -1,0 +1,397 @@
+"""Pauses: one suite for the fake, for SQLite and for PostgreSQL, sealed and not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from contract.errors import EffectFailed
+from contract.human import Form, FormField, HumanAnswer, OpenQuestion
+from effects.clock import ManualClock
+from effects.stores import MemoryPauses, Pause, PauseStore, SqlitePauses
+from effects.stores.pauses.aes import AesEncryption
+from effects.stores.pauses.postgres import PostgresPauses
+from tests.support.postgres import own_schema
+
+HOUR = 3_600.0
+DAY = 86_400.0
+
+KEY = bytes(range(32))
+
+YES = HumanAnswer("approve", {"city": "北京", "count": 2, "tags": ("a", "b")}, "ann")
+NO = HumanAnswer("reject")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Give a clock that is moved by hand."""
+    return ManualClock()
+
+
+@pytest.fixture(
+    params=["memory", "sqlite", "sealed", pytest.param("postgres", marks=pytest.mark.sockets)]
+)
+async def pauses(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[PauseStore]:
+    """Give an empty store of each kind, on the clock that is moved by hand."""
+    async with AsyncExitStack() as stack:
+        enter, path = stack.enter_async_context, tmp_path / "pauses.db"
+        match request.param:
+            case "memory":
+                yield MemoryPauses(clock.time)
+            case "sqlite":
+                yield await enter(SqlitePauses.open_file(path, clock.time))
+            case "sealed":
+                yield await enter(SqlitePauses.open_file(path, clock.time, AesEncryption([KEY])))
+            case _:
+                dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
+                yield await enter(
+                    PostgresPauses.open_pool(dsn, clock.time, AesEncryption([KEY]), connections=4)
+                )
+
+
+def paused(clock: ManualClock, hitl_id: str = "h1", session_id: str | None = "s1") -> Pause:
+    """Make a pause that expires in an hour."""
+    form = Form("确认", (FormField("city", "城市", "text", required=True, value="北京"),))
+    return Pause(
+        hitl_id=hitl_id,
+        exchange=f"exchange of {hitl_id}",
+        flow="companion",
+        stack="legacy",
+        session_id=session_id,
+        user_id="ann",
+        question=OpenQuestion(form, "confirm", session_id),
+        tape=b"\x00tape\xff",
+        answer_site="confirm",
+        answer_key="human.answer",
+        created_at=clock.time(),
+        expires_at=clock.time() + HOUR,
+    )
+
+
+async def answered(pauses: PauseStore, clock: ManualClock) -> None:
+    """Open a pause and answer it."""
+    assert await pauses.open(paused(clock))
+    assert await pauses.respond("h1", YES) == "accepted"
+
+
+async def state(pauses: PauseStore, hitl_id: str = "h1") -> str | None:
+    """Tell how a pause stands."""
+    pause = await pauses.get(hitl_id)
+    return None if pause is None else pause.state
+
+
+async def tape(pauses: PauseStore) -> bytes:
+    """Give the tape of the pause."""
+    pause = await pauses.get("h1")
+    assert pause is not None
+    return pause.tape
+
+
+async def test_a_pause_comes_back_whole(pauses: PauseStore, clock: ManualClock) -> None:
+    """Question, tape and all; an unknown id is nothing."""
+    assert await pauses.open(paused(clock))
+    assert await pauses.get("h1") == paused(clock)
+    assert await pauses.get("h2") is None
+
+
+async def test_an_id_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
+    """The first pause stays."""
+    pause = paused(clock)
+    assert await pauses.open(pause)
+    assert not await pauses.open(pause)
+    assert not await pauses.open(msgspec.structs.replace(pause, flow="ops"))
+    assert await pauses.get("h1") == pause
+
+
+async def test_the_tape_can_be_replaced(pauses: PauseStore, clock: ManualClock) -> None:
+    """As long as the pause is not over."""
+    assert not await pauses.keep_tape("h1", b"?")
+    await pauses.open(paused(clock))
+    assert await pauses.keep_tape("h1", b"longer")
+    await pauses.respond("h1", YES)
+    await pauses.claim("h1", "x1", 60.0)
+    assert await pauses.keep_tape("h1", b"longer still")
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.tape, found.state, found.answer) == (b"longer still", "claimed", YES)
+    await pauses.finish("h1", "x1")
+    assert not await pauses.keep_tape("h1", b"too late")
+
+
+async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
+    """Repeated it is the same, whoever repeats it; another one is a conflict."""
+    await pauses.open(paused(clock))
+    assert await pauses.respond("h1", YES) == "accepted"
+    assert await pauses.respond("h1", YES) == "same"
+    assert await pauses.respond("h1", msgspec.structs.replace(YES, by="bob")) == "same"
+    turned = HumanAnswer("approve", dict(reversed(YES.data.items())))
+    assert await pauses.respond("h1", turned) == "same"
+    assert await pauses.respond("h1", NO) == "conflict"
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.state, found.answer) == ("answered", YES)
+    assert await pauses.respond("h2", YES) == "unknown"
+
+
+async def test_an_answer_that_comes_again_later_is_still_the_same(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """While it is continued and after."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert [await pauses.respond("h1", one) for one in (YES, NO)] == ["same", "conflict"]
+    await pauses.finish("h1", "x1")
+    assert [await pauses.respond("h1", one) for one in (YES, NO)] == ["same", "conflict"]
+
+
+async def test_of_many_who_continue_one_does(pauses: PauseStore, clock: ManualClock) -> None:
+    """Also when they claim together, and also twice by one name."""
+    await answered(pauses, clock)
+    replies = await asyncio.gather(*(pauses.claim("h1", f"x{n}", 60.0) for n in range(20)))
+    assert sorted(replies) == ["claimed"] + ["taken"] * 19
+    winner = f"x{replies.index('claimed')}"
+    assert await pauses.claim("h1", winner, 60.0) == "taken"
+
+
+async def test_what_is_not_answered_is_not_claimed(pauses: PauseStore, clock: ManualClock) -> None:
+    """Nor what is not there."""
+    await pauses.open(paused(clock))
+    assert await pauses.claim("h1", "x1", 60.0) == "unanswered"
+    assert await pauses.claim("h2", "x1", 60.0) == "unknown"
+
+
+async def test_a_claim_given_back_can_be_claimed(pauses: PauseStore, clock: ManualClock) -> None:
+    """By its owner only, and once."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert not await pauses.give_back("h1", "x2")
+    assert await pauses.give_back("h1", "x1")
+    assert not await pauses.give_back("h1", "x1")
+    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
+    assert not await pauses.finish("h1", "x1")
+
+
+async def test_a_claim_is_given_back_with_what_was_done(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Whoever continues next has it, and whoever asked does not put it back."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert not await pauses.give_back("h1", "x2", b"foreign")
+    assert await pauses.renew("h1", "x1", 60.0, b"further")
+    assert await tape(pauses) == b"further"
+    assert await pauses.give_back("h1", "x1", b"done")
+    assert not await pauses.keep_tape("h1", b"from before the answer")
+    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
+    assert await pauses.give_back("h1", "x2")
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.tape, found.continued, found.answer) == (b"done", True, YES)
+
+
+async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
+    """Not a moment before; then another may continue, and the late owner has lost."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    clock.advance(59.0)
+    assert await pauses.claim("h1", "x2", 60.0) == "taken"
+    clock.advance(1.0)
+    assert await state(pauses) == "answered"
+    assert await pauses.claim("h1", "x2", 60.0) == "claimed"
+    assert not await pauses.renew("h1", "x1", 60.0)
+    assert not await pauses.give_back("h1", "x1")
+    assert not await pauses.finish("h1", "x1")
+    assert await pauses.finish("h1", "x2")
+
+
+async def test_a_lease_is_renewed(pauses: PauseStore, clock: ManualClock) -> None:
+    """Also a late one, as long as nobody else has claimed; it outlives the pause's own time."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 600.0)
+    for _ in range(10):
+        clock.advance(599.0)
+        assert await pauses.renew("h1", "x1", 600.0)
+    assert await state(pauses) == "claimed"
+    clock.advance(601.0)
+    assert await state(pauses) == "expired"
+    assert not await pauses.renew("h1", "x1", 60.0)
+
+
+async def test_a_finished_pause_keeps_nothing(pauses: PauseStore, clock: ManualClock) -> None:
+    """Tape, question and answer are gone; late callers are told; after a day so is that."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert await pauses.finish("h1", "x1")
+    assert not await pauses.finish("h1", "x1")
+    assert await pauses.claim("h1", "x2", 60.0) == "finished"
+    found = await pauses.get("h1")
+    assert found is not None
+    assert (found.state, found.tape, found.question, found.answer) == ("finished", b"", None, None)
+    clock.advance(HOUR + DAY - 1.0)
+    assert await pauses.sweep() == (0, 0)
+    clock.advance(1.0)
+    assert await pauses.sweep() == (0, 1)
+    assert await pauses.claim("h1", "x2", 60.0) == "unknown"
+
+
+async def test_time_expires_a_pause(pauses: PauseStore, clock: ManualClock) -> None:
+    """Open or answered; the sweep drops what it held."""
+    await pauses.open(paused(clock))
+    await pauses.open(paused(clock, "h2"))
+    await pauses.respond("h2", YES)
+    clock.advance(HOUR - 1.0)
+    assert await pauses.sweep() == (0, 0)
+    clock.advance(1.0)
+    assert await pauses.respond("h1", YES) == "expired"
+    assert await pauses.claim("h2", "x1", 60.0) == "expired"
+    assert await pauses.pending() == ()
+    await pauses.open(paused(clock, "h3"))
+    clock.advance(HOUR)
+    assert await pauses.sweep() == (1, 0)
+    found = await pauses.get("h3")
+    assert found is not None
+    assert (found.state, found.tape, found.question) == ("expired", b"", None)
+    clock.advance(DAY)
+    assert await pauses.sweep() == (0, 3)
+
+
+async def test_what_is_being_continued_does_not_expire(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """By time, as long as its lease holds."""
+    await answered(pauses, clock)
+    clock.advance(HOUR - 1.0)
+    await pauses.claim("h1", "x1", 60.0)
+    clock.advance(30.0)
+    assert await pauses.sweep() == (0, 0)
+    assert await state(pauses) == "claimed"
+    assert await pauses.finish("h1", "x1")
+
+
+async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Whoever continues it may be at its end, or may not have got the session."""
+    for hitl_id in ("h1", "h2"):
+        await pauses.open(paused(clock, hitl_id))
+        await pauses.respond(hitl_id, YES)
+        await pauses.claim(hitl_id, "x1", 60.0)
+    assert await pauses.expire_session("companion", "s1") == 2
+    assert await pauses.expire_session("companion", "s1") == 0
+    found = [await pauses.get(f"h{n}") for n in (1, 2)]
+    # By these its owner tells how long he may go on, and that the session has.
+    told = [it and (it.state, it.leased_until - it.expires_at) for it in found]
+    assert told == [("claimed", 60.0), ("claimed", 60.0)]
+    assert await pauses.renew("h1", "x1", 60.0)
+    assert await pauses.finish("h1", "x1")
+    assert await pauses.give_back("h2", "x1")
+    assert await pauses.claim("h2", "x2", 60.0) == "expired"
+
+
+async def test_a_new_turn_expires_what_waits(pauses: PauseStore, clock: ManualClock) -> None:
+    """In its session alone."""
+    for hitl_id, session in (("h1", "s1"), ("h2", "s1"), ("h3", "s2"), ("h4", None)):
+        await pauses.open(paused(clock, hitl_id, session))
+    await pauses.respond("h2", YES)
+    assert await pauses.expire_session("companion", "s1") == 2
+    assert await pauses.expire_session("companion", "s1") == 0
+    assert [await state(pauses, f"h{n}") for n in range(1, 5)] == [
+        "expired",
+        "expired",
+        "open",
+        "open",
+    ]
+    assert await pauses.respond("h1", YES) == "expired"
+
+
+async def test_a_new_turn_leaves_other_flows_and_its_own_question(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Flows may share the id of a session; a turn may have asked before it clears up."""
+    await pauses.open(paused(clock))
+    await pauses.open(msgspec.structs.replace(paused(clock, "h2"), flow="ops"))
+    await pauses.open(paused(clock, "h3"))
+    assert await pauses.expire_session("ops", "s2") == 0
+    assert await pauses.expire_session("companion", "s1", "exchange of h3") == 1
+    assert [await state(pauses, f"h{n}") for n in range(1, 4)] == ["expired", "open", "open"]
+    assert await pauses.expire_session("ops", "s1", "exchange of h3") == 1
+
+
+async def test_one_pause_is_expired(pauses: PauseStore, clock: ManualClock) -> None:
+    """Unless somebody is continuing it, or it is over."""
+    await answered(pauses, clock)
+    await pauses.claim("h1", "x1", 60.0)
+    assert await pauses.expire("h1") == "taken"
+    clock.advance(60.0)
+    assert await pauses.expire("h1") == "expired"
+    assert await pauses.expire("h1") == "over"
+    assert await pauses.expire("h2") == "unknown"
+    assert await state(pauses) == "expired"
+
+
+async def test_what_waits_is_listed_without_what_it_holds(
+    pauses: PauseStore, clock: ManualClock
+) -> None:
+    """Oldest first, with the size of its tape."""
+    await answered(pauses, clock)
+    clock.advance(1.0)
+    await pauses.open(paused(clock, "h2", None))
+    await pauses.open(paused(clock, "h3"))
+    await pauses.expire("h3")
+    first, second = await pauses.waiting()
+    assert (first.hitl_id, first.flow, first.stack, first.session_id, first.state) == (
+        "h1",
+        "companion",
+        "legacy",
+        "s1",
+        "answered",
+    )
+    assert (first.expires_at - first.created_at, first.size >= 6) == (HOUR, True)
+    assert (second.hitl_id, second.session_id, second.state) == ("h2", None, "open")
+    clock.advance(HOUR)
+    assert await pauses.waiting() == ()
+
+
+async def test_what_is_pending_is_listed(pauses: PauseStore, clock: ManualClock) -> None:
+    """Oldest first, of one session or of all, without tapes."""
+    for number, session in enumerate(("s1", "s2", "s1"), 1):
+        await pauses.open(paused(clock, f"h{number}", session))
+        clock.advance(1.0)
+    listed = await pauses.pending()
+    assert [pause.hitl_id for pause in listed] == ["h1", "h2", "h3"]
+    assert all(not pause.tape and pause.question for pause in listed)
+    assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h1", "h3"]
+    assert [pause.hitl_id for pause in await pauses.pending(flow="companion")] == ["h1", "h2", "h3"]
+    assert await pauses.pending("s1", flow="ops") == ()
+    await pauses.respond("h1", YES)
+    await pauses.claim("h1", "x1", 60.0)
+    assert [pause.state for pause in await pauses.pending("s1")] == ["claimed", "open"]
+    await pauses.finish("h1", "x1")
+    assert [pause.hitl_id for pause in await pauses.pending("s1")] == ["h3"]
+
+
+@pytest.mark.parametrize("hostile", ["a\0b", "\ud800"], ids=["nul", "surrogate"])
+async def test_text_no_store_can_keep_is_a_fault(
+    pauses: PauseStore, clock: ManualClock, hostile: str
+) -> None:
+    """In ids and owners; in a question and an answer a NUL can be kept, half a character not."""
+    await pauses.open(paused(clock))
+    for call in (
+        pauses.open(paused(clock, hostile)),
+        pauses.get(hostile),
+        pauses.respond(hostile, YES),
+        pauses.claim("h1", hostile, 60.0),
+        pauses.pending(hostile),
+        pauses.respond("h1", HumanAnswer("edit", {"city": "\udfff"})),
+    ):
+        with pytest.raises(EffectFailed) as failed:
+            await call
+        assert failed.value.fault.code == "store_failed"
+    assert await pauses.get("h1") == paused(clock)

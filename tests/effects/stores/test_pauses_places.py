@@ -1,0 +1,129 @@
+"""Where pauses are kept: they outlive processes, are shared, and change with the code."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from effects.clock import ManualClock
+from effects.stores import SqlitePauses
+from effects.stores.pauses.postgres import PostgresPauses
+from effects.stores.pauses.sqlite import MIGRATIONS
+from tests.effects.stores.test_pauses import HOUR, YES, answered, paused, tape
+from tests.support.postgres import own_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Give a clock that is moved by hand."""
+    return ManualClock()
+
+
+async def test_a_pause_survives_a_restart(tmp_path: Path, clock: ManualClock) -> None:
+    """Opened again, it can be answered and claimed; what is over has left the file."""
+    path = tmp_path / "pauses.db"
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        await pauses.open(paused(clock))
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        assert await pauses.respond("h1", YES) == "accepted"
+        assert await pauses.claim("h1", "x1", 60.0) == "claimed"
+        found = await pauses.get("h1")
+        assert found is not None
+        assert found.tape == paused(clock).tape
+        await pauses.finish("h1", "x1")
+    assert found.tape not in path.read_bytes()
+    connection = sqlite3.connect(path)
+    row = connection.execute("SELECT count(*), max(length(tape)) FROM graph_checkpoints").fetchone()
+    connection.close()
+    assert row == (1, 0)
+
+
+async def test_of_two_connections_one_continues(tmp_path: Path, clock: ManualClock) -> None:
+    """Two connections to one file claim together."""
+    path = tmp_path / "pauses.db"
+    async with (
+        SqlitePauses.open_file(path, clock.time) as left,
+        SqlitePauses.open_file(path, clock.time) as right,
+    ):
+        await answered(left, clock)
+        replies = await asyncio.gather(left.claim("h1", "x1", 60.0), right.claim("h1", "x2", 60.0))
+    assert sorted(replies) == ["claimed", "taken"]
+
+
+async def test_where_nothing_waits_nobody_waits_for_who_writes(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """Every turn of a session ends what waits in it, before its first frame."""
+    path = tmp_path / "pauses.db"
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            assert await pauses.expire_session("companion", "s") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+async def test_of_two_processes_one_continues(postgres_dsn: str) -> None:
+    """They go through the same pauses together: each goes on with those the other has not got."""
+    ids = [f"h{number}" for number in range(20)]
+    clock = ManualClock()
+    async with (
+        own_schema(postgres_dsn) as dsn,
+        PostgresPauses.open_pool(dsn, clock.time, connections=1) as pauses,
+    ):
+        for hitl_id in ids:
+            await pauses.open(paused(clock, hitl_id))
+            await pauses.respond(hitl_id, YES)
+        routers = [await claiming(dsn, owner, *ids) for owner in ("x1", "x2")]
+        told = await asyncio.gather(*(router.communicate(b"go\n") for router in routers))
+    left, right = (out.decode().split() for out, _ in told)
+    both = [sorted(replies) for replies in zip(left, right, strict=True)]
+    assert both == [["claimed", "taken"]] * len(ids)
+
+
+async def claiming(*args: str) -> asyncio.subprocess.Process:
+    """Start a process that claims as soon as it is told to."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.effects.stores.claiming",
+        *args,
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    return process
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    """A pause that waited while the code was changed is answered, continued and given back."""
+    path = tmp_path / "pauses.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in MIGRATIONS[0]:
+            connection.execute(statement)
+        connection.execute("CREATE TABLE schema_versions (store TEXT PRIMARY KEY, version INTEGER)")
+        connection.execute("INSERT INTO schema_versions VALUES ('pauses', 1)")
+        connection.execute(
+            "INSERT INTO graph_checkpoints VALUES ('h1', 'e1', 'companion', 'legacy', 0.0, ?, 's1',"
+            " 'null', ?, 'confirm', 'key', 'open', 'null', '', '', 0.0)",
+            (clock.time() + HOUR, b"old tape"),
+        )
+    async with SqlitePauses.open_file(path, clock.time) as pauses:
+        found = await pauses.get("h1")
+        assert found is not None
+        assert (found.tape, found.user_id, found.continued) == (b"old tape", None, False)
+        assert await pauses.respond("h1", YES) == "accepted"
+        assert await pauses.claim("h1", "x1", 60.0) == "claimed"
+        assert await pauses.give_back("h1", "x1", b"done")
+        assert await tape(pauses) == b"done"
