@@ -19,21 +19,19 @@ from cutover.wiring.history import keep_history
 from cutover.wiring.models import model_entries, rescue_policy
 from cutover.wiring.operations import add_operations, admin_tokens
 from effects.memory.search import LongTermMemory
+from router.config import parse_settings
 from router.gateway import add_gateway
 from router.http.app import create_app
-from router.metrics.books import Sources
-from router.settings import parse
-from router.watchdog import Watchdog
+from router.telemetry.health import Watchdog
+from router.telemetry.metrics.books import Sources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from fastapi import FastAPI
 
-    from router.routing.rollout import Stack as StackName
-    from router.settings import Settings
-    from router.stack import Stack
-    from router.watching import Watched
+    from router.config import Settings, SettingsWatcher
+    from router.stack import Stack, StackName
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class Application:
 
 @asynccontextmanager
 async def application(
-    watched: Watched | None,
+    watched: SettingsWatcher | None,
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
     host: str | None = None,
@@ -90,20 +88,20 @@ async def application(
         yield Application(app, house)
 
 
-def _refused(watched: Watched | None) -> int:
+def _refused(watched: SettingsWatcher | None) -> int:
     return watched.refused if watched is not None else 0
 
 
-def in_force(watched: Watched | None) -> Callable[[], Settings]:
+def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
     """Give the function that tells the settings in force now."""
     if watched is not None:
         return lambda: watched.current
-    defaults = parse("", str(DEFAULT_CONFIG), SPECS)
+    defaults = parse_settings("", str(DEFAULT_CONFIG), SPECS)
     return lambda: defaults
 
 
 def _faults(
-    house: House, watched: Watched | None, watchdog: Watchdog
+    house: House, watched: SettingsWatcher | None, watchdog: Watchdog
 ) -> Callable[[], Mapping[str, str]]:
     def faults() -> Mapping[str, str]:
         parts = house.router.parts

@@ -24,17 +24,15 @@ from cutover.wiring.models import model_entries
 from cutover.wiring.stacks import DEFAULTS, load_stack
 from effects.stores import Plaintext
 from effects.stores.health import HealthCheck
-from router.abilities import powers_of
-from router.addresses import AUTO, address, secret
+from router.config import AUTO, RemoteStackSettings, powers_of, read_secret, resolve_address
 from router.remote import endpoint_url
-from router.sections import Address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.flows.declared import DeclaredFlow
-    from router.routing.rollout import Stack as StackName
-    from router.settings import Settings
+    from router.config import Settings
+    from router.stack import StackName
 
 PATIENCE = 2.0
 """Seconds an address has to take a connection."""
@@ -64,7 +62,7 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Findin
 async def _stack(name: StackName, settings: Settings) -> Finding:
     place = settings.stacks.place(name) or DEFAULTS[name]
     part = f"stacks.{name}"
-    if isinstance(place, Address):
+    if isinstance(place, RemoteStackSettings):
         # A query may hold a key.
         had = [spec for name, spec in flows_of(settings).items() if place.serves(name)]
         asked = (endpoint_url(place, spec).with_query(None) for spec in had)
@@ -102,7 +100,7 @@ def _stores(settings: Settings) -> dict[str, str]:
 
 async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:
     try:
-        url = address(place, environ)
+        url = resolve_address(place, environ)
     except CutoverError as error:
         return Finding(part, good=False, said=str(error))
     scheme, _, rest = url.partition("://")
@@ -177,7 +175,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     findings = []
     for part, variable in named.items():
         try:
-            if secret(variable, environ):
+            if read_secret(variable, environ):
                 findings.append(Finding(part, good=True, said=f"{variable} is set"))
         except CutoverError as error:
             findings.append(Finding(part, good=False, said=str(error)))

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.session import SESSION
-from router import declared_flows
-from router.settings import load
+from router.config import configured_flows, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.flow import FlowSpec
     from contract.flows.declared import DeclaredFlow
-    from router.settings import Settings
+    from router.config import Settings
 
 SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
 """The built-in ones."""
@@ -31,7 +30,7 @@ def flows_at(config: Path | None) -> Mapping[str, FlowSpec]:
     """
     if config is None and not DEFAULT_CONFIG.exists():
         return SPECS
-    return flows_of(load(config or DEFAULT_CONFIG, SPECS))
+    return flows_of(load_settings(config or DEFAULT_CONFIG, SPECS))
 
 
 def declared_at(config: Path | None, name: str) -> DeclaredFlow | None:
@@ -41,10 +40,10 @@ def declared_at(config: Path | None, name: str) -> DeclaredFlow | None:
     """
     if name in SPECS or (config is None and not DEFAULT_CONFIG.exists()):
         return None
-    flow = load(config or DEFAULT_CONFIG, SPECS).flows.get(name)
+    flow = load_settings(config or DEFAULT_CONFIG, SPECS).flows.get(name)
     return None if flow is None else flow.declared
 
 
 def flows_of(settings: Settings) -> dict[str, FlowSpec]:
     """Give the flows a configuration knows: the built-in ones, and those it declares."""
-    return declared_flows.flows_of(settings.flows, SPECS)
+    return configured_flows(settings.flows, SPECS)

@@ -16,7 +16,7 @@ import msgspec
 from cutover.prompts.conversion import Checked, cases_of, checked, outcomes
 from cutover.prompts.proving import Orders, prove_all
 from loadtests.bench.row import Row, at_most, told
-from router.sections import Prompts
+from router.config import PromptSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def main() -> None:
 def measure(folder: Path, many: int, proved: int) -> list[Row]:
     """Check so many prompts, and prove some of them."""
     write(folder, many)
-    found, seconds = _timed(lambda: checked(folder, Prompts(), _silent), time.process_time)
+    found, seconds = _timed(lambda: checked(folder, PromptSettings(), _silent), time.process_time)
     how = (
         f"{many:,} templates of {len(_LINES)} lines, one in {EVERY} of which stays, without proof; "
         "processor time, of one process"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from router.sections import Captures
+    from router.config import CaptureSettings
 
 
-def unsearchable(captures: Captures, environ: Mapping[str, str]) -> str:
+def unsearchable(captures: CaptureSettings, environ: Mapping[str, str]) -> str:
     """Say why nobody will be found by a pseudonym, "" where they will be; that is no fault."""
     named = captures.pseudonym_key_env
     if environ.get(named):

@@ -12,7 +12,7 @@ from effects.stores.health import HealthCheck, check_file
 from effects.stores.locks import LOCK_MIGRATIONS
 from effects.stores.pauses.sqlite import MIGRATIONS as PAUSES
 from effects.stores.shared_state import PIN_MIGRATIONS, SHARED_STATE_MIGRATIONS
-from router.history import MIGRATIONS as HISTORY
+from router.admin.history import MIGRATIONS as HISTORY
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from contract.ports import Conversations, Memory
     from effects.memory.embeddings import Embedder
     from effects.stores import Encryption, Leases, PauseStore, PinStore, SharedState
-    from router.sections import Pauses
+    from router.config import PauseSettings
 
 Locks: TypeAlias = ProcessLocks | ResilientLocks
 
@@ -119,7 +119,7 @@ async def open_pauses(address: str, stack: AsyncExitStack, sealing: Encryption) 
     return pauses
 
 
-def pauses_sealing(section: Pauses, environ: Mapping[str, str]) -> Encryption:
+def pauses_sealing(section: PauseSettings, environ: Mapping[str, str]) -> Encryption:
     """Give what seals pauses; raises `KeysUnusable`, and `MissingExtra` without the library."""
     if not section.key_env:
         return Plaintext()

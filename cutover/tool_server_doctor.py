@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from effects.tools.mcp import McpServer, Offering
-    from router.sections import McpServer as Section
+    from router.config import McpServerSettings as Section
 
 
 async def examined(name: str, section: Section, environ: Mapping[str, str]) -> Finding:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import RunRecord
     from effects.tape import SuspendingHuman
-    from router.recording import Account
+    from router.capture.records import Account
     from router.resume.pauses import Resumed
     from router.routing.admission import Admitted
     from router.serving.stream import Serving

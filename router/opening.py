@@ -10,16 +10,16 @@ import msgspec
 from contract.flow import value_in
 from effects.model.resolving import shown
 from effects.tape import Asking, Deadlines, Exchange, Tape
+from router.capture.records import request_record
 from router.context import ExchangeContext
 from router.problems import Problem
-from router.recording import request_record
 from router.resume.pauses import suits
 from router.serving.stream import Plan, Serving
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
     from effects.tape import Budget, SuspendingHuman
-    from router.flow_settings import FlowSettings
+    from router.config import FlowSettings
     from router.parts import Parts
     from router.resume.pauses import Resumed
     from router.routing.admission import Admission, Admitted

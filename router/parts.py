@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from effects.stores import MemoryPins
 from effects.stores.shadow_replies import ShadowReplies
-from router.pins import Pins
+from router.routing.pins import Pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from contract.flow import Body, FlowSpec, SessionStore
     from contract.ports import Effects, Model
     from contract.records import FeedbackRecord, RunRecord
+    from router.capture.records import Price
+    from router.config import Settings
     from router.context import Observer
-    from router.flags import Flagged
-    from router.recording import Price
     from router.resume.pauses import Pausing
-    from router.routing.rollout import Stack as StackName
-    from router.settings import Settings
-    from router.stack import Stack
+    from router.routing.flags import Flagged
+    from router.stack import Stack, StackName
 
 
 class Captures(Protocol):

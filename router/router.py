@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract.flow import Request
 from effects.tape import Budget
-from router.chronicle import ExchangeRecorder
+from router.capture.recorder import ExchangeRecorder
 from router.context import Counts, ExchangeContext, Observers
 from router.http.body import Bodies
 from router.opening import IncomingExchange, Opener

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec
     from effects.tape import TapeSession
-    from router.routing.rollout import Stack as StackName
     from router.serving.run import Order, Run
 
+StackName = Literal["legacy", "graph"]
 
 Repeating = Literal["frames", "text"]
 """How a stack says again what another has said: in the same frames, or in the same text."""

@@ -16,13 +16,21 @@ from contract.errors import CutoverError
 from cutover.doctor import declared_said, examine
 from cutover.finding import Finding
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from router.abilities import Ability, Asking, abilities, lacking, offered, powers_of
-from router.settings import load, parse
+from router.config import (
+    Capability,
+    ModelAccess,
+    capabilities_of,
+    is_offered,
+    load_settings,
+    parse_settings,
+    powers_of,
+    stacks_without,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from router.settings import Settings
+    from router.config import Settings
 
 _COLOURS = {"yes": "green", "no": "yellow", "off": "dim"}
 _KINDS = ("fallback", "takeover", "shadow", "replay")
@@ -48,8 +56,8 @@ def doctor(
 
 def _settings(config: Path) -> Settings:
     if config == DEFAULT_CONFIG and not config.exists():
-        return parse("", str(config), SPECS)
-    return load(config, SPECS)
+        return parse_settings("", str(config), SPECS)
+    return load_settings(config, SPECS)
 
 
 def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> None:
@@ -60,20 +68,22 @@ def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> 
         console.print(said, highlight=False, soft_wrap=True)
     for name, flow in settings.flows.items():
         shadow = settings.shadow
-        asking = Asking(settings.gateway.enabled, shadow.mode == "live", shadow.history == "own")
-        lacks = lacking(name, flow, settings.stacks)
+        asking = ModelAccess(
+            settings.gateway.enabled, shadow.mode == "live", shadow.history == "own"
+        )
+        lacks = stacks_without(name, flow, settings.stacks)
         path = flows_of(settings)[name].path
-        for able in abilities(flow, powers_of(settings.stacks), lacks, asking):
+        for able in capabilities_of(flow, powers_of(settings.stacks), lacks, asking):
             title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
         if flow.declared is not None:
             console.print(f" {escape(declared_said(flow.declared))}", highlight=False)
-        elif not offered(name, flow, settings.stacks):
+        elif not is_offered(name, flow, settings.stacks):
             console.print(f"\n{path}, {name}: not offered, nobody has it", highlight=False)
 
 
-def _table(rows: dict[str, Ability]) -> Table:
+def _table(rows: dict[str, Capability]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=True)
     for kind, able in rows.items():
         colour = _COLOURS[able.answer]

@@ -19,13 +19,13 @@ from cutover.erasure import (
 )
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
 from effects.stores.values import DataSubject, Kind
-from router.settings import load, parse
+from router.config import load_settings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from cutover.erasure import ForgottenCaptures, ForgottenRows, ForgottenThreads
-    from router.settings import Settings
+    from router.config import Settings
 
 
 class NoKey(CutoverError):
@@ -91,8 +91,8 @@ async def _kept(
 
 def _settings(config: Path) -> Settings:
     if config == DEFAULT_CONFIG and not config.exists():
-        return parse("", str(config), SPECS)
-    return load(config, SPECS)
+        return parse_settings("", str(config), SPECS)
+    return load_settings(config, SPECS)
 
 
 def _whose(named: dict[Kind, str]) -> DataSubject:

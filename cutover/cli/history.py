@@ -17,14 +17,13 @@ from contract.errors import CutoverError
 from cutover.cli.terminal import UNFOLDED, in_words, tables
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.wiring.history import opening
-from router.settings import load, parse
-from router.toml_table import unknown
+from router.config import load_settings, parse_settings, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from router.history import Entry
-    from router.settings import Settings
+    from router.admin.history import Entry
+    from router.config import Settings
 
 REFUSED = 2
 
@@ -58,7 +57,7 @@ def history(
 async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
     settings = _settings(config)
     if flow and flow not in settings.flows:
-        raise unknown(str(config), f"flows.{flow}", settings.flows, "flow")
+        raise unknown_name(str(config), f"flows.{flow}", settings.flows, "flow")
     made = opening(settings, os.environ)
     if made is None:
         return []
@@ -68,8 +67,8 @@ async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
 
 def _settings(config: Path) -> Settings:
     if config == DEFAULT_CONFIG and not config.exists():
-        return parse("", str(config), SPECS)
-    return load(config, SPECS)
+        return parse_settings("", str(config), SPECS)
+    return load_settings(config, SPECS)
 
 
 def _show(entries: list[Entry], console: Console) -> None:

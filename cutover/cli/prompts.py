@@ -28,9 +28,7 @@ from cutover.prompts.conversion import (
 from cutover.prompts.proving import Orders, prove_all
 from cutover.prompts.telling import tell
 from cutover.prompts.writing import Outcome, write_all, write_outcome
-from router.sections import Prompts
-from router.settings import load
-from router.toml_table import ConfigRefused, converted
+from router.config import ConfigRefused, PromptSettings, convert_table, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -122,18 +120,18 @@ def convert(
     raise typer.Exit(ALL if whole else SOME_STAY)
 
 
-def settings_at(config: Path | None, assigned: Sequence[str]) -> Prompts:
+def settings_at(config: Path | None, assigned: Sequence[str]) -> PromptSettings:
     """Read `[prompts]` of a file, the one at the default place if there is one, and settings.
 
     Raises `ConfigRefused`.
     """
     there = config is not None or DEFAULT_CONFIG.exists()
-    settings = load(config or DEFAULT_CONFIG, SPECS).prompts if there else Prompts()
+    settings = load_settings(config or DEFAULT_CONFIG, SPECS).prompts if there else PromptSettings()
     table = msgspec.to_builtins(settings)
     for said in assigned:
         for key, value in _assigned(said).items():
             table[key] = {**table[key], **value} if _tables(table.get(key), value) else value
-    return converted(table, Prompts, "--set", "prompts.") if assigned else settings
+    return convert_table(table, PromptSettings, "--set", "prompts.") if assigned else settings
 
 
 def _tables(*values: object) -> bool:
@@ -150,7 +148,7 @@ def _assigned(said: str) -> Mapping[str, Any]:
     raise ConfigRefused(where="--set", key="", why=why)
 
 
-def _checked(folder: Path, settings: Prompts) -> Checked:
+def _checked(folder: Path, settings: PromptSettings) -> Checked:
     with _bar("reading") as advance:
         return checked(folder, settings, advance)
 

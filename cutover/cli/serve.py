@@ -26,17 +26,16 @@ from cutover.server.serve import LAST_WORDS, address, listen, server, settle
 from cutover.server.shutdown import Leaving
 from cutover.server.workers import Line, Supervisor, places
 from cutover.wiring.addresses import Crew, shared
-from router.abilities import offered
+from router.config import SettingsWatcher, is_offered
 from router.gateway import Neighbours
-from router.metrics.instruments import FOLDER
-from router.watching import Watched
+from router.telemetry.metrics.instruments import FOLDER
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine, Iterator
 
     from cutover.server.serve import Server
-    from router.settings import Settings
+    from router.config import Settings
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +83,7 @@ def serve(
 class _Post:
     """What is to be served, and where."""
 
-    watched: Watched | None
+    watched: SettingsWatcher | None
     first: Settings
     host: str
     port: int
@@ -184,7 +183,7 @@ def _announce(post: _Post, listening: socket.socket) -> None:
         typer.echo(f"  {post.workers} workers")
     flows = flows_of(post.first)
     for name, flow in post.first.flows.items():
-        if offered(name, flow, post.first.stacks):
+        if is_offered(name, flow, post.first.stacks):
             typer.echo(f"  {flows[name].path}  {name}: {flow.stage}")
 
 
@@ -192,8 +191,8 @@ def _refuse(error: CutoverError) -> None:
     typer.echo(f"cutover serve: {error}", err=True)
 
 
-def _watched(config: Path) -> Watched | None:
+def _watched(config: Path) -> SettingsWatcher | None:
     """Read the file; without one at the default place, defaults are in force."""
     if config == DEFAULT_CONFIG and not config.exists():
         return None
-    return Watched(config, SPECS)
+    return SettingsWatcher(config, SPECS)

@@ -13,7 +13,7 @@ import msgspec
 
 from compare.input.batches import Batch, decompressed
 from compare.input.damage import Damage
-from router.segments import alone, compressor, in_place
+from router.capture.segments import alone, compressor, in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

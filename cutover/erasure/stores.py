@@ -11,14 +11,14 @@ from contract.errors import CutoverError, EffectFailed
 from effects.memory import SqliteMemory
 from effects.stores import SqliteConversations, SqlitePauses
 from effects.stores.turns import ErasedTurns
-from router.addresses import address
+from router.config import resolve_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from effects.stores.values import DataSubject
-    from router.sections import Stores
+    from router.config import StoreSettings
 
 Removed = TypeVar("Removed")
 Store = TypeVar("Store")
@@ -48,7 +48,10 @@ class ForgottenRows(NamedTuple):
 
 
 async def forget_rows(
-    stores: Stores, environ: Mapping[str, str], whose: DataSubject, exchanges: Collection[str]
+    stores: StoreSettings,
+    environ: Mapping[str, str],
+    whose: DataSubject,
+    exchanges: Collection[str],
 ) -> ForgottenRows:
     """Remove somebody's rows; pauses are the user's own, of these exchanges, of chats concerned.
 
@@ -68,23 +71,25 @@ async def forget_rows(
     return ForgottenRows(removed, memories, pauses, tuple(left), chats, all_chats)
 
 
-async def _turns(stores: Stores, environ: Mapping[str, str], whose: DataSubject) -> ErasedTurns:
+async def _turns(
+    stores: StoreSettings, environ: Mapping[str, str], whose: DataSubject
+) -> ErasedTurns:
     database = "effects.stores.postgres_conversations:PostgresConversations.open"
-    where = address(stores.conversations, environ)
+    where = resolve_address(stores.conversations, environ)
     async with _opened(where, SqliteConversations.open, database) as conversations:
         return await conversations.forget(whose) if conversations is not None else _NOTHING
 
 
-async def _memories(stores: Stores, environ: Mapping[str, str], whose: DataSubject) -> int:
+async def _memories(stores: StoreSettings, environ: Mapping[str, str], whose: DataSubject) -> int:
     """Remove memories; their vectors go with them, whoever made them."""
     database = "effects.memory.postgres:PostgresMemory.open"
-    where = address(stores.memory, environ)
+    where = resolve_address(stores.memory, environ)
     async with _opened(where, SqliteMemory.open, database) as memory:
         return await memory.forget(whose) if memory is not None else 0
 
 
 async def _pauses(
-    stores: Stores,
+    stores: StoreSettings,
     environ: Mapping[str, str],
     exchanges: Collection[str],
     sessions: Collection[str],
@@ -92,7 +97,7 @@ async def _pauses(
 ) -> int:
     """Remove pauses; what is sealed goes without its key."""
     database = "effects.stores.pauses.postgres:PostgresPauses.open_pool"
-    where = address(stores.pauses, environ)
+    where = resolve_address(stores.pauses, environ)
     async with _opened(where, SqlitePauses.open_file, database) as pauses:
         return await pauses.forget(exchanges, sessions, users) if pauses is not None else 0
 

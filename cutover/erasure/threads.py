@@ -9,12 +9,12 @@ from contract.errors import CutoverError
 from cutover.erasure.stores import reason, sqlite_there
 from cutover.wiring.addresses import beside
 from cutover.wiring.stacks import open_keepers
-from router.addresses import address
+from router.config import resolve_address
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from router.settings import Settings
+    from router.config import Settings
 
 
 _UNKNOWN = "threads: of which chats is not known without the conversations; come again"
@@ -45,7 +45,10 @@ async def forget_threads(
     """
     try:
         stores = settings.stores
-        where = beside(address(stores.conversations, environ), address(stores.checkpoints, environ))
+        where = beside(
+            resolve_address(stores.conversations, environ),
+            resolve_address(stores.checkpoints, environ),
+        )
         if not all_known and _there(where):
             return ForgottenThreads(None, (_UNKNOWN,))
         if not sessions or not _there(where):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutover.prompts.folder import Prompt
     from cutover.prompts.judging import Judged
     from cutover.prompts.report import Entry
-    from router.sections import Prompts
+    from router.config import PromptSettings
 
 MAP = "prompts.map.json"
 _ITSELF = "it would be a template itself: another suffix is due, or a folder elsewhere"
@@ -34,7 +34,7 @@ class Checked:
     """A folder that was read: its prompts, and what was found of each of their templates."""
 
     folder: Path
-    settings: Prompts
+    settings: PromptSettings
     prompts: tuple[Prompt, ...]
     judged: Mapping[str, Judged]
     silent: bool
@@ -56,7 +56,7 @@ class Checked:
         return msgspec.structs.replace(entry, proof=proofs.get(prompt.name))
 
 
-def checked(folder: Path, settings: Prompts, on_prompt: Callable[[int], None]) -> Checked:
+def checked(folder: Path, settings: PromptSettings, on_prompt: Callable[[int], None]) -> Checked:
     """Judge all prompts of a folder; `on_prompt` hears how many there are to come, once each.
 
     Raises `FolderRefused`, `NotThere`.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jinja2 import Undefined, nodes
 
     from cutover.prompts.reasons import Reach
-    from router.sections import Prompts
+    from router.config import PromptSettings
 
 _UNDEFINED: Mapping[str, type[Undefined]] = {
     "default": jinja2.Undefined,
@@ -78,7 +78,7 @@ class Prompting:
         return bool(chosen(name)) if callable(chosen) else bool(chosen)
 
 
-def prompting(settings: Prompts, folder: Path) -> Prompting:
+def prompting(settings: PromptSettings, folder: Path) -> Prompting:
     """Make the environment of a folder; raises `NotThere`."""
     team = team_environment(settings, folder)
     encoding = settings.encoding
@@ -146,7 +146,7 @@ def _both(own: FileSystemLoader, other: BaseLoader | None) -> BaseLoader:
     return own if other is None else _Both(own, other)
 
 
-def team_environment(settings: Prompts, folder: Path) -> Environment:
+def team_environment(settings: PromptSettings, folder: Path) -> Environment:
     """Make the environment as the team has it, without a place to load from; raises `NotThere`."""
     if not settings.environment:
         return _described(settings)
@@ -171,7 +171,7 @@ def _called(key: str, place: str) -> object:
         raise NotThere(key, place, f"{type(error).__name__}: {error}") from error
 
 
-def _described(settings: Prompts) -> Environment:
+def _described(settings: PromptSettings) -> Environment:
     """Make an environment from settings; an empty prefix is none."""
     syntax = {name: getattr(settings, name) for name in _SYNTAX}
     for name in ("line_statement_prefix", "line_comment_prefix"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from router.sections import Prompts
+    from router.config import PromptSettings
 
 CHAT = ".chat"
 _MESSAGE = re.compile(r"(?P<number>\d+)\.(?P<role>[a-z]+)\.[^.]+")
@@ -52,7 +52,7 @@ class Prompt(msgspec.Struct, frozen=True):
         return tuple(message.template for message in self.messages if message.template)
 
 
-def prompts_in(folder: Path, settings: Prompts) -> tuple[Prompt, ...]:
+def prompts_in(folder: Path, settings: PromptSettings) -> tuple[Prompt, ...]:
     """List the prompts of a folder; raises `FolderRefused`."""
     if not folder.is_dir():
         raise FolderRefused(folder, "no folder of prompts")
@@ -64,7 +64,7 @@ def prompts_in(folder: Path, settings: Prompts) -> tuple[Prompt, ...]:
     return tuple(sorted(found, key=lambda prompt: prompt.name))
 
 
-def _names(folder: Path, settings: Prompts) -> list[str]:
+def _names(folder: Path, settings: PromptSettings) -> list[str]:
     files = {
         path.relative_to(folder).as_posix()
         for pattern in settings.files
@@ -77,7 +77,7 @@ def _names(folder: Path, settings: Prompts) -> list[str]:
     return sorted(name for name in files if not _partial(name, settings.partials))
 
 
-def is_template(path: Path, folder: Path, settings: Prompts) -> bool:
+def is_template(path: Path, folder: Path, settings: PromptSettings) -> bool:
     """Whether a file, there or not, would be taken for one of the templates of a folder."""
     whole, within = path.resolve(), folder.resolve()
     if not whole.is_relative_to(within):
@@ -94,12 +94,12 @@ def _chat_of(name: str) -> bool:
     return name.rpartition("/")[0].endswith(CHAT)
 
 
-def _target(name: str, settings: Prompts) -> str:
+def _target(name: str, settings: PromptSettings) -> str:
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.rpartition('.')[0] or last}{settings.suffix}"
 
 
-def _chat(folder: Path, chat: str, settings: Prompts) -> Prompt:
+def _chat(folder: Path, chat: str, settings: PromptSettings) -> Prompt:
     numbered: dict[int, Message] = {}
     for path in sorted((folder / chat).iterdir()):
         name = f"{chat}/{path.name}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cutover.prompts.case import Case
-    from router.sections import Prompts
+    from router.config import PromptSettings
 
 SECONDS = 10.0
 START_SECONDS = 60.0
@@ -42,7 +42,7 @@ class ProverLost(CutoverError):
 class Orders:
     """What all proofs have in common: the environment, how much is drawn, how long one may take."""
 
-    settings: Prompts
+    settings: PromptSettings
     folder: Path
     count: int = DRAWN
     seconds: float = SECONDS

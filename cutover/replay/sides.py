@@ -10,8 +10,8 @@ from contract.errors import CutoverError
 from cutover.wiring.stacks import DEFAULTS, StackNotLoaded, load_stack
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
     from router.serving.stack import LocalStack
+    from router.stack import StackName
 
 _OPPOSITE: Mapping[StackName, StackName] = {"legacy": "graph", "graph": "legacy"}
 

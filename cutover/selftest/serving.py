@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contract.flow import Flow
     from contract.records import Role
     from cutover.selftest.case import Case
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ import msgspec
 import structlog
 
 from effects.tasks import EXCHANGE
-from router.exchange_log import FIELDS
-from router.patterns import PatternTooSlow
+from router.config import PatternTooSlow
+from router.telemetry.access_log import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

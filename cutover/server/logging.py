@@ -15,13 +15,12 @@ from cutover.wiring.models import KEY
 from cutover.wiring.telemetry import HEADERS
 from effects.tasks import EXCHANGE
 from router.admin.tokens import split_tokens
-from router.patterns import PatternTooSlow
+from router.config import PatternTooSlow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from router.sections import Log
-    from router.settings import Settings
+    from router.config import LogSettings, Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _HEADER = re.compile(r"=([^,]+)")
@@ -64,7 +63,7 @@ class Discretion:
         self._handler = handler
         self._environ = environ
         self._secrets: frozenset[str] = frozenset()
-        self._log: Log | None = None
+        self._log: LogSettings | None = None
 
     def __call__(self, settings: Settings) -> None:
         """Take a configuration."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contract.errors import CutoverError
-from router.addresses import AUTO, PROCESS, address
+from router.config import AUTO, PROCESS, resolve_address
 from router.parts import exchange_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from router.config import StoreSettings
     from router.gateway import Neighbours
-    from router.sections import Stores
 
 _KEPT = ("conversations", "memory", "pauses")
 _COORDINATING = ("locks", "pins")
@@ -48,7 +48,7 @@ class Crew:
 ALONE: Final = Crew()
 
 
-def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
+def shared(stores: StoreSettings, environ: Mapping[str, str], workers: int) -> StoreSettings:
     """Give the addresses of the stores, variables looked up and `auto` decided.
 
     For one worker `auto` is `process`, for several the SQLite file of the other stores; for the
@@ -56,7 +56,7 @@ def shared(stores: Stores, environ: Mapping[str, str], workers: int) -> Stores:
     not set.
     """
     names = (*_KEPT, *_COORDINATING, _BOARD, _COPIES)
-    found = {name: address(getattr(stores, name), environ) for name in names}
+    found = {name: resolve_address(getattr(stores, name), environ) for name in names}
     found[_COPIES] = beside(found["conversations"], found[_COPIES])
     if workers > 1:
         for name in (*_KEPT, _COPIES):

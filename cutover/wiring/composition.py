@@ -41,14 +41,14 @@ from effects.model import ModelRegistry, RescuingModel
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
-from router.abilities import powers_of
 from router.admin.recent import Recent
-from router.capture import CaptureWriter
-from router.exchange_log import ExchangeLog
+from router.capture.writer import CaptureWriter
+from router.config import powers_of
 from router.parts import Parts
-from router.pins import Pins
 from router.resume.pauses import Pausing
 from router.router import Router
+from router.routing.pins import Pins
+from router.telemetry.access_log import ExchangeLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -57,12 +57,10 @@ if TYPE_CHECKING:
     from contract.ports import Conversations, Memory, Model
     from effects.model import ModelEntry
     from effects.tools.mcp import McpServer
+    from router.config import Settings, StoreSettings
     from router.context import Observer
     from router.news import News
-    from router.routing.rollout import Stack as StackName
-    from router.sections import Stores
-    from router.settings import Settings
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 CLOCK = SystemClock()
 IDS = RandomIds()
@@ -224,7 +222,7 @@ class Live:
 
 
 async def _memory(
-    stores: Stores, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
+    stores: StoreSettings, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> Memory:
     embedder = await open_embedder(settings.embeddings, environ, stack)
     least = settings.embeddings.least_similarity
@@ -232,7 +230,7 @@ async def _memory(
 
 
 async def _live(
-    stores: Stores, model: Model, memory: Memory, tools: ToolRegistry, stack: AsyncExitStack
+    stores: StoreSettings, model: Model, memory: Memory, tools: ToolRegistry, stack: AsyncExitStack
 ) -> Live:
     """Open what the live ports stand on beside these."""
     conversations = await open_conversations(stores.conversations, stack)
@@ -254,7 +252,7 @@ def _tools(
 
 
 async def _pausing(
-    stores: Stores, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
+    stores: StoreSettings, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> Pausing:
     pauses = settings.pauses
     store = await open_pauses(stores.pauses, stack, pauses_sealing(pauses, environ))
@@ -267,7 +265,7 @@ async def _own_replies(conversations: Conversations, stack: AsyncExitStack) -> S
     return replies
 
 
-async def _pins(stores: Stores, stack: AsyncExitStack) -> Pins:
+async def _pins(stores: StoreSettings, stack: AsyncExitStack) -> Pins:
     pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
     stack.push_async_callback(pins.aclose)
     return pins

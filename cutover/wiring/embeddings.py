@@ -12,7 +12,7 @@ from cutover.wiring.models import KeyMissing
 from effects.memory.embeddings import EndpointEmbedder, maker_named
 from effects.memory.store import made_in_file
 from effects.model import Limits, ModelEntry, Provider, Secret
-from router.addresses import address
+from router.config import resolve_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 
     from effects.memory.embeddings import Embedder
     from effects.memory.store import VectorCounts
-    from router.sections import Embeddings
-    from router.settings import Settings
+    from router.config import EmbeddingSettings, Settings
 
 _NAME = "embeddings"
 _FULL_TEXT = "full text"
 
 
 async def open_embedder(
-    section: Embeddings, environ: Mapping[str, str], stack: AsyncExitStack
+    section: EmbeddingSettings, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> Embedder | None:
     """Open what makes vectors, closed with `stack`; None where nothing is configured.
 
@@ -46,7 +45,7 @@ async def open_embedder(
     return embedder
 
 
-def embedding_entry(section: Embeddings, environ: Mapping[str, str]) -> ModelEntry:
+def embedding_entry(section: EmbeddingSettings, environ: Mapping[str, str]) -> ModelEntry:
     """Build the entry of an endpoint; raises `KeyMissing`."""
     key = environ.get(section.key_env, "") if section.key_env else ""
     if section.key_env and not key:
@@ -62,7 +61,7 @@ async def recall_told(settings: Settings, environ: Mapping[str, str]) -> tuple[b
         return True, f"{_FULL_TEXT}: [embeddings] names no model"
     try:
         made_by = _maker(section, environ)
-        where = address(settings.stores.memory, environ)
+        where = resolve_address(settings.stores.memory, environ)
         why = await _lack(where)
     except EffectFailed:
         return False, "[stores] memory cannot be asked whether it keeps vectors"
@@ -75,7 +74,7 @@ async def recall_told(settings: Settings, environ: Mapping[str, str]) -> tuple[b
     return True, f"vectors by {made_by}" + (f"; {lacking}" if lacking else "")
 
 
-def _maker(section: Embeddings, environ: Mapping[str, str]) -> str:
+def _maker(section: EmbeddingSettings, environ: Mapping[str, str]) -> str:
     if section.local:
         return f"{_local().name}, in this process"
     entry = embedding_entry(section, environ)
@@ -104,7 +103,7 @@ async def _made(where: str) -> VectorCounts | None:
     return await asyncio.to_thread(made_in_file, path) if scheme == "sqlite" else None
 
 
-def _named(section: Embeddings) -> str:
+def _named(section: EmbeddingSettings) -> str:
     """Name who makes the vectors, as the memory does."""
     if section.local:
         return maker_named(_local().name, _local().size)

@@ -8,14 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
-from router.addresses import from_environment
-from router.flags import Flagged
+from router.config import resolve_value
+from router.routing.flags import Flagged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AsyncExitStack
 
-    from router.settings import Settings
+    from router.config import Settings
 
 FILE = "file"
 """The provider that gives the file's own values, through the SDK and its hooks."""
@@ -38,9 +38,9 @@ def open_flags(
     section = settings().flags
     if not section.provider:
         return None
-    module = import_module("router.flags.open_feature")  # its library is an extra
+    module = import_module("router.routing.flags.open_feature")  # its library is an extra
     if section.provider == FILE:
-        provider = import_module("router.flags.file_provider").FileProvider(settings)
+        provider = import_module("router.routing.flags.file_provider").FileProvider(settings)
     else:
         provider = _made(section.provider, _given(section.options, environ))
     source = module.OpenFeatureFlags(provider)
@@ -74,7 +74,7 @@ def _given(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, 
             case Decimal():
                 return float(value)
             case str():
-                return from_environment(value, environ)
+                return resolve_value(value, environ)
             case dict():
                 return {name: plain(below) for name, below in value.items()}
             case list():

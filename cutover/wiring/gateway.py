@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from router.addresses import on_loopback
+from router.config import on_loopback
 from router.gateway import Gateway
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from contract.errors import CutoverError
 from cutover.flows import SPECS
 from cutover.stores import sqlite_file
-from router.addresses import address
-from router.flags import Targeting
-from router.flags.values import defaults
-from router.history import PROVIDER, History, in_force
-from router.settings import parse
+from router.admin.history import PROVIDER, History, in_force
+from router.config import parse_settings, resolve_address
+from router.routing.flags import Targeting
+from router.routing.flags.values import defaults
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from router.admin.audit import Change
-    from router.flags import Flagged
-    from router.settings import Settings
-    from router.watching import Watched
+    from router.config import Settings, SettingsWatcher
+    from router.routing.flags import Flagged
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +33,15 @@ def opening(
     settings: Settings, environ: Mapping[str, str]
 ) -> AbstractAsyncContextManager[History] | None:
     """Give the configured history, to be opened; None where none is wanted."""
-    place = address(settings.stores.history, environ)
+    place = resolve_address(settings.stores.history, environ)
     return History.open(sqlite_file(place.partition("://")[2])) if place else None
 
 
 async def keep_history(
-    watched: Watched, environ: Mapping[str, str], faults: dict[str, str], stack: AsyncExitStack
+    watched: SettingsWatcher,
+    environ: Mapping[str, str],
+    faults: dict[str, str],
+    stack: AsyncExitStack,
 ) -> Keeper | None:
     """Follow the file; a history that cannot be kept is told in `faults`, and stops nobody."""
     try:
@@ -64,7 +65,7 @@ async def keep_history(
 class Keeper:
     """Writes changes down one after the other, in the background."""
 
-    def __init__(self, history: History, watched: Watched, faults: dict[str, str]) -> None:
+    def __init__(self, history: History, watched: SettingsWatcher, faults: dict[str, str]) -> None:
         self._history = history
         self._watched = watched
         self._faults = faults
@@ -127,7 +128,7 @@ class Keeper:
 @cache
 def _unset() -> dict[str, str]:
     """Give what is in force where the file says nothing."""
-    return in_force(parse("", "defaults", SPECS))
+    return in_force(parse_settings("", "defaults", SPECS))
 
 
 def owner(path: Path) -> str:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from router.metrics.books import Books
-from router.metrics.exchanges import Exchanges
-from router.metrics.instruments import FOLDER
-from router.metrics.pulse import beating
+from router.telemetry.metrics.books import Books
+from router.telemetry.metrics.exchanges import Exchanges
+from router.telemetry.metrics.instruments import FOLDER
+from router.telemetry.metrics.pulse import beating
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from effects.model import ModelRegistry
-    from router.metrics.books import Sources
-    from router.metrics.page import Page
-    from router.metrics.panel import Panel
+    from router.telemetry.metrics.books import Sources
+    from router.telemetry.metrics.page import Page
+    from router.telemetry.metrics.panel import Panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +47,4 @@ def open_meters(models: ModelRegistry) -> Meters:
 
 def _module(name: str) -> Any:
     """Import what needs Prometheus' client, which nobody pays for who does not want metrics."""
-    return import_module(f"router.metrics.{name}")
+    return import_module(f"router.telemetry.metrics.{name}")

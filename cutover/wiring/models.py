@@ -15,16 +15,18 @@ from effects.model import (
     RescuePolicy,
     Secret,
 )
-from router.sections import ModelEntry as ModelSection
-from router.sections import Provider as ProviderSection
-from router.sections import Rescue
+from router.config import ModelSettings as ModelSection
+from router.config import ProviderSettings as ProviderSection
+from router.config import RescueSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from contract.model import Usage
-    from router.recording import Price
-    from router.settings import Settings
+    from router.capture.records import (
+        Price,
+    )
+    from router.config import Settings
 
 DEFAULT_MODEL = "gpt-4.1"
 KEY = "OPENAI_API_KEY"
@@ -55,7 +57,7 @@ def model_entries(settings: Settings, environ: Mapping[str, str]) -> tuple[Model
     return tuple(_entry(name, section, built) for name, section in models.items())
 
 
-def rescue_policy(section: Rescue) -> RescuePolicy:
+def rescue_policy(section: RescueSettings) -> RescuePolicy:
     """Build the policy of the model port from its section."""
     return RescuePolicy(
         attempts=section.attempts,

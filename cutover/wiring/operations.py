@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from router.addresses import on_loopback
 from router.admin.audit import AuditLog
 from router.admin.operations import Operations
 from router.admin.routes import add_admin
 from router.admin.tokens import read_tokens
+from router.config import on_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from cutover.wiring.composition import House
     from cutover.wiring.history import Keeper
     from router.admin.tokens import Tokens
-    from router.settings import Settings
-    from router.watching import Watched
+    from router.config import Settings, SettingsWatcher
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> T
 
 
 def add_operations(
-    app: FastAPI, house: House, watched: Watched, tokens: Tokens, keeper: Keeper | None
+    app: FastAPI, house: House, watched: SettingsWatcher, tokens: Tokens, keeper: Keeper | None
 ) -> None:
     """Add the operations API of a house to its application; changes go into a kept history."""
     audit = AuditLog(Path(watched.current.admin.audit_path))

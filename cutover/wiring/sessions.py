@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from contract.stores import Turn
     from cutover.stores import Locks
     from effects.stores import PauseStore
-    from router.routing.rollout import Stack as StackName
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 MOST_TURNS = 10_000
 """Of one session that are read at once."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
-from router.abilities import serving
+from router.config import RemoteStackSettings, serving_stacks
 from router.remote import RemoteStack
-from router.sections import Address
 from router.serving.stack import LocalStack
 
 if TYPE_CHECKING:
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from contract.flow import FlowSpec, OpenedFlows
-    from router.routing.rollout import Stack as StackName
-    from router.sections import Stacks
-    from router.settings import Settings
-    from router.stack import Stack
+    from router.config import Settings, StackSettings
+    from router.stack import Stack, StackName
 
 DEFAULTS: Mapping[StackName, str] = {
     "legacy": "legacy:FLOWS",
@@ -55,13 +52,13 @@ def refuse_gaps(
     for name, flow in settings.flows.items():
         if not flow.enable_langgraph and flow.declared is None:
             continue  # not offered where nobody has it
-        for stack in serving(flow):
+        for stack in serving_stacks(flow):
             if not stacks[stack].serves(flows[name]):
                 raise FlowNotHad(stack, name)
 
 
 async def open_stacks(
-    stacks: Stacks, opened: AsyncExitStack, checkpoints: str = ""
+    stacks: StackSettings, opened: AsyncExitStack, checkpoints: str = ""
 ) -> dict[StackName, Stack]:
     """Import the stacks in this process and open the others; raises `StackNotLoaded`.
 
@@ -70,7 +67,7 @@ async def open_stacks(
     found: dict[StackName, Stack] = {}
     for name, default in DEFAULTS.items():
         place = stacks.place(name) or default
-        if isinstance(place, Address):
+        if isinstance(place, RemoteStackSettings):
             found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
         else:
             found[name] = await _keeping(load_stack(name, place), place, checkpoints, opened)
@@ -86,14 +83,14 @@ async def _keeping(
 
 
 async def open_keepers(
-    stacks: Stacks, opened: AsyncExitStack, checkpoints: str
+    stacks: StackSettings, opened: AsyncExitStack, checkpoints: str
 ) -> list[OpenedFlows]:
     """Open what the stacks in this process keep of their own there; raises what they raise."""
     places = [stacks.place(name) or default for name, default in DEFAULTS.items()]
     kept = [
         await _opened(place, checkpoints, opened)
         for place in places
-        if not isinstance(place, Address)
+        if not isinstance(place, RemoteStackSettings)
     ]
     return [one for one in kept if one is not None]
 

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from effects.extras import MissingExtra
-from router.addresses import secret
+from router.config import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
+    from router.config import TracingSettings
     from router.context import Observer
-    from router.sections import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 
 
 def open_tracing(
-    tracing: Tracing, environ: Mapping[str, str], stack: AsyncExitStack
+    tracing: TracingSettings, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> list[Observer]:
     """Give the observer that sends traces, none where none are wanted; `stack` ends the sending.
 
@@ -33,7 +33,7 @@ def open_tracing(
         ConfigRefused: the configuration names a variable that is not set.
         MissingExtra: the configuration wants traces, and the extra `otel` is not installed.
     """
-    endpoint = secret(tracing.endpoint_env, environ).decode()
+    endpoint = read_secret(tracing.endpoint_env, environ).decode()
     if not endpoint and not any(environ.get(one) for one in ENDPOINTS):
         return []
     try:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from effects.extras import MissingExtra
 from effects.model import Secret
-from router.addresses import secret
+from router.config import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AsyncExitStack
 
     from effects.tools.mcp import McpConnection, McpServer
-    from router.sections import McpServer as Section
-    from router.sections import Tools
+    from router.config import McpServerSettings as Section
+    from router.config import ToolSettings
 
 _LIBRARY = "effects.tools.mcp"
 _EXTRA = "mcp"
 
 
-def tool_servers(tools: Tools, environ: Mapping[str, str]) -> Sequence[McpServer]:
+def tool_servers(tools: ToolSettings, environ: Mapping[str, str]) -> Sequence[McpServer]:
     """Build the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set."""
     return [tool_server(name, section, environ) for name, section in tools.mcp.items()]
 
@@ -49,9 +49,9 @@ def tool_server(name: str, section: Section, environ: Mapping[str, str]) -> McpS
         name=name,
         prefix=section.prefix or "",
         command=section.command,
-        variables={one: secret(one, environ).decode() for one in section.env},
+        variables={one: read_secret(one, environ).decode() for one in section.env},
         url=section.url,
-        token=Secret(secret(section.token_env, environ).decode()),
+        token=Secret(read_secret(section.token_env, environ).decode()),
         timeout=section.timeout_seconds,
         connect=section.connect_seconds,
         allow=frozenset(section.allow) or None,

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-from router.tracing.spans import Spans
+from router.telemetry.tracing.spans import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,15 +16,14 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from contract.errors import CutoverError
-from router.settings import parse, read_text
-from router.toml_table import unknown
+from router.config import parse_settings, read_config_text, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from contract.flow import FlowSpec
-    from router.settings import Settings
+    from router.config import Settings
 
 Value = bool | Decimal
 """What can be set: a switch, or a percentage."""
@@ -68,15 +67,15 @@ def edit_flow(
     """
     target = path.resolve()  # a link is to stay one
     with _trouble(target), _only_writer(target):
-        text = read_text(target)
-        old = parse(text, str(path), specs)
+        text = read_config_text(target)
+        old = parse_settings(text, str(path), specs)
         if flow not in old.flows:
-            raise unknown(str(path), f"flows.{flow}", old.flows, "flow")
+            raise unknown_name(str(path), f"flows.{flow}", old.flows, "flow")
         before = _values(old, flow, values)
         if before == values:
             return Edited(before, before, old, text)
         new = _with_values(text, target, flow, values)
-        settings = parse(new, str(path), specs)
+        settings = parse_settings(new, str(path), specs)
         after = _values(settings, flow, values)
         if _without(old, flow, before) != _without(settings, flow, before):
             raise NotWritten(target, "the edit would have changed more than it should")

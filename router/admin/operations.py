@@ -12,9 +12,8 @@ from router.admin.file_edit import NotWritten, edit_flow
 from router.admin.pages import ExchangesPage
 from router.admin.views import flow_page, flows_page, models_page
 from router.admin.waiting import WaitingPauses
-from router.flow_settings import percent
+from router.config import ConfigRefused, checked_percent
 from router.problems import Problem
-from router.toml_table import ConfigRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from router.admin.file_edit import Edited, Value
     from router.admin.pages import FlowPage, FlowsPage, ModelsPage, Share
     from router.admin.recent import Recent
+    from router.config import SettingsWatcher
     from router.router import Router
-    from router.routing.rollout import Stack as StackName
-    from router.watching import Watched
+    from router.stack import StackName
 
 _STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}
 
@@ -39,7 +38,7 @@ class Operations:
     models: ModelRegistry
     model: RescuingModel
     recent: Recent
-    watched: Watched
+    watched: SettingsWatcher
     audit: Audit
     edited: Callable[[Change, str], None] | None = None
     """Is told of a change of the file, and its version, before that is in force here."""
@@ -134,7 +133,7 @@ class Operations:
 
 def _percent(value: float, key: str) -> Decimal:
     try:
-        return percent(Decimal(str(value)), "request", key)
+        return checked_percent(Decimal(str(value)), "request", key)
     except ConfigRefused as error:
         raise Problem(422, "invalid_request", f"{key}: {error.why}") from error
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from router.flow_settings import Stage
+from router.config import Stage
 
 Percent = Annotated[float, Meta(ge=0, le=100, description="In steps of 0.001.")]
 

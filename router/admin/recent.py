@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.admin.pages import ExchangePage
-from router.timing import first_frame
+from router.telemetry.timing import first_frame
 
 if TYPE_CHECKING:
     from router.context import ExchangeContext

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from effects.model import ModelEntry, Provider
     from effects.model.rescue import ProviderBreakerState
-    from router.flow_settings import FlowSettings
+    from router.config import FlowSettings
     from router.router import Router
 
 

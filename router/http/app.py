@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from contract.flow import FlowSpec
-    from router.metrics.page import Page
     from router.router import Router
+    from router.telemetry.metrics.page import Page
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):

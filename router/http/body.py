@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope
 
-    from router.sections import Limits
+    from router.config import LimitSettings
 
 SMALL: Final = 65_536
 """Bytes of a body that always find room: whoever sends large ones is nobody else's trouble."""
@@ -26,7 +26,9 @@ class Bodies:
     """
 
     def __init__(
-        self, limits: Callable[[], Limits], shed: Callable[[Problem], Problem] = lambda one: one
+        self,
+        limits: Callable[[], LimitSettings],
+        shed: Callable[[Problem], Problem] = lambda one: one,
     ) -> None:
         self.held = 0
         self.shed = shed
@@ -52,7 +54,7 @@ class Room:
 
     __slots__ = ("_bodies", "_limits", "size")
 
-    def __init__(self, bodies: Bodies, limits: Limits) -> None:
+    def __init__(self, bodies: Bodies, limits: LimitSettings) -> None:
         self.size = 0
         self._bodies = bodies
         self._limits = limits

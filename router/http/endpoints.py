@@ -15,8 +15,8 @@ from effects.tasks import EXCHANGE
 from router.http.disconnect import PASSING, Deadline, Parting, SlowClient, drop, extension
 from router.openapi import answer, body_of, identifier, page_of
 from router.problems import Problem
-from router.qa_header import HEADER as QA_HEADER
 from router.remote import RemoteRefused
+from router.routing.qa_header import HEADER as QA_HEADER
 from router.serving.completion import GRACE
 from router.serving.failure import Unserved
 from router.serving.run import Incoming

@@ -14,9 +14,9 @@ from router.remote.headers import forwarded
 if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from contract.records import Role
-    from router.remote.answer import Answer
-    from router.remote.client import Client
-    from router.sections import Address
+    from router.config import RemoteStackSettings
+    from router.remote.http1.answer import Answer
+    from router.remote.http1.client import Client
     from router.serving.run import Incoming
 
 
@@ -26,7 +26,7 @@ class Endpoint:
 
     client: Client
     url: URL
-    limits: Address
+    limits: RemoteStackSettings
     _line: bytes = field(init=False)
     _named: bytes = field(init=False)
 
@@ -63,7 +63,7 @@ def _named(url: URL) -> bytes:
     return b" HTTP/1.1\r\nhost: %b\r\n%b" % (name, credentials)
 
 
-def endpoint_url(address: Address, spec: FlowSpec, path: str = "") -> URL:
+def endpoint_url(address: RemoteStackSettings, spec: FlowSpec, path: str = "") -> URL:
     """Give where a flow is asked, or what comes to a further `path` of it.
 
     An address without a path, or one that ends with a slash, is that of a host: the flow's own path

@@ -10,7 +10,7 @@ from contract.errors import Refused
 from router.problems import word
 
 if TYPE_CHECKING:
-    from router.remote.answer import Answer
+    from router.remote.http1.answer import Answer
     from router.serving.run import Headers
 
 _MOST_BYTES = 65_536

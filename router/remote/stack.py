@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
-from router.abilities import powers_at
-from router.remote.client import Client
-from router.remote.drive import RemoteDrive
+from router.config import powers_at
 from router.remote.endpoint import Endpoint, endpoint_url
+from router.remote.http1.client import Client
 from router.remote.reading import FrameReader, reader_of
+from router.remote.run import RemoteDrive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from contract.flow import FlowSpec
     from effects.tape import TapeSession
-    from router.routing.rollout import Stack as StackName
-    from router.sections import Address
+    from router.config import RemoteStackSettings
     from router.serving.run import Order
-    from router.stack import Powers
+    from router.stack import Powers, StackName
 
 _FINGERPRINT_BYTES = 6
 
@@ -30,7 +29,7 @@ _FINGERPRINT_BYTES = 6
 class RemoteStack:
     """A service that serves flows at an address; made by `RemoteStack.open`."""
 
-    def __init__(self, name: StackName, address: Address, client: Client) -> None:
+    def __init__(self, name: StackName, address: RemoteStackSettings, client: Client) -> None:
         self.name: StackName = name
         self.address = address
         # What stands behind an address tells nobody its version: another address is another code.
@@ -40,7 +39,9 @@ class RemoteStack:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, name: StackName, address: Address) -> AsyncIterator[RemoteStack]:
+    async def open(
+        cls, name: StackName, address: RemoteStackSettings
+    ) -> AsyncIterator[RemoteStack]:
         """Keep connections to the stack for as long as the block lasts."""
         url = URL(address.url, encoded=True)
         async with Client.open(url, address.connect_seconds) as client:

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from contract.flow import Body, FlowSpec
+    from router.config import RateSettings, Settings
     from router.routing.breakers import Choice
     from router.routing.limits import Place
-    from router.routing.rollout import Stack as StackName
-    from router.sections import Rate
     from router.serving.run import RunOutcome
-    from router.settings import Settings
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 RETRY_SECONDS = 1
 """When somebody who found no place may ask again."""
@@ -64,7 +62,7 @@ class Admission:
         self.shed: dict[str, int] = {}
         self._settings = settings
         self._monotonic = monotonic
-        self._rate: Rate | None = None
+        self._rate: RateSettings | None = None
         self._buckets = TokenBuckets(1, 1, 0)
 
     def check(self, flow: str) -> None:

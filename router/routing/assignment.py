@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from contract.flow import value_in
-from router.flags import Targeting
-from router.qa_header import Forced, verify
+from router.routing.flags import Targeting
+from router.routing.qa_header import Forced, verify
 from router.routing.rollout import assign
 
 if TYPE_CHECKING:
     from contract.flow import Body, FlowSpec
+    from router.config import FlowSettings, Settings
     from router.context import Counts
-    from router.flow_settings import FlowSettings
     from router.parts import Parts
     from router.routing.rollout import Assignment
-    from router.routing.rollout import Stack as StackName
     from router.serving.run import Incoming
-    from router.settings import Settings
+    from router.stack import StackName
 
 log = logging.getLogger(__name__)
 

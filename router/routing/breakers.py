@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from effects.stores import BreakerNote, NoteUpdate
-    from router.flow_settings import FlowSettings
-    from router.routing.rollout import Stack as StackName
-    from router.sections import BreakerRules
+    from router.config import BreakerSettings, FlowSettings
     from router.serving.run import RunOutcome
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 
 State = Literal["closed", "open", "probing"]
@@ -48,7 +46,7 @@ class Breaker:
     there was somebody who could have, `told` whether it was opened by another router's news.
     """
 
-    def __init__(self, rules: BreakerRules) -> None:
+    def __init__(self, rules: BreakerSettings) -> None:
         self.rules = rules
         self.era = 0
         self.running = 0
@@ -234,7 +232,9 @@ class Breakers:
     called when one has something to tell.
     """
 
-    def __init__(self, rules: Callable[[], BreakerRules], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, rules: Callable[[], BreakerSettings], monotonic: Callable[[], float]
+    ) -> None:
         self.alone = True
         self.on_news: Callable[[], None] = _nobody
         self.monotonic = monotonic

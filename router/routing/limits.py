@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
-    from router.sections import Limits
+    from router.config import LimitSettings
+    from router.stack import StackName
 
 
 Full = Literal["router", "flow", "stack"]
@@ -23,13 +23,13 @@ class Places:
         self.flows: Counter[str] = Counter()
         self.stacks: Counter[StackName] = Counter()
 
-    def full(self, limits: Limits, flow: str, most: int) -> Full | None:
+    def full(self, limits: LimitSettings, flow: str, most: int) -> Full | None:
         """Say what is full for one more stream of a flow that may have `most`."""
         if 0 < limits.streams <= self.open:
             return "router"
         return "flow" if 0 < most <= self.flows[flow] else None
 
-    def stack_full(self, limits: Limits, stack: StackName) -> bool:
+    def stack_full(self, limits: LimitSettings, stack: StackName) -> bool:
         """Whether a stack has as many streams as it may."""
         most = limits.graph_streams if stack == "graph" else limits.legacy_streams
         return 0 < most <= self.stacks[stack]

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from router.flow_settings import FlowSettings
+from router.config import FlowSettings
+from router.stack import StackName
 
-Stack = Literal["legacy", "graph"]
 Why = Literal["disabled", "forced_header", "force_list", "pinned", "percent"]
 
 BUCKETS = 100_000
@@ -22,7 +22,7 @@ _CAPTURE = "/capture"
 class Assignment(msgspec.Struct, frozen=True):
     """The stack a request is assigned to, its bucket (0 to 99 999), and what decided."""
 
-    stack: Stack
+    stack: StackName
     bucket: int
     why: Why
 
@@ -37,7 +37,7 @@ def bucket(salt: str, key: str) -> int:
     return int.from_bytes(digest[:8], "big") * BUCKETS >> 64
 
 
-def assign(flow: FlowSettings, salt: str, route_key: str, forced: Stack | None) -> Assignment:
+def assign(flow: FlowSettings, salt: str, route_key: str, forced: StackName | None) -> Assignment:
     """Say which stack a request is assigned to; `forced` is what a valid QA header asks for.
 
     The switch goes before everything: with it off, nothing and nobody reaches the graph stack.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from contract.flow import Event, Flow, FlowSpec
     from effects.tape import TapeSession
-    from router.routing.rollout import Stack as StackName
     from router.serving.run import Order
+    from router.stack import StackName
 
 MOST_UNPROMPTED = 4 << 20
 """Bytes of frames a stack may produce of its own accord, between two things it hears from the

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from contract import operations as ops
 from effects.stores import NO_SPENDING, Spending
+from router.capture.records import answered_by, asked_of
 from router.gateway.correlating import SITE
-from router.recording import answered_by, asked_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from effects.tape import Entry
-    from router.recording import Price
-    from router.sections import Shadow
+    from router.capture.records import Price
+    from router.config import ShadowSettings
     from router.serving.run import Run
     from router.serving.stream import Serving
 
@@ -32,7 +32,7 @@ class ShadowBudget:
     """
 
     def __init__(
-        self, limits: Callable[[], Shadow], price: Price, wall: Callable[[], float]
+        self, limits: Callable[[], ShadowSettings], price: Price, wall: Callable[[], float]
     ) -> None:
         self.tokens = 0
         self.cost = 0.0

@@ -12,7 +12,7 @@ from router.shadow.budget import ShadowBudget
 from router.shadow.scheduler import Job, Shadows, ShadowTerms
 
 if TYPE_CHECKING:
-    from router.chronicle import ExchangeRecorder
+    from router.capture.recorder import ExchangeRecorder
     from router.context import ExchangeContext
     from router.parts import Parts
     from router.routing.assignment import Decision

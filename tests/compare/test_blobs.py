@@ -14,7 +14,10 @@ from contract.blobs import without_blobs
 from contract.flows.chat import CHAT
 from contract.records import PlayRecord, RunRecord, encode_run
 from cutover.selftest.exchanges import Script, exchange
-from router.segments import SegmentStore, Sizes
+from router.capture.segments import (
+    SegmentStore,
+    Sizes,
+)
 
 LONG = "这是一个很长的提示。" * 4_000
 FOLDER = "flow=chat/date=2026-11-21"

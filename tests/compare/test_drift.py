@@ -25,7 +25,7 @@ from contract.ports import Effects
 from contract.records import OwnHistory, RunRecord
 from cutover.selftest.world import World
 from graph_impl import FLOWS
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.router.answering import ASSIGNED
 from tests.router.house import House, Rules
 from tests.router.talking import Talk, free, remembering, shadows, talk
@@ -63,7 +63,7 @@ def after(pair: Pair) -> set[str | None]:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_what_follows_from_its_own_answers_is_drift(assigned: Stack) -> None:
+async def test_what_follows_from_its_own_answers_is_drift(assigned: StackName) -> None:
     """The first turn's text is another live answer; from then on the question differs, too."""
     tally, pairs = compared(await talked(free(assigned=assigned)))
     assert (tally.pairs, tally.equal, tally.own_answers, causes(tally)) == (3, 3, 3, [])
@@ -185,7 +185,7 @@ class Companion:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_what_a_prompt_sums_up_of_it_is_drift_too(assigned: Stack) -> None:
+async def test_what_a_prompt_sums_up_of_it_is_drift_too(assigned: StackName) -> None:
     """The companion's system prompt tells what was said before: own answers, in another place."""
     rules = replace(free(assigned=assigned), spec=COMPANION)
     async with House(Companion(), rules) as house:

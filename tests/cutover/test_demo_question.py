@@ -17,7 +17,7 @@ from cutover.demo.question import ANSWER, Asked, Stream, filled
 from cutover.demo.story import Outcome
 from cutover.flows import SPECS
 from graph_impl import FLOWS as GRAPH
-from router.settings import parse
+from router.config import parse_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,5 +109,5 @@ def test_only_chats_crash() -> None:
 
 def test_the_companion_begins_on_graph(tmp_path: Path) -> None:
     """Until it is rolled back."""
-    flow = parse(configuration(tmp_path, None), "cutover.toml", SPECS).flows["companion"]
+    flow = parse_settings(configuration(tmp_path, None), "cutover.toml", SPECS).flows["companion"]
     assert (flow.stage, flow.graph_thousandths) == ("full", 100_000)

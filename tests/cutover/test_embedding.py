@@ -20,8 +20,7 @@ from effects.memory.embeddings import maker
 from effects.memory.fake import HashedEmbedder
 from effects.memory.local_embeddings import LocalEmbedder
 from effects.memory.search import LongTermMemory
-from router.settings import parse
-from router.toml_table import ConfigRefused
+from router.config import ConfigRefused, parse_settings
 from tests.cutover import test_doctor
 from tests.cutover.test_doctor import GOOD, doctor
 from tests.effects.memory.embedding_server import asked, hashing
@@ -54,7 +53,7 @@ dimensions = 64
 def test_half_a_configuration_is_refused(lines: str, key: str) -> None:
     """With the key that is wrong."""
     with pytest.raises(ConfigRefused, match=key) as refused:
-        parse(f"[embeddings]\n{lines}", "file", SPECS)
+        parse_settings(f"[embeddings]\n{lines}", "file", SPECS)
     assert "hush" not in str(refused.value)
 
 
@@ -63,7 +62,7 @@ async def test_a_memory_finds_by_what_is_configured(tmp_path: Path) -> None:
     """From the file to the nearest entry, by way of the endpoint."""
     async with served(asked(hashing(), [])) as url, AsyncExitStack() as stack:
         text = ENDPOINT.replace("http://127.0.0.1:{port}", url)
-        section = parse(text + 'key_env = "K"', "file", SPECS).embeddings
+        section = parse_settings(text + 'key_env = "K"', "file", SPECS).embeddings
         with pytest.raises(KeyMissing, match="'embeddings' needs its key in the variable 'K'"):
             await open_embedder(section, {}, stack)
         embedder = await open_embedder(section, {"K": "sk-1"}, stack)
@@ -79,7 +78,7 @@ async def test_a_memory_finds_by_what_is_configured(tmp_path: Path) -> None:
 
 async def test_nothing_configured_is_full_text() -> None:
     """And no embedder is opened."""
-    settings = parse("", "file", SPECS)
+    settings = parse_settings("", "file", SPECS)
     async with AsyncExitStack() as stack:
         assert await open_embedder(settings.embeddings, {}, stack) is None
     assert await recall_told(settings, {}) == (True, "full text: [embeddings] names no model")
@@ -88,7 +87,7 @@ async def test_nothing_configured_is_full_text() -> None:
 @pytest.mark.slow
 async def test_the_local_model_needs_no_network(tmp_path: Path) -> None:
     """Two words about the same thing, in Chinese and in English."""
-    settings = parse("[embeddings]\nlocal = true", "file", SPECS)
+    settings = parse_settings("[embeddings]\nlocal = true", "file", SPECS)
     async with AsyncExitStack() as stack:
         embedder = await open_embedder(settings.embeddings, {}, stack)
         memory = await open_memory(f"sqlite:///{tmp_path}/m.db", stack, embedder)
@@ -140,7 +139,7 @@ async def test_vectors_of_another_size_are_told(
             address = f"postgresql:///?{urlencode(server)}"
             where = await stack.enter_async_context(own_schema(address))
         text = '[stores]\nmemory = "env:DB"' + ENDPOINT.format(port=1)
-        settings = parse(text, "file", SPECS)
+        settings = parse_settings(text, "file", SPECS)
         told = "vectors by small, 64 dimensions, http://127.0.0.1:1/v1"
         assert await recall_told(settings, {"DB": where}) == (True, told), "there are no tables"
         async with AsyncExitStack() as opened:
@@ -157,7 +156,9 @@ async def test_vectors_of_another_size_are_told(
 @pytest.mark.sockets
 async def test_a_role_that_may_not_create_the_extension_is_named(pgvector_dsn: str) -> None:
     """The server has pgvector, the database has not; and who is not there cannot be asked."""
-    settings = parse('[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS)
+    settings = parse_settings(
+        '[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS
+    )
     name = f"bare_{uuid4().hex}"
     bare = psycopg.conninfo.conninfo_to_dict(pgvector_dsn) | {"dbname": name}
     query = urlencode({key: value for key, value in bare.items() if key != "user"})
@@ -182,7 +183,9 @@ async def test_a_server_without_pgvector_is_named(
     postgres_dsn: str, pgvector_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the doctor as missing, by the router in its log: it finds by full text."""
-    settings = parse('[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS)
+    settings = parse_settings(
+        '[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS
+    )
     assert (await recall_told(settings, {"DB": pgvector_dsn}))[0]
     good, said = await recall_told(settings, {"DB": postgres_dsn})
     if good:

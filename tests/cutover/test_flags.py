@@ -12,9 +12,7 @@ from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvid
 
 from cutover.wiring.flags import ProviderNotLoaded, open_flags
 from effects import rest
-from router.sections import Flags
-from router.settings import Settings
-from router.toml_table import ConfigRefused
+from router.config import ConfigRefused, FlagSettings, Settings
 from tests.e2e.deployment import Deployment, Setup, deployed
 
 MADE: list[dict[str, Any]] = []
@@ -42,7 +40,7 @@ HERE = f"{__name__}:"
 
 def opened(stack: AsyncExitStack, provider: str, **options: object) -> object:
     """Open the flags of a configuration."""
-    settings = Settings(flags=Flags(provider=provider, options=options))
+    settings = Settings(flags=FlagSettings(provider=provider, options=options))
     return open_flags(lambda: settings, {"FLAG_KEY": "hush"}, stack)
 
 

@@ -10,7 +10,7 @@ from contract.errors import CutoverError
 from cutover.application import application
 from cutover.flows import SPECS
 from cutover.wiring.gateway import GatewayKeyMissing, GatewayUnguarded
-from router.watching import Watched
+from router.config import SettingsWatcher
 from tests.e2e.deployment import KEY, PLANTED_KEY, Setup, configuration
 
 OPEN = "[gateway]\nenabled = true\n"
@@ -24,7 +24,7 @@ async def paths(folder: Path, more: str, host: str, environ: dict[str, str]) -> 
     path = folder / "cutover.toml"
     path.write_text(configuration(folder, "http://127.0.0.1:1/v1", Setup(more=more)), "utf-8")
     known = {KEY: PLANTED_KEY, **environ}
-    async with application(Watched(path, SPECS), known, host=host) as built:
+    async with application(SettingsWatcher(path, SPECS), known, host=host) as built:
         routes = [getattr(route, "path", "") for route in built.app.router.routes]
         return len([one for one in routes if "/v1/" in one and "/api/" not in one])
 

@@ -19,14 +19,14 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.stores import sqlite_file
 from cutover.wiring.history import keep_history, owner
-from router.history import History
-from router.watching import Watched
+from router.admin.history import History
+from router.config import SettingsWatcher
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
 from tests.patience import PATIENCE_S
 from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
 
 if TYPE_CHECKING:
-    from router.history import Entry
+    from router.admin.history import Entry
 
 HERE = f"{__name__}:"
 MADE: list[InMemoryProvider] = []
@@ -112,7 +112,7 @@ async def test_a_change_through_the_operations_api_is_noted_in_the_name_of_its_t
 async def test_who_begins_with_what_is_out_of_date_undoes_nothing(tmp_path: Path) -> None:
     """A worker reads the file, takes a while to start, and meanwhile another follows an edit."""
     async with deployed(tmp_path, kept_in(tmp_path)) as place, AsyncExitStack() as stack:
-        late = Watched(place.watched.path, SPECS)
+        late = SettingsWatcher(place.watched.path, SPECS)
         good = late.path.read_text("utf-8")
         place.edit(good.replace("langgraph_percent = 0", "langgraph_percent = 25"))
         (noted,) = await written(place)

@@ -11,9 +11,8 @@ import pytest
 from cutover.flows import SPECS
 from cutover.server.logging import discreet
 from effects.tasks import EXCHANGE, belonging
-from router import patterns
-from router.exchange_log import FIELDS
-from router.settings import parse
+from router.config import parse_settings, patterns
+from router.telemetry.access_log import FIELDS
 
 SECRET = 'a "quoted" key'
 ENVIRON = {"QA": SECRET}
@@ -30,7 +29,7 @@ def line(text: str, *arguments: object, more: str = "", **fields: Any) -> dict[s
 def formatted(record: logging.LogRecord, more: str = "") -> dict[str, Any]:
     """Give the object of a record."""
     text = f'[log]\nformat = "json"\n[server]\nqa_key_env = "QA"\n{more}'
-    said = discreet(parse(text, "x", SPECS), ENVIRON).format(record)
+    said = discreet(parse_settings(text, "x", SPECS), ENVIRON).format(record)
     assert "\n" not in said
     return msgspec.json.decode(said, type=dict[str, Any])
 

@@ -9,8 +9,7 @@ import pytest
 from cutover.flows import SPECS
 from cutover.server.logging import Discretion, discreet
 from effects.tasks import belonging
-from router import patterns
-from router.settings import parse
+from router.config import parse_settings, patterns
 
 CONFIGURATION = """
 [server]
@@ -39,7 +38,7 @@ HEADERS = {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=collector%20key,authorization=Ba
 def line(text: str, *arguments: object) -> str:
     """Format one record."""
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, text, arguments, None)
-    return discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON | HEADERS).format(record)
+    return discreet(parse_settings(CONFIGURATION, "x", SPECS), ENVIRON | HEADERS).format(record)
 
 
 def test_an_ordinary_line_stays() -> None:
@@ -67,7 +66,7 @@ def test_tracebacks_are_searched_too() -> None:
         int("ann@example.org with a-provider-key")
     info = (caught.type, caught.value, caught.tb)
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "crashed", (), info)
-    said = discreet(parse(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
+    said = discreet(parse_settings(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
     assert "ValueError: invalid literal for int() with base 10: '[email] with [secret]'" in said
 
 
@@ -79,7 +78,7 @@ def test_a_line_that_cannot_be_searched_to_the_end_is_withheld(
     endless = "employee = '((a{1,100}){1,100}){1,100}b'"
     text = CONFIGURATION.replace("employee = 'EMP-[0-9]{6}'", endless)
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "a" * 3_000, (), None)
-    said = discreet(parse(text, "x", SPECS), ENVIRON).format(record)
+    said = discreet(parse_settings(text, "x", SPECS), ENVIRON).format(record)
     assert said == "ERROR a: [withheld, pattern 'employee' took over 0.05 s on one text]"
 
 
@@ -107,10 +106,10 @@ def test_keys_of_a_new_configuration_are_struck_and_those_of_the_old_one_too() -
     environ = ENVIRON | {"ADDED": "an-added-key"}
     handler = logging.StreamHandler()
     discretion = Discretion(handler, environ)
-    discretion(parse(CONFIGURATION, "x", SPECS))
+    discretion(parse_settings(CONFIGURATION, "x", SPECS))
     added = CONFIGURATION.replace("PROVIDER", "ADDED") + '[log]\nformat = "json"\n'
     words = ("a-provider-key an-added-key",)
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "%s", words, None)
     assert handler.format(record).endswith(" ERROR a [secret] an-added-key")
-    discretion(parse(added, "x", SPECS))
+    discretion(parse_settings(added, "x", SPECS))
     assert handler.format(record).endswith(" ERROR a [secret] [secret]")

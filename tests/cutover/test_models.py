@@ -8,7 +8,7 @@ from contract.model import Usage
 from cutover.flows import SPECS
 from cutover.wiring.models import model_entries, prices, rescue_policy
 from effects.model import BreakerPolicy, ModelRegistry, RescuePolicy
-from router.settings import parse
+from router.config import parse_settings
 
 CONFIGURATION = """
 [providers.here]
@@ -37,13 +37,13 @@ def test_an_answer_costs_what_the_model_costs_that_gave_it(
     answered: str, cost: float | None
 ) -> None:
     """By its id here: two providers may call their models by one name."""
-    registry = ModelRegistry(model_entries(parse(CONFIGURATION, "here", SPECS), {}))
+    registry = ModelRegistry(model_entries(parse_settings(CONFIGURATION, "here", SPECS), {}))
     assert prices(registry)(answered, MILLION) == cost
 
 
 def test_the_defaults_of_a_rescue_are_the_ports_own() -> None:
     """Said twice, equal."""
-    assert rescue_policy(parse("", "nothing", SPECS).rescue) == RescuePolicy()
+    assert rescue_policy(parse_settings("", "nothing", SPECS).rescue) == RescuePolicy()
 
 
 def test_a_rescue_is_configured() -> None:
@@ -60,4 +60,4 @@ def test_a_rescue_is_configured() -> None:
     """
     breaker = BreakerPolicy(window=60, calls=5, ratio=0.25, rest=20)
     expected = RescuePolicy(attempts=2, first_wait=0.1, longest_wait=3, breaker=breaker)
-    assert rescue_policy(parse(text, "here", SPECS).rescue) == expected
+    assert rescue_policy(parse_settings(text, "here", SPECS).rescue) == expected

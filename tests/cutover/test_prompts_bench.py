@@ -6,13 +6,13 @@ from pathlib import Path
 
 from cutover.prompts.conversion import checked
 from cutover.prompts_bench import EVERY, write
-from router.sections import Prompts
+from router.config import PromptSettings
 
 
 def test_one_template_in_ten_stays(tmp_path: Path) -> None:
     """Each has twenty lines, and its text is another."""
     write(tmp_path, 20)
-    found = checked(tmp_path, Prompts(), lambda _: None)
+    found = checked(tmp_path, PromptSettings(), lambda _: None)
     stay = [judged for judged in found.judged.values() if judged.label == "stays"]
     assert [judged.reasons[0].kind for judged in stay] == ["loop"] * (20 // EVERY)
     assert len({judged.text for judged in found.judged.values()}) == 19

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from contract.flows.chat import CHAT
 from cutover.cli import app
-from router.settings import load
+from router.config import load_settings
 
 
 def written(folder: Path, more: str = "") -> Path:
@@ -34,7 +34,7 @@ def test_it_switches_the_flow_off_and_says_so(tmp_path: Path) -> None:
     status, said = rollback(path)
     assert status == 0
     assert "chat: enable_langgraph = false" in said
-    flow = load(path, {"chat": CHAT}).flows["chat"]
+    flow = load_settings(path, {"chat": CHAT}).flows["chat"]
     assert (flow.stage, flow.graph_thousandths) == ("off", 50_000)
     assert "# half" in path.read_text("utf-8")
     (line,) = (tmp_path / "audit.jsonl").read_text("utf-8").splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutover.wiring.addresses import NotShared, shared
-from router.sections import Stores
+from router.config import StoreSettings
 
 FILE = "sqlite:////var/lib/store.sqlite"
 
@@ -22,13 +22,13 @@ FILE = "sqlite:////var/lib/store.sqlite"
 @pytest.mark.parametrize("workers", [1, 2])
 def test_copies_are_beside_the_conversations(conversations: str, copies: str, workers: int) -> None:
     """Nowhere where a service keeps them, since nobody there could delete the copies."""
-    stores = Stores(conversations=conversations, memory=FILE, pauses=FILE)
+    stores = StoreSettings(conversations=conversations, memory=FILE, pauses=FILE)
     assert shared(stores, {}, workers).checkpoints == copies
 
 
 def test_workers_keep_no_copies_each_of_its_own() -> None:
     """Whoever deletes a session reaches one of them."""
-    stores = Stores(conversations=FILE, memory=FILE, pauses=FILE, checkpoints="memory://")
+    stores = StoreSettings(conversations=FILE, memory=FILE, pauses=FILE, checkpoints="memory://")
     assert shared(stores, {}, 1).checkpoints == "memory://"
     with pytest.raises(NotShared, match="checkpoints"):
         shared(stores, {}, 2)

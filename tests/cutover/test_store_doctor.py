@@ -18,7 +18,7 @@ from cutover.finding import Finding
 from cutover.flows import SPECS
 from effects.memory import SqliteMemory
 from effects.stores.postgres_conversations import PostgresConversations
-from router.settings import parse
+from router.config import parse_settings
 from tests.support.postgres import own_schema
 
 pytestmark = pytest.mark.sockets
@@ -29,7 +29,7 @@ PASSWORD = "s3cr3t"
 async def found(part: str, address: str) -> Finding:
     """Examine a set-up with one store there; gives what is said of it."""
     text = f'[stores]\nhistory = ""\n{part} = "env:PLACE"'
-    settings = parse(text, "cutover.toml", SPECS)
+    settings = parse_settings(text, "cutover.toml", SPECS)
     environ = {"PLACE": address, "OPENAI_API_KEY": "none"}
     (finding,) = [one for one in await examine(settings, environ) if one.part == f"stores.{part}"]
     assert PASSWORD not in finding.said

@@ -18,14 +18,13 @@ from cutover.server.logging import discreet
 from cutover.wiring.tools import tool_server, tool_servers
 from effects.extras import MissingExtra
 from effects.model import Secret
-from router.settings import Settings, parse
-from router.toml_table import ConfigRefused
+from router.config import ConfigRefused, Settings, parse_settings
 from tests.e2e.deployment import Setup, deployed, until
 from tests.effects.mcp.tools_server import tools_server
 from tests.support.asgi import served
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 ENVIRON = {"TOKEN": "open-sesame", "GIVEN": "a given word"}
 
@@ -33,7 +32,7 @@ ENVIRON = {"TOKEN": "open-sesame", "GIVEN": "a given word"}
 def read(text: str) -> Settings:
     """Parse a configuration whose stores are in memory."""
     stores = '[stores]\nconversations = "memory://"\nmemory = "memory://"\npauses = "memory://"\n'
-    return parse(stores + text, "cutover.toml", SPECS)
+    return parse_settings(stores + text, "cutover.toml", SPECS)
 
 
 def test_a_section_becomes_a_server() -> None:

@@ -14,8 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from cutover.wiring import telemetry
 from cutover.wiring.telemetry import open_tracing
 from effects.extras import MissingExtra
-from router.sections import Tracing
-from router.toml_table import ConfigRefused
+from router.config import ConfigRefused, TracingSettings
 from tests.e2e.deployment import Setup, deployed
 
 ALL = "[tracing]\npercent = 100\n"
@@ -89,7 +88,7 @@ async def test_traces_are_sent_when_the_router_stops(
         )
 
 
-async def opened(section: Tracing, environ: Mapping[str, str]) -> int:
+async def opened(section: TracingSettings, environ: Mapping[str, str]) -> int:
     """Tell how many observers are made."""
     async with AsyncExitStack() as stack:
         return len(open_tracing(section, environ, stack))
@@ -97,13 +96,13 @@ async def opened(section: Tracing, environ: Mapping[str, str]) -> int:
 
 async def test_nothing_is_sent_unless_it_is_configured() -> None:
     """Whatever else is set."""
-    assert await opened(Tracing(), {"OTEL_SERVICE_NAME": "x", "COLLECTOR": "http://x"}) == 0
+    assert await opened(TracingSettings(), {"OTEL_SERVICE_NAME": "x", "COLLECTOR": "http://x"}) == 0
 
 
 async def test_a_variable_that_is_not_set_is_refused() -> None:
     """Whoever wants traces must not find out later that there are none."""
     with pytest.raises(ConfigRefused, match="COLLECTOR: not set"):
-        await opened(Tracing(endpoint_env="COLLECTOR"), {})
+        await opened(TracingSettings(endpoint_env="COLLECTOR"), {})
 
 
 async def test_without_the_extra_what_is_configured_is_refused(
@@ -116,6 +115,6 @@ async def test_without_the_extra_what_is_configured_is_refused(
 
     monkeypatch.setattr(telemetry, "import_module", missing)
     with pytest.raises(MissingExtra, match="'otel'"):
-        await opened(Tracing(endpoint_env="COLLECTOR"), {"COLLECTOR": "http://x"})
-    assert await opened(Tracing(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}) == 0
+        await opened(TracingSettings(endpoint_env="COLLECTOR"), {"COLLECTOR": "http://x"})
+    assert await opened(TracingSettings(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}) == 0
     assert "no traces are sent" in caplog.text

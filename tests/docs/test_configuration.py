@@ -8,10 +8,7 @@ from typing import Any
 import msgspec
 
 from cutover.flows import SPECS
-from router.declared_flows import KEYS
-from router.sections import Address
-from router.settings import Settings, parse
-from router.toml_table import read_toml
+from router.config import DECLARATION_KEYS, RemoteStackSettings, Settings, parse_settings, read_toml
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 NOT_DEFAULT = {"providers", "models", "tools", "version"}
@@ -26,7 +23,7 @@ def shown() -> str:
 
 def test_the_page_shows_the_defaults() -> None:
     """Except for a provider, a model and a server of tools, reading it is reading nothing."""
-    page, nothing = parse(shown(), "page", SPECS), parse("", "nothing", SPECS)
+    page, nothing = parse_settings(shown(), "page", SPECS), parse_settings("", "nothing", SPECS)
     for name in Settings.__struct_fields__:
         if name not in NOT_DEFAULT:
             assert getattr(page, name) == getattr(nothing, name), name
@@ -57,7 +54,7 @@ def test_the_page_leaves_no_key_out() -> None:
             )
         }
 
-    known = keys(parse(shown(), "page", SPECS)) - {
+    known = keys(parse_settings(shown(), "page", SPECS)) - {
         ".version",
         *(f".flows.{name}.declared" for name in SPECS),
     }
@@ -69,19 +66,19 @@ def test_the_page_on_addresses_shows_their_defaults() -> None:
     text = (PAGE.parent / "remote.md").read_text("utf-8")
     (shown,) = re.findall(r"```toml\n(\[stacks.graph\].*?)```", text, re.DOTALL)
     (table,) = read_toml(shown, "page")["stacks"].values()
-    address = parse(shown, "page", SPECS).stacks.place("graph")
-    assert isinstance(address, Address)
-    assert set(table) == set(Address.__struct_fields__)
-    assert msgspec.structs.replace(address, paths={}) == Address(url=address.url)
+    address = parse_settings(shown, "page", SPECS).stacks.place("graph")
+    assert isinstance(address, RemoteStackSettings)
+    assert set(table) == set(RemoteStackSettings.__struct_fields__)
+    assert msgspec.structs.replace(address, paths={}) == RemoteStackSettings(url=address.url)
 
 
 def test_the_page_declares_a_flow() -> None:
     """Behind addresses; with every key that declares one."""
     _, flow = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     stacks = '[stacks]\nlegacy = "http://old/"\n'
-    declared = parse(stacks + flow, "page", SPECS).flows["support"].declared
+    declared = parse_settings(stacks + flow, "page", SPECS).flows["support"].declared
     assert declared is not None
-    assert set(read_toml(flow, "page")["flows"]["support"]) == set(KEYS)
+    assert set(read_toml(flow, "page")["flows"]["support"]) == set(DECLARATION_KEYS)
     text = (PAGE.parent / "remote.md").read_text("utf-8")
     (shown,) = re.findall(r"```toml\n([^`]*\[flows.support\].*?)```", text, re.DOTALL)
-    assert parse(shown, "page", SPECS).flows["support"].stage == "ramp"
+    assert parse_settings(shown, "page", SPECS).flows["support"].stage == "ramp"

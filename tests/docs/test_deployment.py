@@ -13,7 +13,7 @@ import pytest
 from cutover.cli.serve import CLOSING_SECONDS
 from cutover.flows import SPECS
 from cutover.server.serve import LAST_WORDS
-from router.settings import parse
+from router.config import parse_settings
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -126,7 +126,7 @@ def test_the_image_is_not_root_and_tells_its_health() -> None:
     (health,) = those("HEALTHCHECK")
     (port,) = those("EXPOSE")
     assert f"http://127.0.0.1:{port}/healthz" in health
-    assert int(port) == parse("", "defaults", SPECS).server.port
+    assert int(port) == parse_settings("", "defaults", SPECS).server.port
 
 
 @pytest.mark.parametrize("path", ["Containerfile", "cutover.service"])
@@ -143,7 +143,7 @@ def test_the_service_gives_the_router_the_time_it_may_take_to_stop() -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign] # its documented way
     unit.read(DEPLOY / "cutover.service", "utf-8")
     service = unit["Service"]
-    drain = parse("", "defaults", SPECS).server.drain_seconds
+    drain = parse_settings("", "defaults", SPECS).server.drain_seconds
     assert float(service["TimeoutStopSec"]) >= 2 * drain + LAST_WORDS + CLOSING_SECONDS
     assert service["RestartPreventExitStatus"] == "2"
     assert service["KillMode"] == "mixed"
@@ -159,11 +159,13 @@ def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
         assert re.fullmatch(where, path)
     (largest,) = re.findall(r"client_max_body_size (\d+)m;", text)
     taken = (size for spec in SPECS.values() for size in spec.bodies.values())
-    assert int(largest) << 20 >= max((parse("", "d", SPECS).server.max_body_bytes, *taken))
+    assert int(largest) << 20 >= max((parse_settings("", "d", SPECS).server.max_body_bytes, *taken))
     for inside in ("/admin/flows", "/metrics", "/readyz", "/docs"):
         assert not re.fullmatch(where, inside)
     (limit,) = re.findall(r"proxy_read_timeout (\d+)s;", text)
-    provider = parse('[providers.p]\nbase_url = "http://p"', "defaults", SPECS).providers["p"]
+    provider = parse_settings('[providers.p]\nbase_url = "http://p"', "defaults", SPECS).providers[
+        "p"
+    ]
     assert float(limit) > provider.total_seconds
 
 

@@ -11,15 +11,15 @@ from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from contract.flows.chat import ModelSettings
 from contract.model import Chunk, Usage
-from router.exchange_log import ExchangeLog
-from router.metrics.instruments import INSTRUMENTS
+from router.telemetry.access_log import ExchangeLog
+from router.telemetry.metrics.instruments import INSTRUMENTS
 from tests.conftest import ROOT
 from tests.flows.playing import Case
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules
 from tests.router.listening import listening
-from tests.router.tracing.traced import Traced, said
+from tests.router.telemetry.tracing.traced import Traced, said
 
 PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
 OTHER_THAN_SUMS = r"except\s(.*?)A worker that has ended"

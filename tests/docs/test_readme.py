@@ -10,8 +10,8 @@ from typer.main import get_command
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from router.qa_header import sign
-from router.settings import parse
+from router.config import parse_settings
+from router.routing.qa_header import sign
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -20,7 +20,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 def test_the_configuration_shown_is_one() -> None:
     """And it splits users, as its comment says: not messages, which would split conversations."""
     (shown,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
-    chat = parse(shown, "README.md", SPECS).flows["chat"]
+    chat = parse_settings(shown, "README.md", SPECS).flows["chat"]
     assert (chat.route_key, chat.graph_thousandths) == ("user_id", 10_000)
 
 

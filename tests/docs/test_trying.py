@@ -15,7 +15,7 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.server.serve import server
 from loadtests.simulator import Served, running
-from router.watching import Watched
+from router.config import SettingsWatcher
 from tests.docs.transcripts import Curl, Typed, blocks, curl, pattern, typed
 from tests.e2e.companion import hitl_id
 from tests.e2e.deployment import Answer, listening
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 class Shell:
     """Does what is typed, in the folder where the test is; the provider is there already."""
 
-    def __init__(self, provider: Served, watched: Watched | None) -> None:
+    def __init__(self, provider: Served, watched: SettingsWatcher | None) -> None:
         self.answers: list[Answer] = []
         self.variables: dict[str, str] = {}
         self._provider = provider
@@ -103,7 +103,7 @@ async def typed_in(page: Path, heading: str, folder: Path) -> Shell:
     watched = None
     for block in blocks(page, heading, "toml"):
         (folder / CONFIG).write_text(block, "utf-8")
-        watched = Watched(folder / CONFIG, SPECS)
+        watched = SettingsWatcher(folder / CONFIG, SPECS)
     async with running() as provider:
         shell = Shell(provider, watched)
         try:

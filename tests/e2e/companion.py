@@ -14,7 +14,7 @@ from tests.pictures import PNG, url
 if TYPE_CHECKING:
     import aiohttp
 
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 
 def flow(stack: StackName, more: str = "", shadow: int = 0) -> str:

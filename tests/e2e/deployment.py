@@ -19,13 +19,12 @@ from cutover.application import application
 from cutover.flows import SPECS
 from cutover.server.serve import Server, address, listen, server
 from loadtests.simulator import Profile, Served, running
-from router.watching import Watched
+from router.config import SettingsWatcher
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from cutover.wiring.composition import House
-    from router.routing.rollout import Stack as StackName
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 KEY = "CUTOVER_TEST_KEY"
 PLANTED_KEY = "sk-planted-0123456789abcdefghijklmn"
@@ -43,7 +42,7 @@ class Deployment:
     url: str
     folder: Path
     house: House
-    watched: Watched
+    watched: SettingsWatcher
     provider: Served
     session: aiohttp.ClientSession
 
@@ -212,7 +211,7 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
         provider = await opened.enter_async_context(running(setup.profile, api_key=PLANTED_KEY))
         path = folder / "cutover.toml"
         path.write_text(configuration(folder, provider.base_url, setup), "utf-8")
-        watched = Watched(path, SPECS)
+        watched = SettingsWatcher(path, SPECS)
         environ = {KEY: PLANTED_KEY, QA_KEY: "qa", **setup.environ}
         built = await opened.enter_async_context(application(watched, environ, setup.stacks))
         url = await opened.enter_async_context(listening(server(built.app, built.house.router, 1)))

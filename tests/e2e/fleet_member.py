@@ -19,26 +19,26 @@ import msgspec
 
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
 from effects.stores import SqlitePins
+from router.config import Settings, load_settings
 from router.context import Counts
 from router.http.endpoints import FlowEndpoint
 from router.parts import Parts
-from router.pins import Pins
 from router.router import Router
 from router.routing import lookup
 from router.routing.assignment import Assigner
+from router.routing.pins import Pins
 from router.serving.stack import LocalStack
-from router.settings import Settings, load
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from contract.flow import Event
     from effects.stores import PinStore
-    from router.routing.rollout import Stack
+    from router.stack import StackName
 
 KEYS = 10_000
 CHATS = 100
-STACKS: tuple[Stack, ...] = ("legacy", "graph")
+STACKS: tuple[StackName, ...] = ("legacy", "graph")
 
 
 class Assigned(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ async def member(settings: Settings, run: str, stores: dict[str, PinStore]) -> A
 
 async def main(configuration: str, run: str, *, serve: bool) -> None:
     """Say whom this router assigns; then serve, until it is killed."""
-    settings = load(Path(configuration), {"chat": CHAT})
+    settings = load_settings(Path(configuration), {"chat": CHAT})
     async with AsyncExitStack() as stack:
         path = settings.stores.pins.removeprefix("sqlite:///")
         stores: dict[str, PinStore] = {

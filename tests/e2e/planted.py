@@ -21,8 +21,8 @@ from cutover.selftest.virtual_time import VirtualLoop
 from graph_impl import FLOWS as GRAPH
 from graph_impl.chat import chat
 from graph_impl.templates import FOLDER
-from router.capture import CaptureWriter
-from router.sections import Captures
+from router.capture.writer import CaptureWriter
+from router.config import CaptureSettings
 from tests.flows.playing import Case
 from tests.router.faulty import mapped
 from tests.router.house import House, Rules
@@ -124,7 +124,7 @@ def captured(batches: list[list[RunRecord]], folder: Path) -> Path:
 
 
 async def _write(batches: list[list[RunRecord]], folder: Path) -> None:
-    writer = CaptureWriter(Captures(path=str(folder)), SPECS, salt="planted")
+    writer = CaptureWriter(CaptureSettings(path=str(folder)), SPECS, salt="planted")
     for batch in batches:
         writer.put(batch)
     await writer.aclose(30.0)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from router.routing.rollout import Stack as StackName
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 CHAT = "/api/v1/chat"
 TABLES = {

@@ -12,10 +12,9 @@ import pytest
 from contract.errors import CutoverError
 from cutover.application import application
 from cutover.flows import SPECS
-from router.addresses import on_loopback
 from router.admin.tokens import TokensUnusable
 from router.admin.views import bare
-from router.watching import Watched
+from router.config import SettingsWatcher, on_loopback
 from tests.e2e.deployment import (
     KEY,
     PLANTED_KEY,
@@ -148,7 +147,9 @@ async def admin_routes(folder: Path, environ: Mapping[str, str], more: str, host
     """Count what answers below /admin in a deployment that would listen on `host`."""
     path = folder / "cutover.toml"
     path.write_text(configuration(folder, "http://127.0.0.1:1/v1", Setup(more=more)), "utf-8")
-    async with application(Watched(path, SPECS), {KEY: PLANTED_KEY, **environ}, host=host) as built:
+    async with application(
+        SettingsWatcher(path, SPECS), {KEY: PLANTED_KEY, **environ}, host=host
+    ) as built:
         return sum(path.startswith("/admin") for path in built.app.openapi()["paths"])
 
 

@@ -18,7 +18,7 @@ from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_companion import BOTH, invoked
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
     from tests.e2e.deployment import Answer
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

@@ -27,7 +27,7 @@ from tests.e2e.deployment import Deployment, deployed, tasks, until
 from tests.pictures import PNG, url
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
     from tests.e2e.deployment import Answer
 
 pytestmark = pytest.mark.sockets

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.qa_header import HEADER, sign
+from router.routing.qa_header import HEADER, sign
 from tests.e2e.deployment import Deployment, Setup, deployed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -17,7 +17,7 @@ from router.serving.stack import LocalStack
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 STACKS: tuple[StackName, ...] = ("legacy", "graph")
 SLOW = {"model_config": {"model_id": "slow"}}

@@ -17,7 +17,7 @@ from loadtests.plan import Engine, LoadPlan
 from loadtests.report import LoadReport
 from loadtests.running import run_load
 from loadtests.targets import Target
-from router.sections import Address
+from router.config import RemoteStackSettings
 from tests.e2e.deployment import Setup, deployed
 from tests.examples.running import EXAMPLES, running
 from tests.patience import PATIENCE_S
@@ -82,7 +82,9 @@ async def test_two_services_nobody_knows_are_asked_as_declared(
     async with running(EXAMPLES / "declared_flow", commands, tmp_path) as example:
         settings = example.house.router.parts.settings().stacks
         places = ((name, settings.place(name)) for name in STACKS)
-        targets = tuple(Target(stack=n, url=at.url) for n, at in places if isinstance(at, Address))
+        targets = tuple(
+            Target(stack=n, url=at.url) for n, at in places if isinstance(at, RemoteStackSettings)
+        )
         plan = brief("support", targets, messages, engine, tmp_path / "cutover.toml")
         await check(plan, tmp_path / "out")
 

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.deployment import PLANTED_KEY, Setup, deployed
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

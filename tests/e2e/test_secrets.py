@@ -32,7 +32,7 @@ from tests.e2e.deployment import (
 if TYPE_CHECKING:
     from contract.flow import Event, Request
     from contract.ports import Effects
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -18,8 +18,8 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session as graph_session
 from graph_impl.threads import MemoryThreads
 from legacy import FLOWS as LEGACY
-from router.routing.rollout import Stack
 from router.serving.stack import LocalStack
+from router.stack import StackName
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.session import announced, body, call, rows, say, setup, turns, types
 from tests.flows.session.reading import said
@@ -143,7 +143,7 @@ async def test_a_turn_another_stack_takes_over_is_one_turn(tmp_path: Path) -> No
         finally:
             await inner.aclose()
 
-    stacks: dict[Stack, LocalStack] = {
+    stacks: dict[StackName, LocalStack] = {
         "legacy": LocalStack("legacy", LEGACY, "l1"),
         "graph": LocalStack("graph", {**GRAPH, "session": crashing}, "g1", threads.forget),
     }

@@ -21,8 +21,7 @@ from tests.router.answering import FLOWS
 from tests.router.faulty import after, crash
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
-    from router.stack import Stack
+    from router.stack import Stack, StackName
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.deployment import Setup, deployed
 from tests.patience import PATIENCE_S
-from tests.router.test_watchdog import Heard
+from tests.router.telemetry.test_health import Heard
 
 pytestmark = pytest.mark.sockets
 

@@ -17,7 +17,7 @@ from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.e2e.relay import Relay, relayed
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -20,7 +20,7 @@ from tests.e2e.processes import RouterProcess, router_process
 
 if TYPE_CHECKING:
     from contract.flow import Event
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

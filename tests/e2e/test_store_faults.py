@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.deployment import Deployment, Setup, deployed
 
 if TYPE_CHECKING:
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 STACKS = ("legacy", "graph")

@@ -17,8 +17,8 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.server.serve import server
 from cutover.wiring.composition import House
+from router.config import SettingsWatcher
 from router.routing.rollout import assign
-from router.watching import Watched
 from tests.e2e.deployment import listening, tasks, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -73,7 +73,7 @@ async def running(
         path = folder / "cutover.toml"
         path.write_text(text, "utf-8")
         async with (
-            application(Watched(path, SPECS), {}) as built,
+            application(SettingsWatcher(path, SPECS), {}) as built,
             listening(server(built.app, built.house.router, 1)) as url,
             aiohttp.ClientSession() as session,
         ):

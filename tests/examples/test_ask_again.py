@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from router.routing.rollout import Stack
-from router.settings import parse
+from router.config import parse_settings
+from router.stack import StackName
 from tests.conftest import ROOT
 from tests.e2e.deployment import Setup, deployed
 
@@ -21,7 +21,7 @@ SCRIPT = ROOT / "examples" / "ask_again.py"
 MESSAGES = 3
 
 
-async def recorded(folder: Path, stack: Stack, captures: Path | None = None) -> Path:
+async def recorded(folder: Path, stack: StackName, captures: Path | None = None) -> Path:
     """Record a deployment of one stack: asked by hand, or what is in captures; gives its own."""
     async with deployed(folder, Setup(stack=stack)) as place:
         if captures is None:
@@ -57,7 +57,7 @@ def test_the_configuration_the_page_shows_is_legacys_alone() -> None:
     """With stores and captures of its own."""
     page = (ROOT / "docs" / "noise.md").read_text("utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    again, default = parse(text, "page", SPECS), parse("", "default", SPECS)
+    again, default = parse_settings(text, "page", SPECS), parse_settings("", "default", SPECS)
     assert not any(flow.enable_langgraph for flow in again.flows.values())
     for name in ("conversations", "memory", "pauses", "history"):
         assert getattr(again.stores, name) != getattr(default.stores, name)

@@ -19,7 +19,7 @@ from loadtests.messages import ConversationsUnnamed, Message, MessagesRefused, r
 from loadtests.plan import LoadPlan
 from loadtests.running import run_load
 from loadtests.targets import Target, TargetRefused, parse_header
-from router.qa_header import Forced, verify
+from router.routing.qa_header import Forced, verify
 
 LINE = b'{"message_id":"m1","content":"hi","chat_id":"c1","user_name":"ann","note":"ours"}\n'
 

@@ -12,12 +12,12 @@ from contract.model import Chunk, ToolCallDelta, Usage
 from effects.model import Step, Wait
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.house import House, Rules
 
-FLOWS: dict[Stack, Flow] = {"legacy": LEGACY["chat"], "graph": GRAPH["chat"]}
-ASSIGNED: list[Stack] = ["legacy", "graph"]
+FLOWS: dict[StackName, Flow] = {"legacy": LEGACY["chat"], "graph": GRAPH["chat"]}
+ASSIGNED: list[StackName] = ["legacy", "graph"]
 
 
 def pieces(*texts: str) -> tuple[Step, ...]:
@@ -45,7 +45,9 @@ CASE = Case(
 )
 
 
-def house(assigned: Stack, faulty: Flow, *, shadow: float = 0.0, stand_in: bool = True) -> House:
+def house(
+    assigned: StackName, faulty: Flow, *, shadow: float = 0.0, stand_in: bool = True
+) -> House:
     """Build a house whose assigned stack is faulty and whose other stack is not."""
     rules = Rules(assigned=assigned, shadow=shadow, stand_in=stand_in)
     if assigned == "legacy":
@@ -53,7 +55,7 @@ def house(assigned: Stack, faulty: Flow, *, shadow: float = 0.0, stand_in: bool 
     return House(CASE, rules, graph=faulty)
 
 
-async def undisturbed(assigned: Stack) -> list[bytes]:
+async def undisturbed(assigned: StackName) -> list[bytes]:
     """Give the stream as it is when nothing breaks."""
     async with house(assigned, FLOWS[assigned]) as quiet:
         return (await quiet.ask()).wire
@@ -68,7 +70,7 @@ def nothing_twice(made: House) -> None:
     assert [turn.role for turn in made.world.conversations.turns] == ["user", "assistant"]
 
 
-def both(assigned: Stack, first: Any, second: Any, **rules: Any) -> House:
+def both(assigned: StackName, first: Any, second: Any, **rules: Any) -> House:
     """Build a house with two flows, the assigned one first."""
     flows = {"legacy": first, "graph": second}
     if assigned == "graph":
@@ -76,7 +78,7 @@ def both(assigned: Stack, first: Any, second: Any, **rules: Any) -> House:
     return House(CASE, Rules(assigned=assigned, **rules), **flows)
 
 
-def other(assigned: Stack) -> Stack:
+def other(assigned: StackName) -> StackName:
     """Name the stack that stands in."""
     return "graph" if assigned == "legacy" else "legacy"
 

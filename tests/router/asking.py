@@ -20,16 +20,14 @@ from contract.wire.dialect import Dialect, TextField
 from contract.wire.sse import SseDecoder
 from cutover.selftest.world import World
 from effects.stores import MemoryPauses
+from router.config import FlowSettings, RolloutSettings, Settings
 from router.context import ExchangeContext
-from router.flow_settings import FlowSettings
 from router.parts import Parts
 from router.resume.pauses import Pausing
 from router.router import Router
-from router.routing.rollout import Stack as StackName
-from router.sections import Rollout
 from router.serving.failure import Unserved
 from router.serving.stack import LocalStack
-from router.settings import Settings
+from router.stack import StackName
 from tests.router.house import Captured, each
 
 DAY = 86_400.0
@@ -238,7 +236,9 @@ class Desk:
             sticky="none",
             options=self.options,
         )
-        return Settings(rollout=Rollout(salt="salt"), flows={self.spec.name: flow}, version="v")
+        return Settings(
+            rollout=RolloutSettings(salt="salt"), flows={self.spec.name: flow}, version="v"
+        )
 
     async def ask(self, message: str = "ask", session: str = "s", leaves: int = -1) -> Reply:
         """Take a turn, to the end."""

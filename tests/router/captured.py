@@ -9,8 +9,10 @@ import zstandard
 
 from contract.flows.chat import CHAT
 from contract.records import RunRecord, decode_run
-from router.capture import CaptureWriter
-from router.sections import Captures
+from router.capture.writer import (
+    CaptureWriter,
+)
+from router.config import CaptureSettings
 
 SPECS = {"chat": CHAT}
 BEGAN = 1_795_000_000_000_000  # 2026-11-18
@@ -61,7 +63,7 @@ def a_run(exchange: str, content: object = "hello", flow: str = "chat") -> RunRe
 
 async def write_until_killed(folder: str) -> None:
     """Write exchanges and say on standard output how many are stored for certain."""
-    writer = CaptureWriter(Captures(path=folder, batch=8), SPECS, salt="s")
+    writer = CaptureWriter(CaptureSettings(path=folder, batch=8), SPECS, salt="s")
     for number in range(1_000_000):
         writer.put([a_run(f"{number:08d}", "word " * 200)])
         if number % 20 == 0:

@@ -20,19 +20,17 @@ from effects.stores import MemoryPins
 from effects.tape import Signal
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
+from router.config import FlowSettings, LimitSettings, RolloutSettings, Settings, ShadowSettings
 from router.context import ExchangeContext, Observer
-from router.flags import Flagged
-from router.flow_settings import FlowSettings
 from router.parts import Parts
-from router.pins import Pins
 from router.router import Router
-from router.routing.rollout import Stack as StackName
-from router.sections import Limits, Rollout, Shadow
+from router.routing.flags import Flagged
+from router.routing.pins import Pins
 from router.serving.failure import Unserved
 from router.serving.stack import LocalStack
 from router.serving.stream import Serving
-from router.settings import Settings
 from router.shadow.ledger import Line
+from router.stack import StackName
 from tests.flows.playing import FOREVER
 
 
@@ -141,14 +139,14 @@ class Rules:
             **self.flow,
         }
         return Settings(
-            rollout=Rollout(salt="a salt"),
+            rollout=RolloutSettings(salt="a salt"),
             flows={self.spec.name: FlowSettings(**flow)},
-            limits=Limits(
+            limits=LimitSettings(
                 stall_seconds=self.stall_seconds,
                 exchange_bytes=self.exchange_bytes,
                 **self.limits,
             ),
-            shadow=Shadow(
+            shadow=ShadowSettings(
                 mode=self.mode,
                 history=self.history,
                 queue=self.queue,

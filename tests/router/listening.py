@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from effects.tasks import EXCHANGE
-from router.exchange_log import FIELDS
+from router.telemetry.access_log import FIELDS
 
 
 class Lines(logging.Handler):

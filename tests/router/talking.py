@@ -13,8 +13,8 @@ from contract.model import AssistantMessage, Chunk, ModelCall, Usage
 from contract.records import RunRecord
 from cutover.selftest.world import World
 from effects.model import ScriptedModel, Step, Wait
-from router.routing.rollout import Stack
-from router.settings import Settings
+from router.config import Settings
+from router.stack import StackName
 from tests.router.house import House, Rules, Served
 
 TOKENS = Usage(10, 20, 30)
@@ -104,7 +104,7 @@ async def recorded(house: House, served: Served) -> None:
         await house.captured.changed.wait()
 
 
-def served_by(house: House, stack: Stack) -> Settings:
+def served_by(house: House, stack: StackName) -> Settings:
     """Give the settings with everybody served by a stack."""
     flow = house.settings.flows["session"]
     share = Decimal(100 if stack == "graph" else 0)

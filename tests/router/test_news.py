@@ -12,9 +12,9 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from effects.stores import BreakerNote, MemorySharedState, NoteUpdate, Spending
+from router.config import BreakerSettings, ShadowSettings
 from router.news import LIMIT_SECONDS, LOOK_SECONDS, News
 from router.routing.breakers import Breakers
-from router.sections import BreakerRules, Shadow
 from router.shadow.budget import ShadowBudget
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
@@ -22,7 +22,7 @@ from tests.router.house import House, Served
 
 pytestmark = pytest.mark.virtual
 
-RULES = BreakerRules(least_requests=2, open_seconds=10.0, probes=1)
+RULES = BreakerSettings(least_requests=2, open_seconds=10.0, probes=1)
 WALL = 1_790_000_000.0
 SOON = 1.5 * LOOK_SECONDS
 MEANWHILE = "breakers and the shadow's budget are this router's own"
@@ -70,7 +70,7 @@ class Purse:
     news: News
 
     @classmethod
-    def at(cls, wall: Wall, limits: Shadow, clock: Sequence[float]) -> Purse:
+    def at(cls, wall: Wall, limits: ShadowSettings, clock: Sequence[float]) -> Purse:
         """Make one that looks at a board."""
         budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: clock[0])
         breakers = Breakers(lambda: RULES, now)
@@ -84,7 +84,7 @@ def exhausted(*purses: Purse) -> list[bool]:
 
 async def test_one_budget_for_all() -> None:
     """What the others have spent counts after a look; tomorrow nobody has spent anything."""
-    wall, clock, limits = Wall(), [WALL], Shadow(tokens_per_day=10, cost_per_day=9.0)
+    wall, clock, limits = Wall(), [WALL], ShadowSettings(tokens_per_day=10, cost_per_day=9.0)
     one, two = (Purse.at(wall, limits, clock) for _ in range(2))
     assert exhausted(one, two) == [False, False]
     one.budget.tokens, one.budget.cost = 6, 4.0
@@ -101,7 +101,7 @@ async def test_one_budget_for_all() -> None:
 
 async def test_money_is_added_up_too() -> None:
     """In the currency of the models' prices."""
-    wall, clock, limits = Wall(), [WALL], Shadow(cost_per_day=1.0)
+    wall, clock, limits = Wall(), [WALL], ShadowSettings(cost_per_day=1.0)
     one, two = (Purse.at(wall, limits, clock) for _ in range(2))
     exhausted(one, two)  # the day begins
     one.budget.cost, two.budget.cost = 0.75, 0.25
@@ -113,14 +113,14 @@ async def test_money_is_added_up_too() -> None:
 async def test_without_a_limit_nothing_is_counted_together() -> None:
     """The board has one question less to answer."""
     wall = Wall()
-    purse = Purse.at(wall, Shadow(), [WALL])
+    purse = Purse.at(wall, ShadowSettings(), [WALL])
     await purse.news.exchange()
     assert await wall.board.spend(int(WALL // 86_400), "x", Spending(1)) == Spending(1)
 
 
 async def test_a_board_that_is_away_is_told_and_what_is_known_holds() -> None:
     """The others' last known sum, one's own in full; then it is told all at once."""
-    wall, clock, limits = Wall(), [WALL], Shadow(tokens_per_day=10)
+    wall, clock, limits = Wall(), [WALL], ShadowSettings(tokens_per_day=10)
     one, two = (Purse.at(wall, limits, clock) for _ in range(2))
     exhausted(one, two)  # the day begins
     one.budget.tokens = 6
@@ -143,7 +143,7 @@ async def test_one_that_never_answers_is_away() -> None:
     """So is one whose answer nobody foresaw; each router goes on alone."""
     wall = Wall()
     breakers = Breakers(lambda: RULES, now)
-    budget = ShadowBudget(Shadow, lambda *_: None, lambda: WALL)
+    budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     news = News(wall, breakers, budget, lambda: ("chat",))
     alone = [breakers.alone]
     await news.exchange()
@@ -161,7 +161,7 @@ async def test_it_is_looked_at_each_second_and_not_more_often_while_it_is_away()
     """Whatever a router has to tell."""
     wall = Wall()
     breakers = Breakers(lambda: RULES, now)
-    budget = ShadowBudget(Shadow, lambda *_: None, lambda: WALL)
+    budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     async with News(wall, breakers, budget, lambda: ("chat",)).running():
         await asyncio.sleep(10 * LOOK_SECONDS + 0.5)
         assert wall.asked == 11
@@ -255,11 +255,11 @@ async def test_news_of_flows_one_does_not_have_are_passed_over() -> None:
     """Nor does what is no stack's name make a breaker, nor anything while they are switched off."""
     wall, rules = Wall(), [RULES]
     breakers = Breakers(lambda: rules[0], now)
-    budget = ShadowBudget(Shadow, lambda *_: None, lambda: WALL)
+    budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     news = News(wall, breakers, budget, lambda: ("chat",))
     keys = ("graph:other", "new:chat", "chat", "graph:chat")
     await wall.post([NoteUpdate(key, BreakerNote(f"x:{key}", "open", 60.0)) for key in keys])
-    rules[0] = BreakerRules(enabled=False)
+    rules[0] = BreakerSettings(enabled=False)
     await news.exchange()
     assert list(breakers.states()) == []
     rules[0] = RULES

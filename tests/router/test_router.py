@@ -14,8 +14,9 @@ from contract.flows.chat import CHAT, ChatRequest
 from cutover.selftest.virtual_time import VirtualLoop
 from effects.model import Hang
 from router.context import ExchangeContext
-from router.qa_header import sign
-from router.routing.rollout import Stack, bucket
+from router.routing.qa_header import sign
+from router.routing.rollout import bucket
+from router.stack import StackName
 from tests.flows.playing import FOREVER, Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces
 from tests.router.faulty import after, crash, deaf, hang
@@ -40,7 +41,7 @@ async def begun(house: House, body: ChatRequest, qa: str | None = None) -> tuple
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("wanted", ASSIGNED)
-async def test_a_signed_header_chooses_the_stack(assigned: Stack, wanted: Stack) -> None:
+async def test_a_signed_header_chooses_the_stack(assigned: StackName, wanted: StackName) -> None:
     """For the route key it was signed for; anything else is ignored and counted."""
     async with House(CASE, Rules(assigned=assigned)) as made:
         header = sign(wanted, int(WALL) + 60, "m1", QA_KEY)
@@ -128,7 +129,7 @@ async def test_a_ticket_never_opened_is_settled_too(shadow: int) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_feedback_is_joined_to_the_assigned_stack(assigned: Stack) -> None:
+async def test_feedback_is_joined_to_the_assigned_stack(assigned: StackName) -> None:
     """Intention to treat: also where the other one served; an unknown exchange is kept as it is."""
     async with house(assigned, after(FLOWS[assigned], 5, crash)) as made:
         served = await made.ask()

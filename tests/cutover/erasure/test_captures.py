@@ -13,8 +13,8 @@ import pytest
 from contract.records import FeedbackRecord, RequestRecord, RunRecord, decode_run
 from cutover.erasure import SubjectMatcher, forget_captures
 from effects.stores.values import DataSubject
-from router.capture import CaptureWriter
-from router.sections import Captures
+from router.capture.writer import CaptureWriter
+from router.config import CaptureSettings
 from tests.router.captured import SPECS, a_run, batches, segments
 
 ANN = SubjectMatcher(DataSubject("user", "ann@example.org"), b"key")
@@ -31,7 +31,7 @@ def asked(exchange: str, user: str, content: str = "hello") -> Sequence[RunRecor
 
 async def written(place: str, *exchanges: Sequence[RunRecord], batch: int = 2) -> None:
     """Write exchanges down, two in a batch, as a router does."""
-    captures = Captures(path=place, batch=batch, flush_seconds=60)
+    captures = CaptureSettings(path=place, batch=batch, flush_seconds=60)
     writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
     for records in exchanges:
         writer.put(records)
@@ -140,7 +140,7 @@ def test_where_nothing_was_captured_nothing_is_forgotten(tmp_path: Path) -> None
 
 async def test_a_router_that_is_writing_goes_on_in_a_new_segment(tmp_path: Path) -> None:
     """What it appended to the replaced file nobody would ever read."""
-    captures = Captures(path=str(tmp_path), batch=1, flush_seconds=60)
+    captures = CaptureSettings(path=str(tmp_path), batch=1, flush_seconds=60)
     writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
     writer.put(asked("1", "ben"))
     writer.put(asked("2", "ann@example.org"))

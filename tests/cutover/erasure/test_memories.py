@@ -9,7 +9,7 @@ import pytest
 from cutover.erasure import forget_rows
 from effects.memory.fake import HashedEmbedder
 from effects.stores.values import DataSubject
-from router.sections import Stores
+from router.config import StoreSettings
 from tests.effects.memory.houses import House, entry
 from tests.support.postgres import own_schema
 
@@ -29,7 +29,7 @@ async def test_memories_go_with_their_vectors(
                 "w", (entry("tea", "ann"), entry("cake", "ann"), entry("tea", "ben"))
             )
         address = f"sqlite:///{path}" if kind == "sqlite" else "env:DB"
-        stores = Stores(conversations="memory://", memory=address, pauses="memory://")
+        stores = StoreSettings(conversations="memory://", memory=address, pauses="memory://")
         forgotten = await forget_rows(stores, {"DB": dsn}, DataSubject("user", "ann"), ())
         assert (forgotten.memories, forgotten.left) == (2, ())
         assert house.counts() == [1, 1, 0]

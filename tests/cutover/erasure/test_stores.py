@@ -17,7 +17,7 @@ from cutover.stores import open_conversations, open_pauses
 from effects.stores import Pause
 from effects.stores.pauses.aes import AesEncryption
 from effects.stores.values import DataSubject, Kind
-from router.sections import Stores
+from router.config import StoreSettings
 from tests.support.postgres import own_schema
 
 ADDRESS = "PAUSES_ADDRESS"
@@ -29,7 +29,7 @@ class Kept:
     """Stores at an address, and a look at the table of pauses behind their back."""
 
     address: str
-    stores: Stores
+    stores: StoreSettings
 
     def waiting(self) -> list[str]:
         """Give the ids of the rows there are."""
@@ -72,7 +72,7 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             )
             assert await pauses.open(pause)
         where = f"env:{ADDRESS}"
-        yield Kept(address, Stores(conversations=where, memory="memory://", pauses=where))
+        yield Kept(address, StoreSettings(conversations=where, memory="memory://", pauses=where))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from contract.records import RequestRecord, RunRecord, encode_run
 from contract.wire.dialect import built_in
 from cutover.erasure import SubjectMatcher, declared_fields
 from effects.stores.values import DataSubject
-from router.patterns import compiled
-from router.redaction import Redactor, digest
+from router.capture.redaction import Redactor, digest
+from router.config import compile_patterns
 
 KEY = b"a-key"
 PATHS = ("request.body.user_name",)
@@ -37,7 +37,7 @@ def line(body: Mapping[str, object], paths: tuple[str, ...] = PATHS) -> bytes:
         outcome="completed",
         request=RequestRecord(msgspec.Raw(msgspec.json.encode(body)), msgspec.Raw(b"{}")),
     )
-    redactor = Redactor(compiled({}), paths, KEY)
+    redactor = Redactor(compile_patterns({}), paths, KEY)
     return encode_run(redactor.exchange([record], CHAT.dialect)[0])
 
 

@@ -12,7 +12,7 @@ from cutover.flows import SPECS
 from effects.stores import SqliteConversations
 from effects.stores.values import DataSubject, Kind
 from graph_impl.threads import opened_threads
-from router.settings import Settings, parse
+from router.config import Settings, parse_settings
 from tests.flows.session.conversing import House
 from tests.flows.session.threads import SESSION, Place, hold
 from tests.support.postgres import own_schema
@@ -53,7 +53,7 @@ memory = "memory://"
 pauses = "memory://"
 checkpoints = "{checkpoints}"
 """
-    return parse(text, "cutover.toml", SPECS)
+    return parse_settings(text, "cutover.toml", SPECS)
 
 
 def names(folder: Path) -> list[str]:

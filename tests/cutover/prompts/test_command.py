@@ -14,7 +14,7 @@ from cutover.cli.prompts import convert_checked
 from cutover.prompts.case import Counterexample, Proof
 from cutover.prompts.conversion import checked
 from cutover.prompts.telling import tell
-from router.sections import Prompts
+from router.config import PromptSettings
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -197,7 +197,7 @@ def test_a_chat_laid_out_otherwise_is_refused(tmp_path: Path) -> None:
 def test_a_prompt_that_differs_is_not_written(folder: Path, tmp_path: Path) -> None:
     """The others are; the report shows values and what both ways gave."""
     (folder / "also.j2").write_text("also", "utf-8")
-    found = checked(folder, Prompts(), lambda _: None)
+    found = checked(folder, PromptSettings(), lambda _: None)
     example = Counterexample("also.j2", {"a": "''"}, "'x'", "'y'")
     proofs = {"deep/hello.j2": Proof(66), "also.j2": Proof(3, example)}
     report = convert_checked(found, tmp_path / "new", proofs, force=False)

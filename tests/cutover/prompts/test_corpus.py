@@ -12,18 +12,17 @@ from cutover.prompts.case import Case
 from cutover.prompts.environment import prompting, team_environment
 from cutover.prompts.judging import Judged, judge
 from cutover.prompts.proof import graph_way, search
-from router.sections import Prompts
-from router.toml_table import converted
+from router.config import PromptSettings, convert_table
 from tests.cutover.prompts.corpus import CARE, CONVERTS, SAMPLES, STAYS, Sample
 
 NAME = "it.j2"
 
 
-def laid_out(sample: Sample, folder: Path) -> tuple[Prompts, Judged]:
+def laid_out(sample: Sample, folder: Path) -> tuple[PromptSettings, Judged]:
     """Write a sample's files and judge it."""
     for name, text in {NAME: sample.text, **sample.files}.items():
         (folder / name).write_bytes(text.encode())
-    settings = converted(sample.settings, Prompts, "test", "prompts.")
+    settings = convert_table(sample.settings, PromptSettings, "test", "prompts.")
     return settings, judge(prompting(settings, folder), NAME)
 
 

@@ -11,7 +11,7 @@ from cutover.prompts.conversion import checked, map_of
 from cutover.prompts.environment import prompting
 from cutover.prompts.judging import judge
 from cutover.prompts.places import NotThere
-from router.sections import Prompts
+from router.config import PromptSettings
 
 TEAM = "tests.cutover.prompts.team"
 
@@ -22,7 +22,7 @@ def test_the_teams_own_environment_holds(name: str, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     text = "{% include '../shared/head.j2' %}\n{{ no variable }} << b >>"
     (tmp_path / "deep" / "it.j2").write_text(text, "utf-8")
-    settings = Prompts(environment=f"{TEAM}:{name}")
+    settings = PromptSettings(environment=f"{TEAM}:{name}")
     made = prompting(settings, tmp_path)
     judged = judge(made, "deep/it.j2")
     assert (judged.label, judged.text) == ("converts", "Head {a}{{{{ no variable }}}} {b}")
@@ -35,7 +35,7 @@ def test_a_name_that_is_two_texts_is_not_guessed(text: str, label: str, tmp_path
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "head.j2").write_text(text, "utf-8")
     (tmp_path / "it.j2").write_text("{% include 'shared/head.j2' %}", "utf-8")
-    judged = judge(prompting(Prompts(environment=f"{TEAM}:ENVIRONMENT"), tmp_path), "it.j2")
+    judged = judge(prompting(PromptSettings(environment=f"{TEAM}:ENVIRONMENT"), tmp_path), "it.j2")
     assert judged.label == label, judged.reasons
     assert all("'shared/head.j2' is another text here" in why.said for why in judged.reasons)
 
@@ -44,7 +44,7 @@ def test_a_name_that_is_two_texts_is_not_guessed(text: str, label: str, tmp_path
 def test_what_is_no_environment_is_refused(name: str, tmp_path: Path) -> None:
     """So is one that does not render text."""
     with pytest.raises(NotThere):
-        prompting(Prompts(environment=f"{TEAM}:{name}"), tmp_path)
+        prompting(PromptSettings(environment=f"{TEAM}:{name}"), tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "latin-1"])
@@ -52,7 +52,7 @@ def test_encodings_are_kept(encoding: str, tmp_path: Path) -> None:
     """Of text and braces alike."""
     text = "Grüße {{ a }} {}" if encoding == "latin-1" else "赤尾 {{ a }} {}"
     (tmp_path / "it.j2").write_bytes(text.encode(encoding))
-    found = checked(tmp_path, Prompts(encoding=encoding), lambda _: None)
+    found = checked(tmp_path, PromptSettings(encoding=encoding), lambda _: None)
     convert_checked(found, tmp_path / "new", {}, force=False)
     made = (tmp_path / "new" / "it.md").read_bytes().decode(encoding)
     assert made == text.replace("{}", "{{}}").replace("{{ a }}", "{a}")
@@ -61,7 +61,7 @@ def test_encodings_are_kept(encoding: str, tmp_path: Path) -> None:
 def test_carriage_returns_are_kept(tmp_path: Path) -> None:
     """As the environment writes them: each newline of the template becomes its sequence."""
     (tmp_path / "it.j2").write_bytes(b"a\r\n{{ b }}\nc\r\n")
-    settings = Prompts(newline_sequence="\r\n", keep_trailing_newline=True)
+    settings = PromptSettings(newline_sequence="\r\n", keep_trailing_newline=True)
     convert_checked(checked(tmp_path, settings, lambda _: None), tmp_path, {}, force=False)
     assert (tmp_path / "it.md").read_bytes() == b"a\r\n{b}\r\nc\r\n"
 
@@ -72,7 +72,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "deep.j2").write_text("{{ " + "(" * 2_000 + "1" + ")" * 2_000 + " }}", "utf-8")
     (tmp_path / "long.j2").write_text("{{ 1" + " + 1" * 5_000 + " }}", "utf-8")
     (tmp_path / "good.j2").write_text("{{ a }}", "utf-8")
-    found = checked(tmp_path, Prompts(), lambda _: None)
+    found = checked(tmp_path, PromptSettings(), lambda _: None)
     kinds = {name: [why.kind for why in j.reasons] for name, j in found.judged.items()}
     assert kinds.pop("long.j2")
     assert kinds == {"bad.j2": ["unreadable"], "deep.j2": ["syntax"], "good.j2": []}
@@ -82,7 +82,7 @@ def test_the_map_holds_what_stays_too(tmp_path: Path) -> None:
     """With the lines of what is computed, and of what is drawn in."""
     (tmp_path / "_in.j2").write_text("a\n{{ b }}", "utf-8")
     (tmp_path / "it.j2").write_text("{% include '_in.j2' %}\n{{ c|upper }}", "utf-8")
-    found = checked(tmp_path, Prompts(), lambda _: None)
+    found = checked(tmp_path, PromptSettings(), lambda _: None)
     (prompt,) = map_of(found, {}).prompts
     assert [(type(p).__name__, p.file, p.line) for p in prompt.pieces] == [
         ("Literal", "_in.j2", 1),

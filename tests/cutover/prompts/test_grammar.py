@@ -12,7 +12,7 @@ from jinja2 import DictLoader
 from cutover.prompts.environment import prompting, team_environment
 from cutover.prompts.judging import filled, judge
 from graph_impl.templates import prompt_of
-from router.sections import Prompts
+from router.config import PromptSettings
 
 NAMES = ("a", "b", "x", "名")
 LITERALS = st.sampled_from(
@@ -142,7 +142,7 @@ TEMPLATES = st.one_of(
     ),
 )
 SETTINGS = st.builds(
-    Prompts,
+    PromptSettings,
     trim_blocks=st.booleans(),
     lstrip_blocks=st.booleans(),
     keep_trailing_newline=st.booleans(),
@@ -159,7 +159,7 @@ VALUES = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(text=TEMPLATES, made=SETTINGS, values=VALUES)
-def test_what_converts_is_equal(text: str, made: Prompts, values: dict[str, object]) -> None:
+def test_what_converts_is_equal(text: str, made: PromptSettings, values: dict[str, object]) -> None:
     """With what the environment renders that has no sandbox, on any values.
 
     What was read otherwise than Jinja2 renders it stays: drawn templates find such corners.

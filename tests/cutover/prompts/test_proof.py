@@ -10,9 +10,9 @@ from cutover.prompts.case import Case
 from cutover.prompts.environment import prompting
 from cutover.prompts.proof import proved
 from cutover.prompts.proving import Orders, prove_all
-from router.sections import Prompts
+from router.config import PromptSettings
 
-SETTINGS = Prompts()
+SETTINGS = PromptSettings()
 
 
 def case(folder: Path, old: str, new: str, *variables: str) -> Case:

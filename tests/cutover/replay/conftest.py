@@ -10,24 +10,26 @@ import pytest
 from contract.records import RunRecord
 from cutover.flows import SPECS
 from cutover.selftest.cases import case
-from router.capture import CaptureWriter
-from router.sections import Captures, Redact
+from router.capture.writer import (
+    CaptureWriter,
+)
+from router.config import CaptureSettings, RedactionSettings
 from tests.e2e.planted import served
 
 MANY = 140
 """More than one part of a replay takes; every kind of ending is among them."""
-OPEN = Redact(paths=(), patterns={})
+OPEN = RedactionSettings(paths=(), patterns={})
 """Nothing is taken out of these exchanges: nobody's data is in them but names."""
 
 
-def store(batches: list[list[RunRecord]], folder: Path, redact: Redact = OPEN) -> Path:
+def store(batches: list[list[RunRecord]], folder: Path, redact: RedactionSettings = OPEN) -> Path:
     """Write exchanges down as the router does; gives the folder."""
     asyncio.run(_store(batches, folder, redact))
     return folder
 
 
-async def _store(batches: list[list[RunRecord]], folder: Path, redact: Redact) -> None:
-    captures = Captures(path=str(folder), queue=10_000, redact=redact)
+async def _store(batches: list[list[RunRecord]], folder: Path, redact: RedactionSettings) -> None:
+    captures = CaptureSettings(path=str(folder), queue=10_000, redact=redact)
     writer = CaptureWriter(captures, SPECS, salt="replay", key=b"replay")
     for batch in batches:
         writer.put(batch)

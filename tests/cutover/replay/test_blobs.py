@@ -14,7 +14,10 @@ from cutover.replay.playing import How
 from cutover.replay.recording import Skipped
 from cutover.replay.replaying import Replayed, Replayer
 from cutover.replay.sides import sides_of
-from router.segments import SegmentStore, Sizes
+from router.capture.segments import (
+    SegmentStore,
+    Sizes,
+)
 from tests.cutover.replay.conftest import store
 from tests.e2e.planted import PLAIN
 from tests.router.captured import runs, segments

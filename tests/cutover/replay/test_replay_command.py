@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from compare.report import Report
 from contract.records import RunRecord
 from cutover.cli import app
-from router.sections import Redact
+from router.config import RedactionSettings
 from tests.cutover.replay.conftest import store
 from tests.e2e.planted import served, with_tools
 
@@ -62,9 +62,11 @@ def test_a_planted_difference_is_found_once_on_its_layer(
 
 @pytest.mark.untraced
 @pytest.mark.slow
-@pytest.mark.parametrize("redact", [Redact(paths=(), patterns={}), Redact()], ids=["open", "red"])
+@pytest.mark.parametrize(
+    "redact", [RedactionSettings(paths=(), patterns={}), RedactionSettings()], ids=["open", "red"]
+)
 def test_unchanged_code_is_no_finding(
-    exchanges: list[list[RunRecord]], redact: Redact, tmp_path: Path
+    exchanges: list[list[RunRecord]], redact: RedactionSettings, tmp_path: Path
 ) -> None:
     """Exchanges of every kind; redacted ones too, on both stacks."""
     captures = store(exchanges, tmp_path / "captures", redact)
@@ -75,7 +77,7 @@ def test_unchanged_code_is_no_finding(
         "graph as it is now" in reason and "legacy as recorded" in reason
         for reason in report.verdict.reasons
     )
-    assert ("legacy as it is now → graph as it is now" in said) is (redact == Redact())
+    assert ("legacy as it is now → graph as it is now" in said) is (redact == RedactionSettings())
 
 
 @pytest.mark.slow

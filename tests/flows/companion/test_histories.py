@@ -23,7 +23,7 @@ from effects.tools import ScriptedTools
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
-from router.routing.rollout import Stack
+from router.stack import StackName
 from rules.questions import NAME
 from tests.flows.companion.house import Place
 from tests.flows.companion.visits import FORM, MEMORIES, calling, image, turn
@@ -32,7 +32,7 @@ from tests.router.asking import Reply
 T = TypeVar("T")
 Kind = Literal["plain", "tool", "ask"]
 
-STACKS: st.SearchStrategy[Stack] = st.sampled_from(["legacy", "graph"])
+STACKS: st.SearchStrategy[StackName] = st.sampled_from(["legacy", "graph"])
 CRASHES = st.sampled_from([0, 0, 1, 2, 3])
 ASKED: Answer = calling((NAME, FORM), text="which? ")
 PAYING: Answer = calling(("pay", "{}"), text="paying ")
@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
         return broken
 
     @rule(kind=st.sampled_from(["plain", "tool", "ask"]), stack=STACKS, crash=CRASHES)
-    def say(self, kind: Kind, stack: Stack, crash: int) -> None:
+    def say(self, kind: Kind, stack: StackName, crash: int) -> None:
         """Take a turn; it ends, or it waits."""
         message = self.begin(f"{kind} {self.number}", stack, crash)
         reply = self.run(self.place.visit(turn(message)))
@@ -121,19 +121,19 @@ class Histories(RuleBasedStateMachine):
             self.ended(reply, WHOLE[kind])
 
     @rule(stack=STACKS, crash=CRASHES)
-    def show(self, stack: Stack, crash: int) -> None:
+    def show(self, stack: StackName, crash: int) -> None:
         """Show a picture to be remembered; it waits."""
         self.begin("[图片]", stack, crash)
         self.done += 2
         self.paused(self.run(self.place.visit(image())), "picture")
 
     @rule(stack=STACKS)
-    def leave(self, stack: Stack) -> None:
+    def leave(self, stack: StackName) -> None:
         """Leave in the middle of a turn: what was said is kept, the half answer is not."""
         message = self.begin(f"plain {self.number}", stack, 0)
         self.run(self.place.visit(turn(message), leaves=2))
 
-    def begin(self, message: str, stack: Stack, crash: int) -> str:
+    def begin(self, message: str, stack: StackName, crash: int) -> str:
         """Note a turn: whatever waited is over."""
         self.number += 1
         self.kept.append(("user", message))
@@ -161,14 +161,14 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.action)
     @rule(stack=STACKS, crash=st.sampled_from([0, 0, 3, 4]))
-    def go_on(self, stack: Stack, crash: int) -> None:
+    def go_on(self, stack: StackName, crash: int) -> None:
         """Go on from what was answered, to the end."""
         self.place.assigned, self.crash_after = stack, crash
         self.finished(self.run(self.place.go_on(self.waiting)))
 
     @precondition(lambda self: self.action)
     @rule(stack=STACKS)
-    def go_on_twice(self, stack: Stack) -> None:
+    def go_on_twice(self, stack: StackName) -> None:
         """Two go on at once: one does."""
         self.place.assigned = stack
         replies = self.run(self._twice())
@@ -183,7 +183,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.action and self.question == "ask")
     @rule(stack=STACKS)
-    def go_on_and_leave(self, stack: Stack) -> None:
+    def go_on_and_leave(self, stack: StackName) -> None:
         """Leave while it goes on, in the middle of an answer: whoever comes next gets it all."""
         if self.question == "ask":
             self.place.assigned = stack

@@ -21,7 +21,7 @@ from effects.model.fake import in_turn
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.flows.companion.house import Place, place
 from tests.flows.companion.visits import ASKING, FORM, STOP, Visit, calling, image, turn
 from tests.patience import PATIENCE_S
@@ -34,7 +34,7 @@ LOOKED = Visit(image())
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_question_goes_on_wherever_it_was_asked(first: Stack, then: Stack) -> None:
+async def test_a_question_goes_on_wherever_it_was_asked(first: StackName, then: StackName) -> None:
     """The model is told the answer; the whole reply is kept, once; no call is made again."""
     here = place(ASKED)
     here.assigned = first
@@ -55,7 +55,7 @@ async def test_a_question_goes_on_wherever_it_was_asked(first: Stack, then: Stac
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_question_after_a_long_text_goes_on(first: Stack, then: Stack) -> None:
+async def test_a_question_after_a_long_text_goes_on(first: StackName, then: StackName) -> None:
     """What was said before it is more than may wait for a client, and no client takes it again."""
     long = (Chunk(text="x" * 8_192),) * 40
     here = place(Visit(turn(), answers=((*long, *ASKING), (*long, *STOP))))
@@ -70,7 +70,9 @@ async def test_a_question_after_a_long_text_goes_on(first: Stack, then: Stack) -
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_picture_is_remembered_once_it_is_confirmed(first: Stack, then: Stack) -> None:
+async def test_a_picture_is_remembered_once_it_is_confirmed(
+    first: StackName, then: StackName
+) -> None:
     """What was edited as it was edited, what was emptied not; nobody looks a second time."""
     here = place(LOOKED)
     here.assigned = first
@@ -94,7 +96,7 @@ async def test_a_picture_is_remembered_once_it_is_confirmed(first: Stack, then: 
 
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_what_is_rejected_is_not_remembered(stack: Stack) -> None:
+async def test_what_is_rejected_is_not_remembered(stack: StackName) -> None:
     """And the user is told."""
     here = place(LOOKED)
     here.assigned = stack
@@ -107,7 +109,7 @@ async def test_what_is_rejected_is_not_remembered(stack: Stack) -> None:
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
 async def test_the_other_calls_of_a_round_are_over_before_the_question(
-    first: Stack, then: Stack
+    first: StackName, then: StackName
 ) -> None:
     """They are shown in index order, run once, and a second question is an error."""
     calls = (("ask_human", "{}"), ("slow", "{}"), ("ask_human", FORM), ("pay", "{}"))
@@ -156,7 +158,7 @@ async def test_one_of_two_who_go_on_at_once_wins() -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_client_that_leaves_gives_the_pause_back(first: Stack, then: Stack) -> None:
+async def test_a_client_that_leaves_gives_the_pause_back(first: StackName, then: StackName) -> None:
     """Whoever comes next gets the whole rest."""
     here = place(ASKED)
     here.assigned = first
@@ -171,7 +173,7 @@ async def test_a_client_that_leaves_gives_the_pause_back(first: Stack, then: Sta
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_provider_that_failed_is_asked_anew(first: Stack, then: Stack) -> None:
+async def test_a_provider_that_failed_is_asked_anew(first: StackName, then: StackName) -> None:
     """Whoever goes on once more gets the rest, and not what went wrong the last time."""
     broken = (Chunk(text="好"), Fail(Fault("model_unavailable", retryable=True)))
     here = Place(World(in_turn(ASKING, broken, STOP)))
@@ -190,7 +192,7 @@ async def test_a_provider_that_failed_is_asked_anew(first: Stack, then: Stack) -
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_store_that_failed_is_told_again(first: Stack, then: Stack) -> None:
+async def test_a_store_that_failed_is_told_again(first: StackName, then: StackName) -> None:
     """What was remembered before stays remembered, once, and is told as it was."""
     faults = {"reply": Fault("store_unavailable", retryable=True)}
     here = place(replace(LOOKED, store_fails=faults))
@@ -234,7 +236,7 @@ def crashing(flow: Flow, frames: int) -> Flow:
 
 @pytest.mark.parametrize("frames", [1, 2, 4])
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_a_crash_is_taken_over(stack: Stack, frames: int) -> None:
+async def test_a_crash_is_taken_over(stack: StackName, frames: int) -> None:
     """Mid-stream, before the question and after it; the client has one unbroken stream."""
     broken = crashing({"legacy": LEGACY, "graph": GRAPH}[stack]["companion"], frames)
     here = Place(ASKED.world(), **{stack: broken})
@@ -249,7 +251,7 @@ async def test_a_crash_is_taken_over(stack: Stack, frames: int) -> None:
 
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_a_crash_behind_the_end_leaves_no_question_open(stack: Stack) -> None:
+async def test_a_crash_behind_the_end_leaves_no_question_open(stack: StackName) -> None:
     """The client has had the whole answer, and it is kept: there is nothing to go on with."""
     whole = {"legacy": LEGACY, "graph": GRAPH}[stack]["companion"]
 
@@ -271,7 +273,7 @@ async def test_a_crash_behind_the_end_leaves_no_question_open(stack: Stack) -> N
 
 @pytest.mark.parametrize("visit", [ASKED, LOOKED])
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_the_shadow_is_equal_before_and_after_a_pause(visit: Visit, stack: Stack) -> None:
+async def test_the_shadow_is_equal_before_and_after_a_pause(visit: Visit, stack: StackName) -> None:
     """It pauses at the same question."""
     here = place(visit)
     here.assigned, here.shadow = stack, Decimal(100)
@@ -283,7 +285,7 @@ async def test_the_shadow_is_equal_before_and_after_a_pause(visit: Visit, stack:
 
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_without_anybody_to_ask_the_model_is_told_so(stack: Stack) -> None:
+async def test_without_anybody_to_ask_the_model_is_told_so(stack: StackName) -> None:
     """A question that cannot be stored is an error of its tool."""
     here = place(ASKED)
     here.assigned = stack
@@ -317,7 +319,7 @@ async def test_a_pause_travels_through_the_engine_untouched(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
-async def test_memories_of_the_session_are_told_to_the_model(stack: Stack) -> None:
+async def test_memories_of_the_session_are_told_to_the_model(stack: StackName) -> None:
     """What was remembered is recalled, and nobody else's: no user's of the session's name."""
     memories = (
         MemoryEntry(memory_id="1", user_id="session:s", text="likes hello"),

@@ -27,9 +27,9 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
 from graph_impl.threads import Threads, opened_threads
 from legacy import FLOWS as LEGACY
-from router.routing.rollout import Stack
 from router.serving.run import Run, RunOutcome
 from router.serving.stack import LocalStack
+from router.stack import StackName
 from tests.flows.playing import FOREVER, begin, record, replay
 from tests.flows.session.conversing import House, Saying
 from tests.flows.session.reading import said, shown
@@ -87,7 +87,7 @@ class Conversing(RuleBasedStateMachine):
         entering = self.opened.enter_async_context(opened_threads(self.address))
         self.threads: Threads = self.run(entering)
         flows = {**GRAPH, "session": session(threads=self.threads)}
-        self.stacks: dict[Stack, LocalStack] = {
+        self.stacks: dict[StackName, LocalStack] = {
             "legacy": LocalStack("legacy", LEGACY, "l1"),
             "graph": LocalStack("graph", flows, "g1", self.threads.forget),
         }
@@ -119,7 +119,7 @@ class Conversing(RuleBasedStateMachine):
         )
 
     @rule(stack=stacks)
-    def answered(self, stack: Stack) -> None:
+    def answered(self, stack: StackName) -> None:
         """Someone is answered; the other stack's shadow follows, and touches nothing."""
         turn = self.turn()
         other = self.stacks["graph" if stack == "legacy" else "legacy"]
@@ -138,7 +138,7 @@ class Conversing(RuleBasedStateMachine):
             assert kept == self.stored()
 
     @rule(stack=stacks, how=ends)
-    def broken_off(self, stack: Stack, how: str) -> None:
+    def broken_off(self, stack: StackName, how: str) -> None:
         """The client leaves, the provider fails, or the process dies, in the middle of it."""
         last = Fail(Fault("model_truncated")) if how == "fails" else Hang()
         turn = self.turn(Chunk(text="not to the end"), last)
@@ -159,7 +159,7 @@ class Conversing(RuleBasedStateMachine):
         await exchange.close()
 
     @rule(first=stacks)
-    def taken_over(self, first: Stack) -> None:
+    def taken_over(self, first: StackName) -> None:
         """One stack fails in the middle, the other one ends the stream on the same tape."""
         turn = self.turn()
         self.run(self.take_over(first, turn))
@@ -168,7 +168,7 @@ class Conversing(RuleBasedStateMachine):
         if first == "legacy":
             assert self.run(said(self.threads, SESSION)) == self.stored()
 
-    async def take_over(self, first: Stack, turn: Saying) -> None:
+    async def take_over(self, first: StackName, turn: Saying) -> None:
         """Fence a run after its first text, and let another go on."""
         exchange: Exchange = turn.world().exchange(Tape())
         failed = begin(self.stacks[first], turn, exchange)

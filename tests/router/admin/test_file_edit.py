@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from router.admin import file_edit
 from router.admin.file_edit import NotWritten, edit_flow
-from router.settings import load
-from router.toml_table import ConfigRefused
+from router.config import ConfigRefused, load_settings
 
 SPECS = {"chat": CHAT}
 OFF = {"enable_langgraph": False}
@@ -65,7 +64,7 @@ def test_a_value_is_set_and_everything_else_stays(path: Path) -> None:
         {"langgraph_percent": Decimal("10.000")},
         {"langgraph_percent": Decimal("25.125")},
     )
-    assert edited.settings == load(path, SPECS)
+    assert edited.settings == load_settings(path, SPECS)
     assert left(path) == []
 
 
@@ -115,7 +114,7 @@ def test_any_spelling_can_be_edited(path: Path, text: str) -> None:
     """Dotted, inline, with other line ends, or nothing at all."""
     path.write_text(text, "utf-8", newline="")
     edit_flow(path, SPECS, "chat", {"enable_langgraph": True})
-    flow = load(path, SPECS).flows["chat"]
+    flow = load_settings(path, SPECS).flows["chat"]
     assert flow.enable_langgraph
     assert flow.graph_thousandths == (10_000 if text else 0)
     assert (b"\r\n" in path.read_bytes()) == ("\r\n" in text)
@@ -150,7 +149,7 @@ def test_links_and_modes_stay(path: Path, tmp_path: Path) -> None:
     edit_flow(link, SPECS, "chat", OFF)
     assert link.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert not load(path, SPECS).flows["chat"].enable_langgraph
+    assert not load_settings(path, SPECS).flows["chat"].enable_langgraph
 
 
 def test_two_writers_do_not_lose_an_edit(path: Path) -> None:
@@ -166,7 +165,7 @@ def test_two_writers_do_not_lose_an_edit(path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    flow = load(path, SPECS).flows["chat"]
+    flow = load_settings(path, SPECS).flows["chat"]
     assert flow.langgraph_percent % 2 == 1
     assert flow.shadow_percent % 2 == 0
     assert flow.shadow_percent > 0

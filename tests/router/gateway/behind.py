@@ -10,15 +10,15 @@ from pathlib import Path
 
 from contract.records import RunRecord
 from effects.model.rescue.counts import Rescued
-from router.metrics import instruments as i
+from router.telemetry.metrics import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.effects.model.loopback import Answer, Loopback, Wire, serving
 from tests.effects.model.rescue.calling import reset
 from tests.router.gateway.asking_service import AskingService
 from tests.router.gateway.gateways import client_of
-from tests.router.metrics.reading import samples
 from tests.router.remote.service import serving as service_at
+from tests.router.telemetry.metrics.reading import samples
 
 CONFIGURATION = """
 [metrics]

@@ -17,13 +17,13 @@ import pytest_asyncio
 from contract.model import Usage
 from contract.records import RunRecord
 from effects.model.rescue.counts import Rescued
-from router.metrics import instruments as i
+from router.telemetry.metrics import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.effects.model.loopback import Answer, Wire, in_turn, refusing
 from tests.effects.model.rescue.calling import event, reset, said, saying, silence
 from tests.patience import PATIENCE_S
 from tests.router.gateway.behind import House, opened
-from tests.router.metrics.reading import samples
+from tests.router.telemetry.metrics.reading import samples
 
 pytestmark = [pytest.mark.sockets, pytest.mark.asyncio(loop_scope="module")]
 

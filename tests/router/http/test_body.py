@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from router.config import LimitSettings
 from router.http.body import SMALL, Bodies
 from router.problems import Problem
-from router.sections import Limits
 
-LIMITS = Limits(body_bytes=4 * SMALL, body_seconds=30.0)
+LIMITS = LimitSettings(body_bytes=4 * SMALL, body_seconds=30.0)
 MOST = 3 * SMALL
 
 

@@ -19,7 +19,7 @@ from tests.e2e.deployment import Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
     from contract.flow import Event
-    from router.routing.rollout import Stack as StackName
+    from router.stack import StackName
 
 pytestmark = pytest.mark.sockets
 

@@ -9,10 +9,8 @@ import pytest
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from cutover.flows import SPECS
+from router.config import ConfigRefused, RemoteStackSettings, parse_settings
 from router.remote import endpoint_url
-from router.sections import Address
-from router.settings import parse
-from router.toml_table import ConfigRefused
 
 
 @pytest.mark.parametrize(
@@ -27,7 +25,7 @@ def test_a_shadow_that_can_never_run_is_refused(stacks: str, why: str) -> None:
     """At start and at every edit, with the reason."""
     text = f"[flows.chat]\nenable_langgraph = true\nshadow_percent = 5\n[stacks]\n{stacks}\n"
     with pytest.raises(ConfigRefused, match=why) as refused:
-        parse(text, "file", SPECS)
+        parse_settings(text, "file", SPECS)
     assert refused.value.key == "flows.chat.shadow_percent"
 
 
@@ -48,7 +46,7 @@ def test_a_shadow_that_can_never_run_is_refused(stacks: str, why: str) -> None:
 def test_a_bad_address_is_refused(section: str, told: str) -> None:
     """With key, value and what is allowed."""
     with pytest.raises(ConfigRefused) as refused:
-        parse(section, "file", SPECS)
+        parse_settings(section, "file", SPECS)
     assert told in str(refused.value)
     assert "secret" not in str(refused.value)
 
@@ -67,7 +65,7 @@ def test_a_bad_address_is_refused(section: str, told: str) -> None:
 )
 def test_where_a_flow_is_asked(address: dict[str, Any], url: str) -> None:
     """At the address, or below it."""
-    assert str(endpoint_url(Address(**address), CHAT)) == url
+    assert str(endpoint_url(RemoteStackSettings(**address), CHAT)) == url
 
 
 @pytest.mark.parametrize(
@@ -81,4 +79,4 @@ def test_where_a_flow_is_asked(address: dict[str, Any], url: str) -> None:
 )
 def test_where_a_further_path_of_a_flow_is_asked(address: dict[str, Any], url: str) -> None:
     """Below the flow's own, wherever that is."""
-    assert str(endpoint_url(Address(**address), COMPANION, "/chat/image")) == url
+    assert str(endpoint_url(RemoteStackSettings(**address), COMPANION, "/chat/image")) == url

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 from yarl import URL
 
-from router.remote.answer import Answer, AnswerLost
-from router.remote.client import Client, ConnectTimedOut, Unreachable
+from router.config import RemoteStackSettings
 from router.remote.endpoint import Endpoint
-from router.sections import Address
+from router.remote.http1.answer import Answer, AnswerLost
+from router.remote.http1.client import Client, ConnectTimedOut, Unreachable
 from router.serving.run import Incoming
 from tests.e2e.deployment import until
 from tests.router.remote.service import Asked, Service, Stream, says, serving
@@ -183,7 +183,7 @@ async def test_a_request_has_one_authorization(user: str, sent: list[str]) -> No
     incoming = Incoming(b"", ((b"authorization", b"Bearer client"),))
     async with house() as (service, client):
         url = URL(service.url).with_user(user or None)
-        endpoint = Endpoint(client, url, Address(str(url)))
+        endpoint = Endpoint(client, url, RemoteStackSettings(str(url)))
         assert await said(await endpoint.ask(incoming, "e1", "serving")) == b"hello"
         (asked,) = service.asked
         assert asked.header("authorization") == sent

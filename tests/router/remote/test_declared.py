@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire.dialect import DialectFile, built_in, dialect_of
-from router.patterns import compiled
-from router.redaction import Redactor
+from router.capture.redaction import Redactor
+from router.config import compile_patterns
 from router.remote.reading import FrameReader, reader_of
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.captured import a_run
@@ -282,7 +282,7 @@ def test_a_name_spread_over_chunks_is_redacted() -> None:
         (at, f"data: {chunk % piece}\n\n") for at, piece in enumerate(["a@exa", "mple.", "org ok"])
     )
     run = msgspec.structs.replace(a_run("e"), frames=frames)
-    (after,) = Redactor(compiled({}), (), b"key").exchange([run], spec.dialect)
+    (after,) = Redactor(compile_patterns({}), (), b"key").exchange([run], spec.dialect)
     said = "".join(text for _, text in after.frames)
     assert "mple." not in said
     assert "ok" in said

@@ -13,12 +13,12 @@ from contract.flow import Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from cutover.selftest.world import World
 from effects.tape import TapeSession
+from router.config import RemoteStackSettings
 from router.remote import RemoteStack
-from router.remote.answer import PATIENCE, Answer
-from router.remote.client import Client
-from router.remote.drive import RemoteDrive
+from router.remote.http1.answer import PATIENCE, Answer
+from router.remote.http1.client import Client
 from router.remote.reading import FrameReader
-from router.sections import Address
+from router.remote.run import RemoteDrive
 from router.serving.run import Order, RunOutcome
 from tests.router.remote.service import HEAD
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual
 
 REQUEST: Request[ChatRequest, ChatOptions] = Request(ChatRequest(message_id="m"), ChatOptions())
-LIMITS = Address(url="http://stack", first_event_seconds=5.0, idle_seconds=2.0, total_seconds=20.0)
+LIMITS = RemoteStackSettings(
+    url="http://stack", first_event_seconds=5.0, idle_seconds=2.0, total_seconds=20.0
+)
 ACCEPT, SEND, END = (b'data: {"step":"%b"}\n\n' % name for name in (b"ACCEPT", b"SEND", b"END"))
 COMMENT = b": still here\n\n"
 
@@ -41,7 +43,7 @@ class Scripted:
 
     script: Timed
     head_after: float = 0.0
-    limits: Address = LIMITS
+    limits: RemoteStackSettings = LIMITS
     dropped: bool = False
     reads: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
-from router.remote.client import Client, Unreachable
+from router.remote.http1.client import Client, Unreachable
 from tests.router.remote.service import says, serving
 
 pytestmark = pytest.mark.sockets

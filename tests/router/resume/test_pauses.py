@@ -15,18 +15,16 @@ from contract.ports import Effects
 from cutover.selftest.world import World
 from effects.model.fake import says
 from effects.tools.scripted import ScriptedTools
+from router.config import LimitSettings, Settings
 from router.problems import Problem
 from router.router import Router
-from router.routing.rollout import Stack
-from router.sections import Limits
 from router.serving.stack import LocalStack
-from router.settings import Settings
-from router.stack import Powers
+from router.stack import Powers, StackName
 from tests.router.asking import Ask, Desk, Options, Pauses, Said, looping
 
 pytestmark = pytest.mark.virtual
 
-BOTH: list[tuple[Stack, Stack]] = [
+BOTH: list[tuple[StackName, StackName]] = [
     ("legacy", "legacy"),
     ("legacy", "graph"),
     ("graph", "legacy"),
@@ -44,7 +42,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
-async def test_a_pause_goes_on_wherever_it_was_made(first: Stack, then: Stack) -> None:
+async def test_a_pause_goes_on_wherever_it_was_made(first: StackName, then: StackName) -> None:
     """The rest comes from whoever is assigned now, and no call is made a second time."""
     desk = Desk(world())
     desk.assigned = first
@@ -205,7 +203,7 @@ class Full(Desk):
     """A desk whose tapes may hold nothing more in all."""
 
     def _settings(self) -> Settings:
-        return msgspec.structs.replace(super()._settings(), limits=Limits(total_bytes=1))
+        return msgspec.structs.replace(super()._settings(), limits=LimitSettings(total_bytes=1))
 
 
 async def test_whoever_is_turned_away_while_there_is_no_room_leaves_the_pause() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from contract.flows.chat import CHAT, ChatRequest
 from effects.model import Hang
+from router.config import BreakerSettings, LimitSettings, RateSettings
 from router.context import ExchangeContext
 from router.problems import Problem
-from router.routing.rollout import Stack
-from router.sections import BreakerRules, Limits, Rate
+from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces
 from tests.router.faulty import after, crash, hang
@@ -29,7 +29,7 @@ PINNED = {f"force_{name}": frozenset({f"{name}1", f"{name}2", f"{name}3"}) for n
 
 def limited(made: House, **limits: Any) -> House:
     """Give a house other limits."""
-    made.settings = msgspec.structs.replace(made.settings, limits=Limits(**limits))
+    made.settings = msgspec.structs.replace(made.settings, limits=LimitSettings(**limits))
     return made
 
 
@@ -82,7 +82,7 @@ async def test_a_flow_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize("slow", ASSIGNED)
-async def test_a_slow_stack_cannot_take_the_places_of_the_other(slow: Stack) -> None:
+async def test_a_slow_stack_cannot_take_the_places_of_the_other(slow: StackName) -> None:
     """With its own places gone it sheds, and the other one serves as ever."""
     made = both(slow, after(FLOWS[slow], 3, hang), FLOWS[other(slow)], flow=PINNED, stand_in=False)
     async with limited(made, legacy_streams=2, graph_streams=2, streams=4) as made:
@@ -97,7 +97,7 @@ async def test_a_slow_stack_cannot_take_the_places_of_the_other(slow: Stack) -> 
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_whoever_is_rescued_needs_no_place(assigned: Stack) -> None:
+async def test_whoever_is_rescued_needs_no_place(assigned: StackName) -> None:
     """The stand-in is full, and serves all the same; its place is counted with it."""
     broken, standing = after(FLOWS[assigned], 4, crash), after(FLOWS[other(assigned)], 5, hang)
     made = both(assigned, broken, standing, flow=PINNED, stall_seconds=50.0)
@@ -119,7 +119,7 @@ async def test_whoever_is_rescued_needs_no_place(assigned: Stack) -> None:
 async def test_whoever_is_spared_needs_no_place_either() -> None:
     """An open breaker sends to a full stack: that is a fallback, decided early."""
     made = both("graph", after(FLOWS["graph"], 4, crash), FLOWS["legacy"])
-    rules = BreakerRules(least_requests=1)
+    rules = BreakerSettings(least_requests=1)
     made.settings = msgspec.structs.replace(made.settings, breaker=rules)
     async with limited(made, legacy_streams=1) as made:
         await made.ask(named("a"))
@@ -131,7 +131,7 @@ async def test_whoever_is_spared_needs_no_place_either() -> None:
 async def test_a_shed_probe_gives_its_leave_back() -> None:
     """Who was to probe a full stack says nothing of it, and another one probes."""
     made = both("graph", after(FLOWS["graph"], 4, crash), FLOWS["legacy"])
-    rules = BreakerRules(least_requests=1, probes=1)
+    rules = BreakerSettings(least_requests=1, probes=1)
     made.settings = msgspec.structs.replace(made.settings, breaker=rules)
     async with limited(made, graph_streams=1) as made:
         long_one = await made.router.begin(CHAT, named("long"), None)
@@ -157,7 +157,7 @@ def end(made: House, tickets: list[ExchangeContext]) -> None:
 async def test_one_user_may_ask_so_often() -> None:
     """429 with the time until the next one; others are not touched, an edit is in force at once."""
     async with House(CASE) as made:
-        limit = Rate(per_minute=6, burst=2)
+        limit = RateSettings(per_minute=6, burst=2)
         made.settings = msgspec.structs.replace(made.settings, rate=limit)
         for number in range(2):
             await made.ask(named(f"m{number}", user_id="u"))
@@ -168,14 +168,14 @@ async def test_one_user_may_ask_so_often() -> None:
         await asyncio.sleep(10.0)
         await made.ask(named("m6", user_id="u"))
         assert made.router.admission.shed == {"rate_limited": 2}
-        made.settings = msgspec.structs.replace(made.settings, rate=Rate())
+        made.settings = msgspec.structs.replace(made.settings, rate=RateSettings())
         await made.ask(named("m7", user_id="u"))
 
 
 async def test_or_one_route_key_may() -> None:
     """As the flow routes: here by conversation."""
     async with House(CASE, Rules(flow={"route_key": "session_id"})) as made:
-        limit = Rate(per_minute=1, burst=1, by="route_key")
+        limit = RateSettings(per_minute=1, burst=1, by="route_key")
         made.settings = msgspec.structs.replace(made.settings, rate=limit)
         await made.ask(named("m1", chat_id="c", user_id="u"))
         assert (await refused(made, named("m2", chat_id="c", user_id="v")))[1] == "rate_limited"

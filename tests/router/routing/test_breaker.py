@@ -8,13 +8,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from router.config import BreakerSettings
 from router.routing.breakers import Breaker
-from router.sections import BreakerRules
 
 if TYPE_CHECKING:
     from router.routing.breakers import Leave, Result
 
-RULES = BreakerRules(
+RULES = BreakerSettings(
     failure_ratio=0.5, least_requests=4, window_seconds=10.0, open_seconds=5.0, probes=2
 )
 RESULTS = st.sampled_from(["well", "failed", "failed", "untold"])

@@ -11,14 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from effects.stores import MemorySharedState
 from router.breaker_news import LEAST_CLAIM, BreakerNews
+from router.config import BreakerSettings
 from router.routing.breakers import Breaker
-from router.sections import BreakerRules
 
 if TYPE_CHECKING:
     from effects.stores import NoteUpdate
     from router.routing.breakers import Leave, Result
 
-RULES = BreakerRules(
+RULES = BreakerSettings(
     failure_ratio=0.5, least_requests=2, window_seconds=10.0, open_seconds=6.0, probes=2
 )
 KEY = "graph:chat"

@@ -13,9 +13,9 @@ from contract.errors import EffectFailed, Fault, Refused
 from contract.flow import Event
 from contract.flows.chat import CHAT, Accept
 from effects.model import Fail
+from router.config import BreakerSettings
 from router.problems import Problem
-from router.routing.rollout import Stack
-from router.sections import BreakerRules
+from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import CASE, FLOWS, both, other, pieces
 from tests.router.faulty import after, crash, hang
@@ -23,13 +23,13 @@ from tests.router.house import House, Served
 
 pytestmark = pytest.mark.virtual
 
-RULES = BreakerRules(least_requests=4, open_seconds=10.0, probes=2)
+RULES = BreakerSettings(least_requests=4, open_seconds=10.0, probes=2)
 
 
 class Faulty:
     """A flow that crashes after its fourth frame for as long as it is told to."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: StackName) -> None:
         self.broken = True
         self.began = 0
         self._well = FLOWS[stack]
@@ -41,7 +41,7 @@ class Faulty:
         return (self._crashing if self.broken else self._well)(request, effects)
 
 
-def guarded(assigned: Stack, first: Any, rules: BreakerRules = RULES, **more: Any) -> House:
+def guarded(assigned: StackName, first: Any, rules: BreakerSettings = RULES, **more: Any) -> House:
     """Build a house with breakers whose assigned stack is `first`."""
     made = both(assigned, first, FLOWS[other(assigned)], **more)
     made.settings = msgspec.structs.replace(made.settings, breaker=rules)
@@ -60,7 +60,7 @@ def states(made: House) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("assigned", ["legacy", "graph"])
-async def test_a_failing_stack_is_spared_probed_and_trusted_again(assigned: Stack) -> None:
+async def test_a_failing_stack_is_spared_probed_and_trusted_again(assigned: StackName) -> None:
     """Four crashes open it; the other one then serves from the first frame; two probes close it."""
     faulty = Faulty(assigned)
     async with guarded(assigned, faulty) as made:
@@ -150,7 +150,7 @@ async def test_with_both_open_the_assigned_one_is_tried() -> None:
 async def test_switched_off_it_counts_nothing() -> None:
     """And spares nobody."""
     faulty = Faulty("graph")
-    async with guarded("graph", faulty, BreakerRules(enabled=False, least_requests=1)) as made:
+    async with guarded("graph", faulty, BreakerSettings(enabled=False, least_requests=1)) as made:
         await ask(made, 6)
         assert faulty.began == 6
         assert states(made) == {}
@@ -165,7 +165,7 @@ async def refusing(_: object, __: object) -> AsyncIterator[Event]:
 
 async def test_neither_the_world_nor_clients_nor_refusals_open_it() -> None:
     """A provider that fails, readers that leave, requests turned down: no stack's fault."""
-    eager = BreakerRules(least_requests=1, failure_ratio=0.01)
+    eager = BreakerSettings(least_requests=1, failure_ratio=0.01)
     case = Case(CASE.body, answers=((*pieces("a"), Fail(Fault("model_unavailable"))),) * 4)
     world = House(case)
     world.settings = msgspec.structs.replace(world.settings, breaker=eager)
@@ -206,7 +206,7 @@ async def test_what_says_nothing_does_not_count_as_well_either() -> None:
 
 async def test_a_failure_counts_at_once() -> None:
     """Not only when the stream that was taken over has ended."""
-    eager = BreakerRules(least_requests=1)
+    eager = BreakerSettings(least_requests=1)
     slow = after(FLOWS["legacy"], 6, hang)
     made = both("graph", Faulty("graph"), slow, stall_seconds=60.0)
     made.settings = msgspec.structs.replace(made.settings, breaker=eager)
@@ -221,7 +221,7 @@ async def test_a_failure_counts_at_once() -> None:
 
 async def test_shadows_and_stand_ins_count_for_nobody() -> None:
     """Only who was tried first for somebody is judged."""
-    eager = BreakerRules(least_requests=1, failure_ratio=0.01)
+    eager = BreakerSettings(least_requests=1, failure_ratio=0.01)
     async with guarded("graph", FLOWS["graph"], eager, shadow=100) as made:
         await ask(made, 2)
         await asyncio.sleep(100.0)

@@ -7,13 +7,13 @@ from collections import Counter
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from router.config import LimitSettings
 from router.routing.limits import Place, Places
-from router.routing.rollout import Stack
-from router.sections import Limits
+from router.stack import StackName
 
-LIMITS = Limits(streams=4, legacy_streams=2, graph_streams=0)
+LIMITS = LimitSettings(streams=4, legacy_streams=2, graph_streams=0)
 FLOWS = st.sampled_from(["chat", "ops"])
-STACKS: st.SearchStrategy[Stack] = st.sampled_from(["legacy", "graph"])
+STACKS: st.SearchStrategy[StackName] = st.sampled_from(["legacy", "graph"])
 
 
 class Machine(RuleBasedStateMachine):
@@ -22,11 +22,11 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.places = Places()
-        self.open: dict[Place, tuple[str, Stack]] = {}
+        self.open: dict[Place, tuple[str, StackName]] = {}
         self.gone: list[Place] = []
 
     @rule(flow=FLOWS, stack=STACKS)
-    def take(self, flow: str, stack: Stack) -> None:
+    def take(self, flow: str, stack: StackName) -> None:
         """Take a place where there is one."""
         flows, stacks = Counter(f for f, _ in self.open.values()), self.stacks()
         expected = "router" if len(self.open) >= 4 else "flow" if flows[flow] >= 3 else None
@@ -37,7 +37,7 @@ class Machine(RuleBasedStateMachine):
             self.open[self.places.take(flow, stack)] = flow, stack
 
     @rule(data=st.data(), stack=STACKS)
-    def move(self, data: st.DataObject, stack: Stack) -> None:
+    def move(self, data: st.DataObject, stack: StackName) -> None:
         """Be served by another stack: always possible, and nothing for who has gone."""
         if everybody := [*self.open, *self.gone]:
             place = data.draw(st.sampled_from(everybody))
@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
             if self.open.pop(place, None):
                 self.gone.append(place)
 
-    def stacks(self) -> Counter[Stack]:
+    def stacks(self) -> Counter[StackName]:
         """Count the open ones by stack."""
         return Counter(stack for _, stack in self.open.values())
 
@@ -72,7 +72,7 @@ TestMachine = Machine.TestCase
 def test_without_limits_nothing_is_full() -> None:
     """0 is no limit."""
     places = Places()
-    limits = Limits(streams=0, legacy_streams=0, graph_streams=0)
+    limits = LimitSettings(streams=0, legacy_streams=0, graph_streams=0)
     for _ in range(100):
         places.take("chat", "legacy")
     assert places.full(limits, "chat", 0) is None

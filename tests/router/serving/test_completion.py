@@ -13,9 +13,9 @@ from contract.errors import Fault
 from contract.flows.chat import CHAT, ChatOptions, End
 from effects.model import Fail
 from router.http.endpoints import FlowEndpoint
-from router.routing.rollout import Stack
 from router.serving.completion import GRACE
 from router.serving.stream import AT_ONCE
+from router.stack import StackName
 from rules.chat import lock_key
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed
@@ -66,7 +66,7 @@ class Client:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_lock_is_free_when_the_last_frame_goes_out(assigned: Stack) -> None:
+async def test_the_lock_is_free_when_the_last_frame_goes_out(assigned: StackName) -> None:
     """A stack that takes a moment to come to its end, as engines do, locks nobody out."""
     frames = len(await undisturbed(assigned))
     async with house(assigned, after(FLOWS[assigned], frames, dawdle(GRACE / 2))) as made:
@@ -76,7 +76,7 @@ async def test_the_lock_is_free_when_the_last_frame_goes_out(assigned: Stack) ->
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_lock_is_free_when_a_failure_is_told(assigned: Stack) -> None:
+async def test_the_lock_is_free_when_a_failure_is_told(assigned: StackName) -> None:
     """Who is told that the model failed asks again first of all."""
     case = Case(CASE.body, CASE.options, ((Fail(Fault("model_unavailable")),),))
     async with House(case, Rules(assigned=assigned)) as made:
@@ -86,7 +86,7 @@ async def test_the_lock_is_free_when_a_failure_is_told(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_lock_is_free_when_a_problem_is_told(assigned: Stack) -> None:
+async def test_the_lock_is_free_when_a_problem_is_told(assigned: StackName) -> None:
     """A refusal or a failure before the first frame is an end, too."""
     async with house(assigned, FLOWS[assigned]) as made:
         client = Client(made, message_id="nobody's", content=None)
@@ -100,7 +100,7 @@ async def test_the_lock_is_free_when_a_problem_is_told(assigned: Stack) -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_a_stack_that_does_not_end_holds_the_last_frame_up_for_a_moment_only(
-    assigned: Stack,
+    assigned: StackName,
 ) -> None:
     """Its lock is its own trouble; the reader has waited long enough."""
     frames = len(await undisturbed(assigned))
@@ -119,7 +119,7 @@ async def test_a_stack_that_does_not_end_holds_the_last_frame_up_for_a_moment_on
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_what_waits_for_a_slow_reader_is_not_handed_over_in_one_piece(
-    assigned: Stack,
+    assigned: StackName,
 ) -> None:
     """The connection would hold a copy of everything while the reader takes none of it."""
     answers = (pieces(*["x" * 20_000] * 10),)

@@ -14,7 +14,7 @@ from contract.ports import Effects
 from cutover.selftest.world import World
 from effects.tape import Tape
 from effects.tasks import EndContained, contained
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.effects.tape.calls import TURN
 from tests.router.answering import ASSIGNED, FLOWS, both, nothing_twice, other, undisturbed
 from tests.router.faulty import Act, after, hang
@@ -83,7 +83,7 @@ WAYS = [*product(ENDS, [awaited, forgotten, itself]), (panics, awaited), (panics
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize(("ends", "where"), WAYS)
 async def test_the_end_a_stack_asks_for_is_its_own(
-    assigned: Stack, ends: Ends, where: Callable[[Ends], Act]
+    assigned: StackName, ends: Ends, where: Callable[[Ends], Act]
 ) -> None:
     """It has crashed, at once: the other one takes over."""
     whole = await undisturbed(assigned)

@@ -14,9 +14,9 @@ from contract.flow import Event, Flow
 from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
 from effects.tape import CALL, MOST_ASKED
-from router.routing.rollout import Stack
 from router.serving.backpressure import AT_A_TIME
 from router.serving.stack import MOST_UNPROMPTED
+from router.stack import StackName
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, undisturbed
 from tests.router.house import House, Rules
 
@@ -68,7 +68,7 @@ def size(frames: tuple[tuple[int, str], ...]) -> int:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_stack_that_yields_for_ever_has_failed(assigned: Stack) -> None:
+async def test_a_stack_that_yields_for_ever_has_failed(assigned: StackName) -> None:
     """Its client gets an honest end; the record says why."""
     async with both(assigned, endless, FLOWS[other(assigned)], stand_in=False) as made:
         served = await made.ask()
@@ -79,7 +79,7 @@ async def test_a_stack_that_yields_for_ever_has_failed(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: Stack) -> None:
+async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: StackName) -> None:
     """Everybody else has a turn every few dozen of its frames."""
     turns = 0
 
@@ -121,7 +121,9 @@ async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("mode", ["replay", "tail"])
-async def test_a_candidate_that_yields_for_ever_is_compared(assigned: Stack, mode: Mode) -> None:
+async def test_a_candidate_that_yields_for_ever_is_compared(
+    assigned: StackName, mode: Mode
+) -> None:
     """Running away is a finding about it; what it filled is bounded."""
     whole = await undisturbed(assigned)
     async with both(assigned, FLOWS[assigned], endless, shadow=100, mode=mode) as made:

@@ -14,8 +14,8 @@ from contract.flows.chat import CHAT, ChatOptions, Send
 from effects.model import Step
 from router.http.disconnect import ABORT
 from router.http.endpoints import FlowEndpoint
-from router.routing.rollout import Stack
 from router.serving.stream import Serving
+from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces, undisturbed
 from tests.router.faulty import after, crash
@@ -77,7 +77,9 @@ def ahead(serving: Serving) -> int:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_frames_of_who_does_not_read_wait_and_the_tape_goes_on(assigned: Stack) -> None:
+async def test_the_frames_of_who_does_not_read_wait_and_the_tape_goes_on(
+    assigned: StackName,
+) -> None:
     """The model is heard to its end; of the frames, no more are made than may wait."""
     async with House(long(), Rules(assigned=assigned, limits=LIMITS)) as made:
         ticket = await made.router.begin(CHAT, made.case.body, None)
@@ -93,7 +95,7 @@ async def test_the_frames_of_who_does_not_read_wait_and_the_tape_goes_on(assigne
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_slow_reader_gets_every_frame_and_blames_nobody(assigned: Stack) -> None:
+async def test_a_slow_reader_gets_every_frame_and_blames_nobody(assigned: StackName) -> None:
     """The same bytes, however long it takes: no stall, nobody stands in."""
     async with House(long(), Rules(assigned=assigned)) as made:
         whole = (await made.ask()).wire
@@ -106,7 +108,7 @@ async def test_a_slow_reader_gets_every_frame_and_blames_nobody(assigned: Stack)
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_slow_readers_stack_is_taken_over_like_any_other(assigned: Stack) -> None:
+async def test_a_slow_readers_stack_is_taken_over_like_any_other(assigned: StackName) -> None:
     """A stack that breaks while its frames wait is replaced; the client gets one whole stream."""
     whole = await undisturbed(assigned)
     for events in range(4, len(whole)):
@@ -120,7 +122,7 @@ async def test_a_slow_readers_stack_is_taken_over_like_any_other(assigned: Stack
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_shadow_that_tails_does_not_wait_for_the_client(assigned: Stack) -> None:
+async def test_a_shadow_that_tails_does_not_wait_for_the_client(assigned: StackName) -> None:
     """It reads the tape, and is done with it before the client has read ten frames."""
     rules = Rules(assigned=assigned, limits=LIMITS, shadow=100, mode="tail")
     async with House(long(), rules) as made:

@@ -16,7 +16,7 @@ from contract.flows.chat import Accept, ChatOptions, ChatRequest, End, Send, Sta
 from contract.model import Chunk, Usage
 from contract.records import ErrorRecord
 from effects.model import Fail, Hang, Step, Wait
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import (
     ASSIGNED,
@@ -49,7 +49,9 @@ FAILED = [b'data: {"step":"FAILED"}\n\n', b'data: {"step":"END"}\n\n']
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_successor_that_says_something_else_ends_in_failure_frames(assigned: Stack) -> None:
+async def test_a_successor_that_says_something_else_ends_in_failure_frames(
+    assigned: StackName,
+) -> None:
     """The client has half a reply; the rest of another one must not follow it."""
     for index in range(1, 14):
         stand_in = mapped(FLOWS[other(assigned)], shouted)
@@ -71,7 +73,7 @@ async def test_a_successor_that_says_something_else_ends_in_failure_frames(assig
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_a_successor_that_ended_before_its_beginning_was_read_has_failed_too(
-    assigned: Stack,
+    assigned: StackName,
 ) -> None:
     """It asked nobody and has ended well in its own eyes when it is found out."""
 
@@ -88,7 +90,7 @@ async def test_a_successor_that_ended_before_its_beginning_was_read_has_failed_t
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_slow_client_slows_nobody_down(assigned: Stack) -> None:
+async def test_a_slow_client_slows_nobody_down(assigned: StackName) -> None:
     """The stack runs on, is not taken for stalled, and the client gets every frame in the end."""
     async with house(assigned, FLOWS[assigned]) as made:
         served = await made.ask(pause=100.0)
@@ -99,7 +101,7 @@ async def test_a_slow_client_slows_nobody_down(assigned: Stack) -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
-async def test_a_second_failure_ends_in_failure_frames(assigned: Stack, act: Any) -> None:
+async def test_a_second_failure_ends_in_failure_frames(assigned: StackName, act: Any) -> None:
     """After the commit point; there is no third stack."""
     whole = await undisturbed(assigned)
     for index, again in ((1, 0), (5, 3), (5, 5), (5, 8), (12, 12)):
@@ -116,7 +118,7 @@ async def test_a_second_failure_ends_in_failure_frames(assigned: Stack, act: Any
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_when_nobody_can_serve_there_is_no_frame(assigned: Stack) -> None:
+async def test_when_nobody_can_serve_there_is_no_frame(assigned: StackName) -> None:
     """A status instead, and nothing of the exception."""
     stand_in = after(FLOWS[other(assigned)], 0, crash)
     async with both(assigned, after(FLOWS[assigned], 0, crash), stand_in) as made:
@@ -127,7 +129,7 @@ async def test_when_nobody_can_serve_there_is_no_frame(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_without_a_stand_in_the_stream_ends_honestly(assigned: Stack) -> None:
+async def test_without_a_stand_in_the_stream_ends_honestly(assigned: StackName) -> None:
     """Before the first frame a status, after it failure frames; the lock is free again."""
     whole = await undisturbed(assigned)
     async with house(assigned, after(FLOWS[assigned], 0, hang), stand_in=False) as made:
@@ -151,7 +153,9 @@ BAD: dict[str, object] = {
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("bad", BAD)
-async def test_what_the_grammar_forbids_never_reaches_the_client(assigned: Stack, bad: str) -> None:
+async def test_what_the_grammar_forbids_never_reaches_the_client(
+    assigned: StackName, bad: str
+) -> None:
     """The other stack takes over, at any place."""
     whole = await undisturbed(assigned)
     for index in range(3, len(whole) - 1):
@@ -164,7 +168,7 @@ async def test_what_the_grammar_forbids_never_reaches_the_client(assigned: Stack
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_wrong_beginning_is_replaced_before_the_commit_point(assigned: Stack) -> None:
+async def test_a_wrong_beginning_is_replaced_before_the_commit_point(assigned: StackName) -> None:
     """One prologue, from the other stack, and no comment."""
     whole = await undisturbed(assigned)
     async with house(assigned, instead(FLOWS[assigned], 0, StartReply())) as made:
@@ -175,7 +179,7 @@ async def test_a_wrong_beginning_is_replaced_before_the_commit_point(assigned: S
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_stack_that_just_stops_is_replaced(assigned: Stack) -> None:
+async def test_a_stack_that_just_stops_is_replaced(assigned: StackName) -> None:
     """No silent truncation: without its terminal frame a stream is not over."""
     whole = await undisturbed(assigned)
     for index in range(len(whole)):
@@ -187,7 +191,7 @@ async def test_a_stack_that_just_stops_is_replaced(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_what_happens_after_the_last_frame_concerns_nobody(assigned: Stack) -> None:
+async def test_what_happens_after_the_last_frame_concerns_nobody(assigned: StackName) -> None:
     """The client has everything: no takeover; a crash is on record, a straggler is sent home."""
     whole = await undisturbed(assigned)
     for act, outcome, code in ((crash, "failed", "crash"), (hang, "completed", "lingered")):
@@ -217,7 +221,7 @@ def silent(*places: int) -> Case:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("place", range(6))
-async def test_a_silent_provider_is_no_stall(assigned: Stack, place: int) -> None:
+async def test_a_silent_provider_is_no_stall(assigned: StackName, place: int) -> None:
     """Before the first token, in the middle, before the usage, after it."""
     async with House(silent(place), Rules(assigned=assigned)) as made:
         served = await made.ask()
@@ -226,7 +230,7 @@ async def test_a_silent_provider_is_no_stall(assigned: Stack, place: int) -> Non
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_minutes_of_reasoning_without_a_frame_are_no_stall(assigned: Stack) -> None:
+async def test_minutes_of_reasoning_without_a_frame_are_no_stall(assigned: StackName) -> None:
     """The strict wire shows nothing of it; that each piece is read is sign of life enough."""
     thought = tuple(step for _ in range(40) for step in (Wait(7.0), Chunk(reasoning="m")))
     slow = tuple(step for _ in range(9) for step in (Wait(2.5 * STALL), Chunk(reasoning="m")))
@@ -238,7 +242,7 @@ async def test_minutes_of_reasoning_without_a_frame_are_no_stall(assigned: Stack
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_slow_tools_and_stores_are_no_stall(assigned: Stack) -> None:
+async def test_slow_tools_and_stores_are_no_stall(assigned: StackName) -> None:
     """A tool has its own limits, and so have stores."""
     case = replace(CASE, slow={"dice": 29.0, "calc": 29.5})
     async with House(case, Rules(assigned=assigned)) as made:
@@ -249,7 +253,7 @@ async def test_slow_tools_and_stores_are_no_stall(assigned: Stack) -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("place", range(4))
-async def test_a_providers_fault_is_never_a_takeover(assigned: Stack, place: int) -> None:
+async def test_a_providers_fault_is_never_a_takeover(assigned: StackName, place: int) -> None:
     """The flow's failure frames, or a status before the first frame; one run."""
     steps: list[Step] = [Chunk(text="a"), Wait(1.0), Chunk(text="b")]
     steps.insert(place, Fail(Fault("model_rate_limited", retryable=True)))
@@ -266,7 +270,7 @@ async def test_a_providers_fault_is_never_a_takeover(assigned: Stack, place: int
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_store_out_of_order_is_never_a_fallback(assigned: Stack) -> None:
+async def test_a_store_out_of_order_is_never_a_fallback(assigned: StackName) -> None:
     """503 with the fault's code."""
     case = Case(CASE.body, store_fails={"message": Fault("store_unavailable")})
     async with House(case, Rules(assigned=assigned)) as made:
@@ -276,7 +280,7 @@ async def test_a_store_out_of_order_is_never_a_fallback(assigned: Stack) -> None
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_refusal_is_never_a_fallback(assigned: Stack) -> None:
+async def test_a_refusal_is_never_a_fallback(assigned: StackName) -> None:
     """It is an outcome."""
     async with House(Case(ChatRequest(message_id="m")), Rules(assigned=assigned)) as made:
         served = await made.ask()
@@ -286,7 +290,7 @@ async def test_a_refusal_is_never_a_fallback(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_when_the_client_leaves_the_model_stops(assigned: Stack) -> None:
+async def test_when_the_client_leaves_the_model_stops(assigned: StackName) -> None:
     """Without a takeover, without a stored reply, with the lock let go."""
     case = Case(CASE.body, answers=((Chunk(text="a"), Hang()),))
     async with House(case, Rules(assigned=assigned, shadow=100)) as made:
@@ -313,7 +317,7 @@ async def test_a_write_once_started_runs_to_its_end_when_the_client_leaves() -> 
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_leaving_after_the_last_frame_is_no_cancel(assigned: Stack) -> None:
+async def test_leaving_after_the_last_frame_is_no_cancel(assigned: StackName) -> None:
     """The reply is stored, the shadow runs."""
     whole = await undisturbed(assigned)
     async with house(assigned, FLOWS[assigned], shadow=100) as made:
@@ -325,7 +329,7 @@ async def test_leaving_after_the_last_frame_is_no_cancel(assigned: Stack) -> Non
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_leaving_before_the_first_frame_is_no_failure(assigned: Stack) -> None:
+async def test_leaving_before_the_first_frame_is_no_failure(assigned: StackName) -> None:
     """Nobody is blamed, nobody stands in."""
     slow = Tripwire(0, dawdle(5.0), done=False).flow(FLOWS[assigned])
     async with house(assigned, slow, shadow=100) as made:

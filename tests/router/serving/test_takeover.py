@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.records import RunRecord
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.router.answering import ASSIGNED, FLOWS, house, nothing_twice, undisturbed
 from tests.router.faulty import Act, Sleeper, Tripwire, after, cancelled, crash, dawdle, hang
 from tests.router.house import STALL, House, Served
@@ -13,7 +13,9 @@ from tests.router.house import STALL, House, Served
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
 
 
-def recorded(made: House, assigned: Stack, reason: str, sent: int) -> tuple[RunRecord, RunRecord]:
+def recorded(
+    made: House, assigned: StackName, reason: str, sent: int
+) -> tuple[RunRecord, RunRecord]:
     """Check the two lines of a takeover."""
     first, second = made.runs
     other = "graph" if assigned == "legacy" else "legacy"
@@ -29,7 +31,7 @@ def recorded(made: House, assigned: Stack, reason: str, sent: int) -> tuple[RunR
     return first, second
 
 
-def commented(served: Served, assigned: Stack, sent: int) -> None:
+def commented(served: Served, assigned: StackName, sent: int) -> None:
     """Check that the change is said once, where it happened, and only after the commit point."""
     other = b"legacy l1" if assigned == "graph" else b"graph g1"
     expected = [b": served-by " + other + b"\n\n"] if sent else []
@@ -41,7 +43,7 @@ def commented(served: Served, assigned: Stack, sent: int) -> None:
 @pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, cancelled, hang], ids=["crash", "cancelled", "hang"])
-async def test_it_breaks_after_any_frame(assigned: Stack, act: Act) -> None:
+async def test_it_breaks_after_any_frame(assigned: StackName, act: Act) -> None:
     """The bytes are those of the undisturbed stream, and nothing is done twice."""
     whole = await undisturbed(assigned)
     assert len(whole) > 12
@@ -64,7 +66,7 @@ async def test_it_breaks_after_any_frame(assigned: Stack, act: Act) -> None:
 
 @pytest.mark.untraced
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_it_wakes_up_later_and_goes_on(assigned: Stack) -> None:
+async def test_it_wakes_up_later_and_goes_on(assigned: StackName) -> None:
     """Everything it asks for is refused: it is fenced, and nothing of it reaches the client."""
     whole = await undisturbed(assigned)
     for index in range(len(whole)):
@@ -79,7 +81,7 @@ async def test_it_wakes_up_later_and_goes_on(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_hang_shorter_than_the_limit_is_no_takeover(assigned: Stack) -> None:
+async def test_a_hang_shorter_than_the_limit_is_no_takeover(assigned: StackName) -> None:
     """It goes on by itself, and the bytes are the same."""
     whole = await undisturbed(assigned)
     for index in range(len(whole)):
@@ -95,7 +97,7 @@ async def test_a_hang_shorter_than_the_limit_is_no_takeover(assigned: Stack) -> 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("act", [crash, hang], ids=["crash", "hang"])
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_it_breaks_at_any_call(assigned: Stack, act: Act, done: bool) -> None:  # noqa: FBT001
+async def test_it_breaks_at_any_call(assigned: StackName, act: Act, done: bool) -> None:  # noqa: FBT001
     """Before a port call is made, and after it was answered."""
     whole = await undisturbed(assigned)
     counting = Tripwire(-1, crash, done=False)

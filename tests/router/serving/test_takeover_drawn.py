@@ -9,7 +9,7 @@ import pytest
 from contract.flows.chat import CHAT
 from contract.grammar import GrammarCheck
 from cutover.selftest.cases import case
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import FLOWS
 from tests.router.faulty import Act, after, crash, hang
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.virtual, pytest.mark.slow]
 
 SEEDS = 100
 PER_TEST = 20
-ORDER: list[Stack] = ["legacy", "graph"]
+ORDER: list[StackName] = ["legacy", "graph"]
 
 
-async def served(drawn: Case, assigned: Stack, events: int, act: Act) -> tuple[House, Served]:
+async def served(drawn: Case, assigned: StackName, events: int, act: Act) -> tuple[House, Served]:
     """Serve a case whose assigned stack breaks after so many events."""
     faulty = after(FLOWS[assigned], events, act)
     rules = Rules(assigned=assigned, stall_seconds=100.0)

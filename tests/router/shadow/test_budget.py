@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from router.config import ShadowSettings
 from router.router import Router
-from router.sections import Shadow
 from router.serving.stack import LocalStack
 from router.shadow.budget import ShadowBudget
 from router.stack import Powers
@@ -69,7 +69,7 @@ def elsewhere(**shadow: Any) -> House:
 
 def limited(made: House, **shadow: Any) -> House:
     """Give a house limits of its shadows."""
-    made.settings = msgspec.structs.replace(made.settings, shadow=Shadow(**shadow))
+    made.settings = msgspec.structs.replace(made.settings, shadow=ShadowSettings(**shadow))
     return made
 
 
@@ -114,7 +114,7 @@ async def test_one_that_tails_is_dropped_too(budget: int) -> None:
 async def test_own_calls_count_and_tomorrow_is_another_day() -> None:
     """A run that asks the model itself pays for what it asked; days change at midnight, UTC."""
     now = 1_790_000_000.0
-    limits = Shadow(tokens_per_day=3)
+    limits = ShadowSettings(tokens_per_day=3)
     budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: now)
     async with House(CASE) as made:
         serving = (await made.ask()).ticket.serving

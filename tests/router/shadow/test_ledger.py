@@ -16,7 +16,7 @@ from contract.flow import Event
 from contract.flows.chat import ChatRequest
 from contract.ports import Effects
 from cutover.selftest.virtual_time import VirtualLoop
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.flows.playing import FOREVER
 from tests.router.answering import CASE, FLOWS
 from tests.router.faulty import Act, after, crash, deaf, hang, short
@@ -43,7 +43,7 @@ class Mix:
     """A house and its clients; `stops` is when the router is closed, with so much patience."""
 
     clients: list[Client]
-    assigned: Stack
+    assigned: StackName
     stand_in: bool
     shadow: float
     mode: Literal["replay", "tail"]
@@ -72,7 +72,7 @@ mixes = st.builds(
 )
 
 
-def fated(name: Stack, mix: Mix) -> Any:
+def fated(name: StackName, mix: Mix) -> Any:
     """Make a stack that does to each client what the mix says."""
     plain = FLOWS[name]
 

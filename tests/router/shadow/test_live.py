@@ -12,7 +12,7 @@ from contract.errors import Fault
 from contract.model import Chunk, ModelCall, Usage
 from contract.records import RunRecord
 from effects.model import Fail, Hang, ScriptedModel, Step, in_turn
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.router.answering import ASSIGNED, CASE, called, pieces, undisturbed
 from tests.router.house import House, Rules
 
@@ -35,7 +35,7 @@ def model(*rounds: tuple[Step, ...]) -> ScriptedModel:
     return ScriptedModel(script)
 
 
-def live(asked: ScriptedModel | None, assigned: Stack = "legacy", **rules: object) -> House:
+def live(asked: ScriptedModel | None, assigned: StackName = "legacy", **rules: object) -> House:
     """Build a house whose shadows may ask a model."""
     return House(
         CASE,
@@ -50,7 +50,7 @@ def calls(run: RunRecord) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_model_is_asked_anew_and_the_world_is_not(assigned: Stack) -> None:
+async def test_the_model_is_asked_anew_and_the_world_is_not(assigned: StackName) -> None:
     """The client's bytes, and what was done, are as without a shadow; the record says who asked."""
     async with House(CASE, Rules(assigned=assigned)) as quiet:
         await quiet.ask()
@@ -89,7 +89,7 @@ async def test_a_tool_nobody_ran_is_not_run_for_a_shadow() -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_behind_an_answer_that_failed_nothing_is_asked(assigned: Stack) -> None:
+async def test_behind_an_answer_that_failed_nothing_is_asked(assigned: StackName) -> None:
     """Another answer would lead where the tape has nothing: it would not be the shadow's fault."""
     asked = model(*OTHERWISE)
     failing = replace(CASE, answers=((Chunk(text="Hm"), Fail(Fault("model_unavailable"))),))

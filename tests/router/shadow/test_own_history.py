@@ -11,7 +11,7 @@ from contract import operations as ops
 from contract.flows.session import SessionRequest
 from contract.records import OwnHistory, RunRecord
 from effects.model import Hang, ScriptedModel
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.router.answering import ASSIGNED
 from tests.router.house import House
 from tests.router.talking import (
@@ -51,7 +51,7 @@ def questions(runs: list[RunRecord], house: House) -> list[bytes]:
 @pytest.mark.parametrize("mode", ["replay", "tail", "live"])
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_a_shadow_is_told_what_was_served(
-    assigned: Stack, mode: Literal["replay", "tail", "live"]
+    assigned: StackName, mode: Literal["replay", "tail", "live"]
 ) -> None:
     """In all modes, turn after turn: it asks, byte for byte, what those who serve ask."""
     async with talking(free(assigned=assigned, mode=mode, history="served")) as house:
@@ -70,7 +70,7 @@ async def test_a_shadow_is_told_what_was_served(
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_free_shadow_is_told_its_own_answers(assigned: Stack) -> None:
+async def test_a_free_shadow_is_told_its_own_answers(assigned: StackName) -> None:
     """From the second turn on it goes its own way, and says how many of its own it was told."""
     async with talking(free(assigned=assigned)) as house:
         await talk(house, 4)
@@ -83,7 +83,7 @@ async def test_a_free_shadow_is_told_its_own_answers(assigned: Stack) -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_the_world_notices_nothing(assigned: Stack) -> None:
+async def test_the_world_notices_nothing(assigned: StackName) -> None:
     """What is asked of it, and what its stores hold, is as without shadows."""
     async with talking(free(assigned=assigned, shadow=0)) as quiet:
         await talk(quiet, 3)
@@ -164,7 +164,7 @@ async def test_a_router_that_stops_drops_what_waits_for_its_turn() -> None:
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
-async def test_a_forgotten_session_has_no_side(assigned: Stack) -> None:
+async def test_a_forgotten_session_has_no_side(assigned: StackName) -> None:
     """Nor has a shadow that still runs one to write on."""
     async with talking(free(assigned=assigned)) as house:
         session = await begun(house)

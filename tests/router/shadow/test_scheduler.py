@@ -18,7 +18,7 @@ from contract.model import Usage
 from contract.ports import Effects
 from contract.records import RunRecord, decode_run, encode_run
 from cutover.selftest.cases import case
-from router.routing.rollout import Stack
+from router.stack import StackName
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, shouted
 from tests.router.faulty import (
     Act,
@@ -40,7 +40,7 @@ Mode = Literal["replay", "tail"]
 MODES: list[Mode] = ["replay", "tail"]
 
 
-async def shadowed(assigned: Stack, mode: Mode, shadow: object = None) -> tuple[House, Served]:
+async def shadowed(assigned: StackName, mode: Mode, shadow: object = None) -> tuple[House, Served]:
     """Serve once with a shadow; all is settled and written when this returns."""
     stand_in = FLOWS[other(assigned)] if shadow is None else shadow
     async with both(assigned, FLOWS[assigned], stand_in, shadow=100, mode=mode) as made:
@@ -48,7 +48,7 @@ async def shadowed(assigned: Stack, mode: Mode, shadow: object = None) -> tuple[
     return made, served
 
 
-async def alone(assigned: Stack) -> Served:
+async def alone(assigned: StackName) -> Served:
     """Serve once without a shadow."""
     async with both(assigned, FLOWS[assigned], FLOWS[other(assigned)]) as made:
         return await made.ask()
@@ -56,7 +56,7 @@ async def alone(assigned: Stack) -> Served:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_sound_candidate_is_compared_and_equal(assigned: Stack, mode: Mode) -> None:
+async def test_a_sound_candidate_is_compared_and_equal(assigned: StackName, mode: Mode) -> None:
     """Same frames, every call exact, every entry played."""
     made, served = await shadowed(assigned, mode)
     assert made.states == {"compared(equal)": 1}
@@ -73,7 +73,7 @@ async def test_a_sound_candidate_is_compared_and_equal(assigned: Stack, mode: Mo
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_shadow_does_nothing_to_the_world(assigned: Stack, mode: Mode) -> None:
+async def test_a_shadow_does_nothing_to_the_world(assigned: StackName, mode: Mode) -> None:
     """No second model call, no second tool, no second write."""
     made, _ = await shadowed(assigned, mode)
     silent, _ = await shadowed(assigned, mode, short(FLOWS[other(assigned)], 0))
@@ -96,7 +96,7 @@ TROUBLES: dict[str, Act] = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_no_trouble_of_a_shadow_reaches_the_client(
-    assigned: Stack, mode: Mode, trouble: str
+    assigned: StackName, mode: Mode, trouble: str
 ) -> None:
     """Frames and their moments are those without a shadow; the candidate is compared."""
     quiet = await alone(assigned)
@@ -311,7 +311,7 @@ def test_shouting_is_a_change() -> None:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_settled_exchange_is_let_go_of_at_once(assigned: Stack, mode: Mode) -> None:
+async def test_a_settled_exchange_is_let_go_of_at_once(assigned: StackName, mode: Mode) -> None:
     """Its tape is large: waiting for the garbage collector it would cost memory and pauses."""
     house = both(assigned, FLOWS[assigned], FLOWS[other(assigned)], shadow=100, mode=mode)
     gc.disable()

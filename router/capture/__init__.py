@@ -1,0 +1,1 @@
+"""Capture: exchanges recorded, redacted and written to segments."""

@@ -1,0 +1,149 @@
+"""Watching the configuration: a good edit is in force within a second, a bad one is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from contract.flow import FlowSpec
+from router.config.settings import Settings, parse_settings, read_config_text
+from router.config.toml_table import ConfigRefused
+
+Seen = Literal["same", "settling", "taken", "refused"]
+
+POLL_SECONDS = 0.25
+
+logger = logging.getLogger(__name__)
+
+
+class SettingsWatcher:
+    """The settings in force, and what is wrong with the file since, if anything.
+
+    `refused` counts the edits that were.
+
+    The file is read at every poll and compared by content: that notices an edit in place, a
+    replacement by rename and a changed link alike, whatever the time stamps say. New content
+    counts once two polls in a row have seen it, so that a half-written file is never in force
+    (an empty one would be valid, and would send everybody back to legacy).
+    """
+
+    def __init__(self, path: Path, specs: Mapping[str, FlowSpec]) -> None:
+        self.path = path
+        self.current: Settings
+        self.fault: str | None = None
+        self.refused = 0
+        self._specs = specs
+        self._listeners: list[Callable[[Settings], None]] = []
+        self._judged = self._settling = _text(path)
+        self.current = parse_settings(self._judged, str(path), specs)
+
+    def on_change(self, listener: Callable[[Settings], None]) -> None:
+        """Call `listener` with every new settings, on the loop of `watching`."""
+        self._listeners.append(listener)
+
+    def poll_once(self) -> Seen:
+        """Look at the file once and say what was seen."""
+        content = self._content()
+        if content == self._judged:
+            self._settling = content
+            return "same"
+        if content != self._settling:
+            self._settling = content
+            return "settling"
+        self._judged = content
+        return self._judge(content)
+
+    def adopt(self, content: str) -> None:
+        """Judge content now that is known to be whole, and to stand in the file: our own edit."""
+        self._judged = self._settling = content
+        self._judge(content)
+
+    @asynccontextmanager
+    async def watching(self, seconds: float = POLL_SECONDS) -> AsyncIterator[SettingsWatcher]:
+        """Poll in a task for as long as the block lasts."""
+        task = asyncio.create_task(self._poll(seconds), name="watch-settings")
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _poll(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            self.poll_once()
+
+    def _content(self) -> str | ConfigFault:
+        try:
+            return _text(self.path)
+        except ConfigRefused as refused:
+            return ConfigFault(str(refused))
+
+    def _judge(self, content: str | ConfigFault) -> Seen:
+        try:
+            if isinstance(content, ConfigFault):
+                return self._refuse(content)
+            if not content.strip():
+                # A full disk leaves that of an edit; it would switch everything off.
+                return self._refuse(f"{self.path}: empty; for the defaults put a comment in it")
+            settings = parse_settings(content, str(self.path), self._specs)
+            self._refuse_other_flows(settings)
+        except ConfigRefused as refused:
+            return self._refuse(str(refused))
+        except Exception as error:
+            # Whatever it is, the next edit must find somebody watching.
+            logger.exception("%s cannot be judged", self.path)
+            return self._refuse(f"{self.path}: cannot be judged: {type(error).__name__}")
+        self.fault = None
+        if settings != self.current:
+            self._take(settings)
+        return "taken"
+
+    def _refuse_other_flows(self, settings: Settings) -> None:
+        """Raise `ConfigRefused` where a declared flow came, went or changed."""
+        old, new = (
+            {name: flow.declared for name, flow in one.flows.items()}
+            for one in (self.current, settings)
+        )
+        changed = sorted(name for name in old | new if old.get(name) != new.get(name))
+        if changed:
+            why = "flows are declared at start: this takes a restart"
+            raise ConfigRefused(str(self.path), f"flows.{changed[0]}", why)
+
+    def _refuse(self, fault: str) -> Seen:
+        self.fault = str(fault)
+        self.refused += 1
+        logger.error("%s; version %s stays in force", fault, self.current.version)
+        return "refused"
+
+    def _take(self, settings: Settings) -> None:
+        logger.info("settings %s replace %s", settings.version, self.current.version)
+        self.current = settings
+        for listener in self._listeners:
+            try:
+                listener(settings)
+            except Exception:
+                logger.exception("a listener failed on settings %s", settings.version)
+
+
+def _text(path: Path) -> str:
+    """Give the text of a file that can be read again; raises `ConfigRefused`.
+
+    A pipe tells its text once: then it is empty, as if everything had been taken out of the file,
+    or whoever opens it waits for a writer, and the loop with it.
+    """
+    with suppress(OSError):  # what cannot be looked at cannot be read: that is told below
+        if path.is_fifo():
+            raise ConfigRefused(str(path), "", "a file is due: a pipe cannot be watched")
+    return read_config_text(path)
+
+
+class ConfigFault(str):
+    """Why the file could not even be read; stands where its text would."""
+
+    __slots__ = ()

@@ -1,0 +1,229 @@
+"""Driving a stack behind an address: its frames are passed on as bytes, split and not parsed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from contract.records import ErrorRecord
+from effects.tape import Signal
+from router.remote.headers import returned
+from router.remote.http1.answer import AnswerLost
+from router.remote.http1.client import ConnectTimedOut, Unreachable
+from router.remote.media import media_type, streams
+from router.remote.reading import FrameReader
+from router.remote.refusal import refusal
+from router.remote.splitting import MOST_BYTES, FrameTooLarge, splitter
+from router.serving.run import Frame, Incoming, Run, RunOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from contract.flow import Event
+    from contract.records import Outcome
+    from effects.tape import TapeSession
+    from router.remote.endpoint import Endpoint
+    from router.remote.http1.answer import Answer
+    from router.serving.run import Order
+
+log = logging.getLogger(__name__)
+
+_PASSED: Final = msgspec.Struct()
+"""Stands for the event of a frame nobody has read."""
+_LAST: Final = msgspec.Struct()
+"""Stands for the event that ends a stream."""
+
+_PLAIN = (b"", b"identity")
+_REDIRECTION = 300
+_REFUSAL = 400
+_FAILURE = 500
+
+
+class RemoteDrive(Run):
+    """Drives one flow of a stack behind an address; within time limits of its own."""
+
+    def __init__(
+        self,
+        order: Order,
+        run: TapeSession,
+        stamp: Callable[[], int],
+        endpoint: Endpoint,
+        reader: FrameReader,
+    ) -> None:
+        super().__init__(order, run, stamp)
+        self._endpoint = endpoint
+        self._reader = reader
+        self._split = splitter(self.spec.dialect)
+        self._turned = Signal()
+        self._held: list[bytes] = []
+        self._holding = 0
+        self._over = False
+        self._endless = not reader.terminal
+        self._whole = False
+        self._began = self._heard = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+
+    def ends(self, frame: Frame) -> bool:
+        """Whether a frame is the terminal one."""
+        event = frame.event
+        return event is not _PASSED and (event is _LAST or super().ends(frame))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the terminal frame has come, or the stream ended where it needs none."""
+        return self._whole or super().complete
+
+    def text_of(self, frame: Frame) -> str | None:
+        """Read a frame's text; where it is none of the flow's events there is none."""
+        return self._reader.text(frame.data)
+
+    def last_event(self, frame: Frame) -> Event:
+        """Read the last event up to a frame; where that is none of the flow's, one of no flow."""
+        position = next(at for at, one in enumerate(self.frames) if one is frame)
+        for earlier in reversed(self.frames[: position + 1]):
+            if self._reader.speaks(earlier.data):
+                return self._reader.event(earlier.data) or _PASSED
+        return _PASSED
+
+    async def _produce(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._began = self._heard = loop.time()
+        self.run.waiting += 1  # what it waits for is limited here, not by the watch over stalls
+        self._look()
+        try:
+            await self._ask()
+        except FrameTooLarge as error:
+            self._fail("frame_too_large", error)
+        except ConnectTimedOut as error:
+            self._fail("connect_timeout", error, "timeout")
+        except Unreachable as error:
+            self._fail("unreachable", error)
+        except AnswerLost as error:
+            self._fail("connection_lost", error, "truncated" if self.frames else "failed")
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    async def _ask(self) -> None:
+        order = self.order
+        incoming = order.incoming or Incoming(msgspec.json.encode(order.request.body))
+        answer = await self._endpoint.ask(incoming, order.exchange, order.role)
+        try:
+            headers = returned(answer.headers)
+            if _REFUSAL <= answer.status < _FAILURE:
+                raise await refusal(answer, headers)
+            if answer.status >= _REDIRECTION:
+                self._fail("bad_status", answer.status)
+                return
+            encoding = answer.header(b"content-encoding").strip().lower()
+            if encoding not in _PLAIN:
+                # Nobody can split what is compressed.
+                self._fail("content_encoding", encoding.decode("latin-1"))
+                return
+            kind = media_type(answer.header(b"content-type"))
+            if not streams(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
+                # A proxy's page, or an error that calls itself a success.
+                self._fail("content_type", kind)
+                return
+            self.headers = headers
+            await self._read(answer)
+        finally:
+            if self._over:
+                answer.drain()
+            else:
+                # One that was read to its end has given its connection back; others are dropped.
+                answer.close()
+
+    async def _read(self, answer: Answer) -> None:
+        """Wait while frames are taken as they come; let a client that reads slowly catch up."""
+        self._turned = answer.changed
+        answer.listen(self._hear)
+        while not self.complete and not answer.over:
+            if self.pace.overfull:
+                await self._keep_pace(answer)
+            else:
+                await answer.changed.wait()
+        if self.complete:
+            return
+        answer.check()
+        rest = self._split.flush()
+        if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
+            self._take([rest])  # only its blank line is missing
+        told = self.reported and self.spec.dialect.file is not None
+        self._whole = bool(self.frames) and (self._endless or told)
+
+    def _hear(self, piece: bytes) -> None:
+        """Take bytes of the stream, in the turn of the loop in which they came."""
+        if self._over or self.run.fenced:
+            return
+        self._heard = asyncio.get_running_loop().time()
+        frames = self._split.feed(piece)
+        if frames:
+            self._take(frames)
+        if self.pace.overfull:
+            self._turned.wake()
+
+    async def _keep_pace(self, answer: Answer) -> None:
+        """Read nothing until the client has caught up: that time is not the stack's."""
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        answer.pause()
+        await self.pace.keep()
+        answer.resume()
+        self._heard = loop.time()
+        self._began += self._heard - before
+
+    def _take(self, pieces: Sequence[bytes]) -> None:
+        """Keep what has come; what follows the terminal frame is nothing to anybody."""
+        if not self.frames and not any(map(self._reader.speaks, pieces)):
+            # A sign of life is no answer: whoever falls silent after it can be replaced.
+            self._held += pieces
+            self._hold(sum(map(len, pieces)))
+            return
+        at = self._stamp()
+        frames = [Frame(at, data, _PASSED) for data in pieces]
+        for suspect in self._reader.suspect(pieces):
+            name = self._reader.notable(pieces[suspect])
+            self.reported = self.reported or name in self._reader.failures
+            if name in self._reader.terminal:
+                self._over = True
+                self._turned.wake()
+                frames[suspect:] = [Frame(at, pieces[suspect], _LAST)]
+                break
+        if self._held:
+            frames[:0] = [Frame(at, data, _PASSED) for data in self._held]
+            self._held.clear()
+        self._accept_all(frames)
+
+    def _hold(self, size: int) -> None:
+        self._holding += size
+        if self._holding > MOST_BYTES:
+            raise FrameTooLarge(self._holding)
+
+    def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:
+        kind = type(why).__name__ if isinstance(why, Exception) else str(why)
+        log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, kind)
+        self.finish(RunOutcome(outcome, "stack", ErrorRecord(code, kind)))
+
+    def _look(self) -> None:
+        """Look whether a time limit is over; look again when one could be."""
+        limits, loop = self._endpoint.limits, asyncio.get_running_loop()
+        if self.pace.waiting:
+            self._watch = loop.call_later(limits.idle_seconds, self._look)
+            return
+        code, due = "total_timeout", self._began + limits.total_seconds
+        quiet = (
+            self._heard + limits.idle_seconds
+            if self.frames
+            else self._began + limits.first_event_seconds
+        )
+        if quiet < due:
+            code, due = "idle_timeout" if self.frames else "first_event_timeout", quiet
+        if loop.time() < due:
+            self._watch = loop.call_at(due, self._look)
+        else:
+            self._fail(code, round(loop.time() - self._began, 3), "timeout")
+            self._stop()

@@ -1,0 +1,144 @@
+"""Flags from any OpenFeature provider, through its SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from effects.extras import MissingExtra
+from router.config import FLAG_KINDS
+from router.routing.flags.source import Refused
+from router.routing.lookup import NoAnswer
+
+try:
+    from openfeature import api
+    from openfeature.evaluation_context import EvaluationContext
+    from openfeature.event import ProviderEvent
+    from openfeature.exception import ErrorCode
+    from openfeature.flag_evaluation import FlagType
+    from openfeature.provider import AbstractProvider
+    from openfeature.provider.no_op_provider import NoOpProvider
+except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
+    raise MissingExtra(adapter="OpenFeatureFlags", extra="flags") from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from openfeature.event import EventDetails
+    from openfeature.flag_evaluation import FlagEvaluationDetails
+    from openfeature.provider import FeatureProvider
+
+    from router.routing.flags.source import Changed, Targeting
+
+    Flag = tuple[FlagType, str, Any]
+    """What the SDK is asked for: type, key, and the value where there is none."""
+
+
+THREADS = 4
+"""How many requests may wait at once for a provider that blocks."""
+
+_TYPES = {"switch": FlagType.BOOLEAN, "percent": FlagType.FLOAT, "keys": FlagType.OBJECT}
+_WHOLE = frozenset({ErrorCode.PROVIDER_NOT_READY, ErrorCode.PROVIDER_FATAL, ErrorCode.GENERAL})
+"""What concerns the provider as a whole: asking it for the next flag would not help."""
+_domains = count(1)
+
+
+class OpenFeatureFlags:
+    """A provider under a domain of its own; it gets ready in the background.
+
+    A provider that evaluates asynchronously is awaited; one that does not may block, and gets
+    threads.
+    """
+
+    def __init__(self, provider: FeatureProvider) -> None:
+        self._domain = f"cutover-{next(_domains)}"
+        self._waits = _asynchronous(provider)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="flags")
+        self._client = api.get_client(self._domain)
+        self._handler: Callable[[EventDetails], None] | None = None
+        self.name = provider.get_metadata().name
+        api.set_provider(provider, self._domain)
+
+    async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
+        """Evaluate flags for one request; raises `NoAnswer`."""
+        context = _context(who)
+        flags = [
+            (_TYPES[FLAG_KINDS[flag]], f"{who.flow}.{flag}", defaults[flag]) for flag in defaults
+        ]
+        if self._waits:
+            found = [await self._evaluate_async(flag, context) for flag in flags]
+        else:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._threads, self._evaluate, flags, context)
+        values = {name: _value(one) for name, one in zip(defaults, found, strict=True)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def on_change(self, changed: Changed) -> None:
+        """Call `changed` on this loop whenever the provider says that flags have changed."""
+        loop = asyncio.get_running_loop()
+
+        def tell(details: EventDetails) -> None:
+            loop.call_soon_threadsafe(changed, details.flags_changed)
+
+        self._handler = tell
+        self._client.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, tell)
+
+    def close(self) -> None:
+        """Let the provider go; it shuts down in the background, where it may hang. Idempotent."""
+        if self._handler is not None:
+            self._client.remove_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, self._handler)
+            self._handler = None
+        api.set_provider(NoOpProvider(), self._domain)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _evaluate(
+        self, flags: Sequence[Flag], context: EvaluationContext
+    ) -> list[FlagEvaluationDetails[Any]]:
+        found = []
+        for flag in flags:
+            one = self._client.evaluate_flag_details(*flag, context)
+            if whole := _whole(flag, one):
+                one = self._client.evaluate_flag_details(*whole, context)
+            found.append(one)
+        return found
+
+    async def _evaluate_async(
+        self, flag: Flag, context: EvaluationContext
+    ) -> FlagEvaluationDetails[Any]:
+        found = await self._client.evaluate_flag_details_async(*flag, context)
+        if whole := _whole(flag, found):
+            found = await self._client.evaluate_flag_details_async(*whole, context)
+        return found
+
+
+def _asynchronous(provider: FeatureProvider) -> bool:
+    """Whether a provider has an evaluation of its own that can be awaited."""
+    name = "resolve_boolean_details_async"
+    blocking = getattr(AbstractProvider, name)
+    return getattr(type(provider), name, blocking) is not blocking
+
+
+def _whole(flag: Flag, found: FlagEvaluationDetails[Any]) -> Flag | None:
+    """Ask for a whole number where there was no fraction: the SDK tells the two apart."""
+    kind, key, default = flag
+    if kind is FlagType.FLOAT and found.error_code is ErrorCode.TYPE_MISMATCH:
+        return FlagType.INTEGER, key, int(default)
+    return None
+
+
+def _context(who: Targeting) -> EvaluationContext:
+    named = {"flow": who.flow, "user": who.user, "tenant": who.tenant}
+    return EvaluationContext(who.key, {name: value for name, value in named.items() if value})
+
+
+def _value(found: FlagEvaluationDetails[Any]) -> object:
+    code = found.error_code
+    if code is None:
+        return found.value
+    if code is ErrorCode.FLAG_NOT_FOUND:
+        return None
+    if code in _WHOLE:
+        raise NoAnswer(code.value)
+    return Refused(code.value)

@@ -1,0 +1,80 @@
+"""Stickiness: a conversation stays on the stack its first turn was assigned to."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from effects.stores import Pin
+from router.routing.lookup import Neighbour
+from router.routing.rollout import Assignment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from effects.stores import PinStore
+    from router.stack import StackName
+
+MOST = 50_000
+"""How many conversations are remembered in front of the store."""
+FRESH_SECONDS = 300.0
+"""How long they are, at most: then the store is asked again, which also keeps the pin there."""
+
+
+class Pins:
+    """Pins in a store, the latest of them remembered here; pins never change while they last."""
+
+    def __init__(
+        self,
+        store: PinStore,
+        monotonic: Callable[[], float],
+        wall: Callable[[], float],
+        *,
+        most: int = MOST,
+    ) -> None:
+        self.neighbour = Neighbour(
+            "pins", "conversations are assigned by the hash alone", monotonic
+        )
+        self._store = store
+        self._monotonic = monotonic
+        self._wall = wall
+        self._most = most
+        self._known: OrderedDict[tuple[str, str], tuple[StackName, float]] = OrderedDict()
+
+    async def settle(
+        self, flow: str, conversation: str, found: Assignment, version: str, seconds: float
+    ) -> Assignment:
+        """Give the assignment of a turn: its conversation's pin, `found` where it is the first.
+
+        A pin is kept for so many seconds after its last turn. Where the store does not answer,
+        `found` holds for this turn. Never raises.
+        """
+        known = self._known.get((flow, conversation))
+        if known is not None and known[1] > self._monotonic():
+            self._known.move_to_end((flow, conversation))
+            return Assignment(known[0], found.bucket, "pinned")
+        own = Pin(found.stack, version, int(self._wall() * 1_000_000))
+        held: list[Pin] = []
+
+        def keep(pin: Pin) -> None:
+            held.append(pin)
+            self._remember(flow, conversation, pin, seconds)
+
+        await self.neighbour.ask(lambda: self._hold(flow, conversation, own, seconds), keep)
+        if not held or held[0] == own:
+            return found
+        return Assignment(held[0].stack, found.bucket, "pinned")
+
+    async def aclose(self) -> None:
+        """Ask no more; whoever opened the store closes it."""
+        await self.neighbour.aclose()
+
+    async def _hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
+        return await self._store.hold(flow, conversation, pin, seconds)
+
+    def _remember(self, flow: str, conversation: str, pin: Pin, seconds: float) -> None:
+        until = self._monotonic() + min(FRESH_SECONDS, seconds / 2)
+        self._known[flow, conversation] = (pin.stack, until)
+        self._known.move_to_end((flow, conversation))
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)

@@ -1,0 +1,1 @@
+"""Telemetry: metrics, traces, the access log and the health of the process."""

@@ -1,0 +1,85 @@
+"""The log of exchanges: one line each, when nothing of it can change any more."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from router.telemetry.names import name
+from router.telemetry.timing import first_frame, first_text
+
+if TYPE_CHECKING:
+    from contract.records import RunRecord
+    from router.context import ExchangeContext
+    from router.shadow.ledger import Line
+
+log = logging.getLogger(__name__)
+
+FIELDS = "fields"
+"""Where a log record keeps what is to stand beside its message."""
+
+
+class ExchangeLog:
+    """Observes exchanges for the log; times in milliseconds."""
+
+    def turned_away(self, flow: str, status: int, code: str) -> None:
+        """Say which request was refused before it became an exchange."""
+        fields = {"flow": flow, "status": status, "code": name(code)}
+        log.info("turned away", extra={FIELDS: fields})
+
+    def concluded(self, ticket: ExchangeContext) -> None:
+        """Its shadow is said in the same line."""
+
+    def settled(self, ticket: ExchangeContext, line: Line) -> None:
+        """Say what became of an exchange."""
+        log.info("exchange", extra={FIELDS: _fields(ticket, line)})
+
+
+def _fields(ticket: ExchangeContext, line: Line) -> dict[str, Any]:
+    serving = ticket.serving
+    plan, last = serving.plan, ticket.last_served
+    fields = {
+        "exchange": ticket.exchange,
+        "flow": ticket.spec.name,
+        "assigned": plan.assigned.name,
+        "served": serving.served.name,
+        "reason": name(serving.reason or plan.assignment.why),
+        "bucket": plan.assignment.bucket,
+        "configuration": ticket.config,
+        "first_frame_ms": _ms(first_frame(serving)),
+        "first_text_ms": _ms(first_text(serving)),
+        "duration_ms": _ms(ticket.ended),
+        "lost_ms": _ms(serving.lost_us),
+        "shadow_state": line.state,
+        "shadow_reason": line.reason,
+        **_spent(ticket),
+    }
+    return fields if last is None else fields | _ended(last)
+
+
+def _ended(run: RunRecord) -> dict[str, Any]:
+    """Say how the run ended that the client saw the end of, and what its nodes took."""
+    return {
+        "outcome": run.outcome,
+        "error": None if run.error is None else name(run.error.code),
+        "frames": len(run.frames),
+        "nodes_ms": {name(node): _ms(spent) for node, spent in run.nodes.items()},
+    }
+
+
+def _spent(ticket: ExchangeContext) -> dict[str, Any]:
+    """Sum what the live calls of all runs used and cost."""
+    live = [
+        charge for account in ticket.accounts for charge in account.charges if charge.how == "live"
+    ]
+    used = [charge.use.usage for charge in live if charge.use.usage is not None]
+    costs = [charge.cost for charge in live if charge.cost is not None]
+    return {
+        "input_tokens": sum(usage.prompt_tokens for usage in used),
+        "output_tokens": sum(usage.completion_tokens for usage in used),
+        "cost": sum(costs) if costs else None,
+    }
+
+
+def _ms(stamp: int | None) -> float | None:
+    return None if stamp is None else stamp / 1_000

@@ -1,0 +1,169 @@
+"""Exchanges to redact, and what is left in them."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from contract.errors import Fault
+from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
+from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
+from contract.wire.dialect import Dialect, TextField
+from router.capture.redaction import Redactor
+from router.capture.redaction.places import Json
+from router.config import Patterns, RedactionSettings
+
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
+KEY = b"the key of these tests"
+
+DELTAS = Dialect(text={"text": TextField(("content",), "delta")}, terminal=frozenset({"done"}))
+GROWING = Dialect(
+    name=("step",),
+    text={"SEND": TextField(("content",), "cumulative")},
+    reasoning={"SEND": TextField(("reason_content",), "cumulative")},
+    terminal=frozenset({"END"}),
+)
+
+
+def redactor(*paths: str, patterns: Patterns | None = None) -> Redactor:
+    """Give a redactor with the built-in patterns and paths, and some more."""
+    return Redactor(patterns or Patterns(), (*RedactionSettings().paths, *paths), KEY)
+
+
+def raw(value: object) -> msgspec.Raw:
+    """Encode a value as records keep it."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def entry(
+    port: str, op: str, args: object, *items: object, seq: int = 0, fault: Fault | None = None
+) -> EntryRecord:
+    """Give a tape entry."""
+    return EntryRecord(
+        seq=seq,
+        port=port,
+        op=op,
+        site="here",
+        at=1,
+        end="error" if fault else "complete",
+        args=raw(args),
+        items=tuple(raw(item) for item in items),
+        fault=fault,
+    )
+
+
+def model(*chunks: Chunk, prompt: str = "You are kind.", said: str = "hello") -> EntryRecord:
+    """Give a model's stream."""
+    call = ModelCall(model_id="m", messages=(SystemMessage(prompt), UserMessage(said)))
+    return entry("model", "stream", call, *chunks)
+
+
+def run(
+    *tape: EntryRecord,
+    body: object = None,
+    frames: Sequence[str] = (),
+    plays: Sequence[PlayRecord] = (),
+) -> RunRecord:
+    """Give the record of a serving run."""
+    return RunRecord(
+        v=1,
+        exchange="x1",
+        flow="chat",
+        role="serving",
+        stack="legacy",
+        assigned="legacy",
+        served="legacy",
+        began=1,
+        request=RequestRecord(raw(body or {"message_id": "m1"}), raw({})),
+        frames=tuple((at, text) for at, text in enumerate(frames)),
+        outcome="completed",
+        tape=tape,
+        plays=tuple(plays),
+    )
+
+
+def delta_frames(pieces: Sequence[str]) -> list[str]:
+    """Give the frames of a flow whose text comes in deltas."""
+    data = [msgspec.json.encode({"content": piece}).decode() for piece in pieces]
+    ends = 'event: done\ndata: {"status":"completed"}\n\n'
+    return [*(f"event: text\ndata: {one}\n\n" for one in data), ends]
+
+
+def growing_frames(pieces: Sequence[str], field: str = "content") -> list[str]:
+    """Give the frames of a flow whose text grows."""
+    texts = ["".join(pieces[: end + 1]) for end in range(len(pieces))]
+    trees = [{"step": "SEND", "content": "", field: text} for text in texts]
+    return [f"data: {msgspec.json.encode(tree).decode()}\n\n" for tree in trees]
+
+
+def text_chunks(pieces: Sequence[str]) -> list[Chunk]:
+    """Give chunks of text."""
+    return [Chunk(at=at, text=piece) for at, piece in enumerate(pieces)]
+
+
+def reasoning_chunks(pieces: Sequence[str]) -> list[Chunk]:
+    """Give chunks of reasoning."""
+    return [Chunk(at=at, reasoning=piece) for at, piece in enumerate(pieces)]
+
+
+def argument_chunks(pieces: Sequence[str], index: int = 0) -> list[Chunk]:
+    """Give chunks of a tool call's arguments."""
+    return [
+        Chunk(at=at, tool_calls=(ToolCallDelta(index, arguments=piece),))
+        for at, piece in enumerate(pieces)
+    ]
+
+
+def streams(record: RunRecord) -> list[str]:
+    """Give every text of a record as it is when its pieces are joined."""
+    texts: list[str] = []
+    for one in record.tape or ():
+        trees = [msgspec.json.decode(item) for item in one.items]
+        chunks = [tree for tree in trees if isinstance(tree, dict)]
+        texts += (joined(chunks, "text"), joined(chunks, "reasoning"))
+        texts.append("".join(call["arguments"] for tree in trees for call in calls(tree)))
+    texts.append("".join(content(text) for _, text in record.frames))
+    return texts
+
+
+def joined(chunks: Sequence[Json], name: str) -> str:
+    """Give what the pieces under a key make."""
+    return "".join(chunk.get(name, "") for chunk in chunks)
+
+
+def calls(tree: Json) -> list[dict[str, str]]:
+    """Give the pieces of tool calls in a chunk."""
+    found = tree.get("tool_calls", []) if isinstance(tree, dict) else []
+    return [call for call in found if "arguments" in call]
+
+
+def content(frame: str) -> str:
+    """Give the text of a frame."""
+    data = next((line[6:] for line in frame.split("\n") if line.startswith("data: ")), "{}")
+    if not data.startswith("{"):
+        return ""
+    return str(msgspec.json.decode(data).get("content", ""))
+
+
+def stored(record: RunRecord) -> str:
+    """Give everything that would be stored, and every joined text, escapes undone."""
+    views = [encode_run(record).decode()]
+    for _ in range(3):
+        views.append(_ESCAPE.sub(_meaning, views[-1]))
+    return "\n".join([*views, *streams(record)])
+
+
+def _meaning(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else found[2]
+
+
+def encoded(record: RunRecord) -> str:
+    """Give the line that would be stored."""
+    return encode_run(record).decode()
+
+
+def pieces_of(text: str, cuts: Sequence[int]) -> list[str]:
+    """Cut a text."""
+    bounds = [0, *sorted(set(cuts)), len(text)]
+    return [text[start:end] for start, end in pairwise(bounds)]

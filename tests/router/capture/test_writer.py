@@ -1,0 +1,347 @@
+"""Captures: whole exchanges, whole batches, and nobody waits for them."""
+
+import asyncio
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+
+import fsspec
+import msgspec
+import pytest
+import zstandard
+
+from contract.records import EntryRecord, FeedbackRecord, decode_run
+from router.capture.segments import (
+    CapturePlaceRefused,
+    SegmentStore,
+    Sizes,
+)
+from router.capture.writer import (
+    CaptureWriter,
+)
+from router.config import CaptureSettings, RedactionSettings, patterns
+from tests.conftest import ROOT
+from tests.router.captured import BEGAN, SPECS, a_run, batches, runs, segments
+
+LONG = "ab" * 40_000
+
+
+def writer_to(folder: Path | str, **changes: object) -> CaptureWriter:
+    """Give a writer that keeps everything."""
+    captures = msgspec.structs.replace(CaptureSettings(path=str(folder)), **changes)
+    return CaptureWriter(captures, SPECS, salt="salt", key=b"key")
+
+
+async def test_what_is_put_is_stored(tmp_path: Path) -> None:
+    """Redacted, marked, in the order it came, one exchange's lines together."""
+    writer = writer_to(tmp_path)
+    for name in ("a", "b"):
+        records = [a_run(name, "to li.lei@example.com"), a_run(name)]
+        assert writer.put(records) == "queued"
+    await writer.aclose()
+    found = runs(tmp_path)
+    assert [one.exchange for one in found] == ["a", "a", "b", "b"]
+    assert all(one.redacted for one in found)
+    assert "<email:" in found[0].frames[0][1]
+    (path,) = segments(tmp_path)
+    assert path.parent == tmp_path / "flow=chat" / "date=2026-11-18"
+    assert (writer.counts.written, writer.counts.lines, writer.counts.waiting) == (2, 4, 0)
+    assert writer.counts.bytes == path.stat().st_size
+
+
+async def test_a_batch_is_one_frame(tmp_path: Path) -> None:
+    """Of so many exchanges, whatever their number of lines."""
+    writer = writer_to(tmp_path, batch=2, flush_seconds=3_600.0)
+    for number in range(5):
+        writer.put([a_run(f"x{number}"), a_run(f"x{number}")])
+    await writer.flush()
+    (path,) = segments(tmp_path)
+    assert [len((content or b"").splitlines()) for content in batches(path)] == [4, 4, 2]
+    await writer.aclose()
+
+
+async def test_a_lonely_exchange_is_written_in_time(tmp_path: Path) -> None:
+    """A batch that does not fill goes out after `flush_seconds`."""
+    told = threading.Event()
+    captures = CaptureSettings(path=str(tmp_path), flush_seconds=0.001)
+    writer = CaptureWriter(captures, SPECS, salt="s", on_batch=lambda *_: told.set())
+    writer.put([a_run("a")])
+    assert await asyncio.to_thread(told.wait, 5)
+    assert len(runs(tmp_path)) == 1
+    await writer.aclose()
+
+
+async def test_a_slow_disk_costs_captures_and_no_time(tmp_path: Path) -> None:
+    """With the queue full whole exchanges are dropped and counted; then it goes on."""
+    go_on, busy = threading.Event(), threading.Event()
+
+    def slow(_folder: str, _count: int) -> None:
+        busy.set()
+        go_on.wait(5)
+
+    captures = CaptureSettings(path=str(tmp_path), batch=1, queue=3)
+    writer = CaptureWriter(captures, SPECS, salt="s", on_batch=slow)
+    writer.put([a_run("first")])
+    assert await asyncio.to_thread(busy.wait, 5)
+    taken = [writer.put([a_run(f"x{number}")]) for number in range(8)]
+    assert taken.count("dropped") >= 5
+    assert writer.counts.dropped["queue_full"] == taken.count("dropped")
+    go_on.set()
+    await writer.flush()
+    assert writer.put([a_run("last")]) == "queued"
+    await writer.aclose()
+    assert len(runs(tmp_path)) == 10 - taken.count("dropped")
+
+
+async def test_a_disk_that_refuses_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be written is dropped; the next batch is tried again."""
+    blocked = tmp_path / "flow=chat"
+    blocked.write_text("not a folder", "utf-8")
+    writer = writer_to(tmp_path)
+    writer.put([a_run("a")])
+    await writer.flush()
+    assert writer.counts.dropped == {"disk": 1}
+    blocked.unlink()
+    writer.put([a_run("b")])
+    await writer.aclose()
+    assert [one.exchange for one in runs(tmp_path)] == ["b"]
+    assert "1 dropped (disk)" in caplog.text
+
+
+async def test_a_place_that_was_cleared_is_written_to_again(tmp_path: Path) -> None:
+    """Who starts afresh deletes the folder and leaves the router running."""
+    writer = writer_to(tmp_path)
+    writer.put([a_run("a")])
+    await writer.flush()
+    shutil.rmtree(tmp_path)
+    writer.put([a_run("b")])
+    await writer.aclose()
+    assert [one.exchange for one in runs(tmp_path)] == ["b"]
+    assert writer.counts.dropped == {}
+
+
+async def test_a_pattern_without_end_costs_the_exchange_not_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be searched to the end is not stored; what comes next is."""
+    monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
+    redact = RedactionSettings(patterns={"endless": "((a{1,100}){1,100}){1,100}b"})
+    writer = writer_to(tmp_path, redact=redact)
+    writer.put([a_run("slow", "a" * 3_000)])
+    writer.put([a_run("next", "to li.lei@example.com")])
+    await writer.aclose()
+    assert [one.exchange for one in runs(tmp_path)] == ["next"]
+    assert writer.counts.dropped == {"redaction_failed": 1}
+
+
+async def test_what_cannot_be_redacted_is_never_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither in the captures nor in the log."""
+    writer = writer_to(tmp_path)
+    with caplog.at_level(logging.DEBUG):
+        writer.put([a_run("a", "secret words", flow="unknown")])
+        await writer.aclose()
+    assert writer.counts.dropped == {"redaction_failed": 1}
+    assert not runs(tmp_path)
+    assert "secret words" not in caplog.text
+
+
+async def test_sampling_is_by_exchange(tmp_path: Path) -> None:
+    """A share of zero keeps nothing; feedback is kept anyway."""
+    writer = writer_to(tmp_path, percent=CaptureSettings().percent * 0)
+    assert writer.put([a_run("a")]) == "not_sampled"
+    assert writer.put([]) == "not_sampled"
+    feedback = FeedbackRecord(
+        v=1, exchange="a", score=-1, at=BEGAN, comment="mail li.lei@example.com", served="graph"
+    )
+    assert writer.feedback(feedback) == "queued"
+    await writer.aclose()
+    (path,) = segments(tmp_path)
+    assert path.parent == tmp_path / "feedback" / "date=2026-11-18"
+    (content,) = batches(path)
+    stored = msgspec.json.decode(content or b"", type=FeedbackRecord)
+    assert (stored.comment or "").startswith("mail <email:")
+    assert writer.counts.not_sampled == 1
+
+
+async def test_long_texts_become_blobs(tmp_path: Path) -> None:
+    """Redacted first, named by their digest, stored once."""
+    text = f"{LONG} li.lei@example.com"
+    args = msgspec.Raw(msgspec.json.encode({"image": text, "small": "x"}))
+    entry = EntryRecord(seq=0, port="m", op="o", site="s", at=0, end="complete", args=args)
+    writer = writer_to(tmp_path)
+    for name in ("a", "b"):
+        writer.put([msgspec.structs.replace(a_run(name), tape=(entry,))])
+    await writer.aclose()
+    (blob,) = (tmp_path / "blobs").iterdir()
+    content = zstandard.ZstdDecompressor().decompress(blob.read_bytes())
+    assert content.startswith(f"{LONG} <email:".encode())
+    stored = msgspec.json.decode((runs(tmp_path)[0].tape or ())[0].args)
+    digest = blake2b(content, digest_size=32).hexdigest()
+    assert stored == {"image": {"blob": digest, "bytes": len(content)}, "small": "x"}
+    assert blob.name == f"{digest}.zst"
+
+
+async def test_closing_has_a_deadline(tmp_path: Path) -> None:
+    """A disk that hangs does not keep the process; closing again is fine."""
+    go_on, busy = threading.Event(), threading.Event()
+
+    def hangs(_folder: str, _count: int) -> None:
+        busy.set()
+        go_on.wait(5)
+
+    captures = CaptureSettings(path=str(tmp_path), batch=1)
+    writer = CaptureWriter(captures, SPECS, salt="s", on_batch=hangs)
+    writer.put([a_run("a")])
+    assert await asyncio.to_thread(busy.wait, 5)
+    writer.put([a_run("b")])
+    assert await writer.aclose(deadline=0.001) == 1
+    assert writer.put([a_run("c")]) == "dropped"
+    assert writer.counts.dropped == {"closed": 1}
+    go_on.set()
+    assert await writer.aclose() == 0
+    await writer.flush()
+    assert len(runs(tmp_path)) == 2
+
+
+async def test_a_store_that_cannot_append_gets_an_object_per_batch() -> None:
+    """Any fsspec address serves."""
+    place = "memory://captures-of-a-test"
+    writer = writer_to(place, batch=1)
+    for name in ("a", "b"):
+        writer.put([a_run(name)])
+    await writer.aclose()
+    system = fsspec.filesystem("memory")
+    found = sorted(system.find("/captures-of-a-test"))
+    assert len(found) == 2
+    lines = zstandard.ZstdDecompressor().decompress(system.cat_file(found[1]))
+    assert decode_run(lines).exchange == "b"
+    system.rm("/captures-of-a-test", recursive=True)
+
+
+def test_a_place_nobody_knows_is_refused_at_once() -> None:
+    """At the start, not at the first exchange."""
+    with pytest.raises(CapturePlaceRefused, match="captures cannot go to 'nowhere://x'"):
+        writer_to("nowhere://x")
+
+
+def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
+    """The cap holds; what was written last stays."""
+    store = SegmentStore(str(tmp_path), Sizes(segment=400, disk=4_000))
+    for number in range(60):
+        store.write("flow=chat/date=2026-11-18", blake2b(str(number).encode()).digest() * 3)
+    store.close()
+    left = segments(tmp_path)
+    assert sum(path.stat().st_size for path in left) <= 4_000
+    assert store.deleted > 0
+    newest = list(batches(left[-1]))[-1]
+    assert newest == blake2b(b"59").digest() * 3
+
+
+def test_what_is_too_old_goes(tmp_path: Path) -> None:
+    """Exchanges by the day they were served, long texts by the day they were last used."""
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
+    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000, days=2), wall=lambda: now)
+    for day in ("2026-11-18", "2026-11-19", "2026-11-21"):
+        store.write(f"flow=chat/date={day}", b"x\n")
+        store.write(f"feedback/date={day}", b"x\n")
+    old, young = (store.blob(text.encode()) for text in ("old", "young"))
+    os.utime(tmp_path / "blobs" / f"{old}.zst", (now - 172_801, now - 172_801))
+    os.utime(tmp_path / "blobs" / f"{young}.zst", (now - 172_799, now - 172_799))
+    store.expire()
+    assert [path.parent.name for path in segments(tmp_path)] == [
+        "date=2026-11-19",
+        "date=2026-11-21",
+    ] * 2
+    assert [path.stem for path in (tmp_path / "blobs").iterdir()] == [young]
+    assert store.deleted == 3
+    store.write("flow=chat/date=2026-11-18", b"late\n")
+    store.close()
+    assert len(segments(tmp_path)) == 5, "a segment that was removed is not written to"
+
+
+@pytest.mark.parametrize(("days", "left"), [(0, 1), (1, 0)])
+async def test_a_router_deletes_what_is_too_old_without_being_asked(
+    tmp_path: Path, days: int, left: int
+) -> None:
+    """At its start, whether or not anything is captured."""
+    store = SegmentStore(str(tmp_path), Sizes(1_000, 8_000))
+    store.write("flow=chat/date=2020-01-01", b"x\n")
+    store.close()
+    writer = writer_to(tmp_path, keep_days=days)
+    await writer.aclose()
+    assert len(segments(tmp_path)) == left
+    assert writer.counts.deleted_files == 1 - left
+
+
+async def test_a_day_no_clock_knows_ends_no_writer(tmp_path: Path) -> None:
+    """What cannot be reckoned with is told in the log, and what is put is stored."""
+    writer = writer_to(tmp_path, keep_days=10**18)
+    writer.put([a_run("e")])
+    assert await writer.aclose() == 0
+    assert [run.exchange for run in runs(tmp_path)] == ["e"]
+
+
+def test_the_cap_counts_what_other_workers_wrote(tmp_path: Path) -> None:
+    """Each measures the whole place when it begins a segment, not only what is its own."""
+    sizes = Sizes(1_000, 8_000)
+    one, other = (SegmentStore(str(tmp_path), sizes) for _ in range(2))
+    for _ in range(6):
+        one.write("flow=chat/date=2026-11-21", random.randbytes(1_000))
+    for _ in range(6):
+        other.write("flow=chat/date=2026-11-21", random.randbytes(1_000))
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.zst")) <= 8_000
+    assert other.deleted > 0
+    one.close()
+    other.close()
+
+
+def test_a_new_day_is_a_new_segment(tmp_path: Path) -> None:
+    """And the old one is closed."""
+    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000))
+    for day in ("2026-11-18", "2026-11-19", "2026-11-18"):
+        store.write(f"flow=chat/date={day}", b"x\n")
+    store.close()
+    assert [path.parent.name[-2:] for path in segments(tmp_path)] == ["18", "18", "19"]
+
+
+@pytest.mark.parametrize("lost", [1, 10, 60])
+def test_a_torn_tail_is_seen_and_the_rest_is_whole(tmp_path: Path, lost: int) -> None:
+    """A frame without its end is no batch."""
+    store = SegmentStore(str(tmp_path), Sizes(1_000_000, 10_000_000))
+    for number in range(3):
+        store.write("flow=chat/date=2026-11-18", blake2b(str(number).encode()).digest())
+    store.close()
+    (path,) = segments(tmp_path)
+    path.write_bytes(path.read_bytes()[:-lost])
+    found = list(batches(path))
+    assert found[:2] == [blake2b(b"0").digest(), blake2b(b"1").digest()]
+    assert found[2] is None
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_loses_the_last_batch_at_most(tmp_path: Path) -> None:
+    """Everything that was flushed before is readable afterwards."""
+    code = "import sys; from tests.router.captured import main; main(sys.argv[1])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        certain = max(int(process.stdout.readline()) for _ in range(10))
+        process.send_signal(signal.SIGKILL)
+        certain = max([certain, *map(int, process.stdout.read().split())])
+    found = [int(one.exchange) for one in runs(tmp_path)]
+    assert found == list(range(len(found)))
+    assert len(found) > certain

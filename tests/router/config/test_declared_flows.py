@@ -1,0 +1,139 @@
+"""Flows declared in the configuration: what is read, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.flows.chat import CHAT
+from cutover.flows import flows_of
+from router.config import ConfigRefused, Settings, SettingsWatcher, parse_settings
+
+SPECS = {"chat": CHAT}
+AT = '[stacks]\nlegacy = "http://old:1/"\ngraph = "http://new:1/"\n'
+FLOW = '[flows.support]\npath = "/api/support"\ndialect = "openai"\n'
+
+
+def read(text: str) -> Settings:
+    """Read a configuration."""
+    return parse_settings(text, "cutover.toml", SPECS)
+
+
+def test_a_built_in_dialect_is_named() -> None:
+    """With its endings and its failure frames; the flow's grammar and frames go before them."""
+    flow = flows_of(read(AT + FLOW))["support"]
+    assert flow.path == "/api/support"
+    assert flow.dialect.terminal == {"[DONE]"}
+    assert [one.startswith(b"data: ") for one in _ended(flow)] == [True, True]
+    own = FLOW + 'failure = ["[DONE]"]\ngrammar = { steps = [{ many = "*" }] }\n'
+    flow = flows_of(read(AT + own))["support"]
+    assert _ended(flow) == [b"data: [DONE]\n\n"]
+    assert flow.dialect.file is not None
+    assert flow.dialect.file.grammar is not None
+
+
+def _ended(flow: object) -> list[bytes]:
+    return [flow.encode(event) for event in flow.failure(None, "x", None)]  # type: ignore[attr-defined]
+
+
+def test_a_dialect_may_be_a_table() -> None:
+    """As in a file of its own; rollout keys stand beside it."""
+    text = FLOW.replace('"openai"', '{ framing = "ndjson", text = { "*" = "t" } }')
+    settings = read(AT + text + "enable_langgraph = true\nlanggraph_percent = 5\n")
+    assert settings.flows["support"].stage == "ramp"
+    assert flows_of(settings)["support"].dialect.framing == "ndjson"
+
+
+def test_what_is_declared_is_part_of_the_version() -> None:
+    """Another wire is another configuration."""
+    other = FLOW.replace('"openai"', '"anthropic-messages"')
+    assert read(AT + FLOW).version != read(AT + other).version
+
+
+@pytest.mark.parametrize(
+    ("flow", "said"),
+    [
+        ("[flows.support]\n", "flows.support: unknown flow; known: chat; one of your own needs"),
+        ("[flows.chta]\nmax_streams = 1\n", "did you mean 'chat'?"),
+        ('[flows.support]\npath = "/x"\n', "flows.support.dialect: is due"),
+        ('[flows.support]\ndialect = "openai"\n', "flows.support.path: is due"),
+        ('[flows.chat]\npath = "/x"\n', "flow 'chat' is built in"),
+        (FLOW.replace("openai", "opnai"), "unknown dialect; did you mean 'openai'?"),
+        (FLOW.replace('"openai"', "{ framng = 1 }"), "dialect.framng: unknown key; did you mean"),
+        (FLOW.replace('"openai"', '{ text = { a = "b..c" } }'), "flows.support.dialect.text.a: "),
+        (FLOW.replace('"openai"', "7"), "the name of a dialect or a table is due"),
+        (FLOW.replace("/api/support", "/chat/sse"), "flow 'chat' is asked there"),
+        (FLOW.replace("/api/support", "/healthz"), "the router itself answers there"),
+        (FLOW.replace("/api/support", "/a/{b}"), "a plain path is due"),
+        (FLOW.replace("/api/support", "support"), "a path is due"),
+        (FLOW + "langgraph_percnt = 1\n", "did you mean 'langgraph_percent'?"),
+        (FLOW + 'route_keys = { session_id = "a..b" }\n', "a field of the body is due"),
+        (FLOW + 'route_key = "user_id"\n', "unknown route key"),
+        (FLOW + "options = { model_id = 1 }\n", "unknown key"),
+        (FLOW + "declared = {}\n", "unknown key"),
+        (FLOW.replace("support", '"a b"', 1), "a name is due"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(flow: str, said: str) -> None:
+    """With its key, and what is due there."""
+    with pytest.raises(ConfigRefused) as refused:
+        read(AT + flow)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "more", "said"),
+    [
+        ("", "", "legacy is in this process, and a declared flow is on the wire alone"),
+        ('[stacks]\nlegacy = "http://old:1/"\n', "", ""),
+        ('[stacks]\nlegacy = "http://old:1/"\n', "enable_langgraph = true\n", ""),
+        (
+            '[stacks]\nlegacy = "http://old:1/"\n',
+            "enable_langgraph = true\nlanggraph_percent = 1\n",
+            "graph is in this process",
+        ),
+        (
+            '[stacks]\nlegacy = "http://old:1/"\n',
+            "enable_langgraph = true\nshadow_percent = 1\n",
+            "graph does not have this flow",
+        ),
+        (
+            '[stacks.legacy]\nurl = "http://old:1/"\nflows = ["chat"]\n',
+            "",
+            "stacks.legacy.flows does not name it",
+        ),
+        (
+            '[stacks.legacy]\nurl = "http://old:1/"\nflows = ["chta"]\n',
+            "",
+            "did you mean 'chat'?",
+        ),
+    ],
+)
+def test_whoever_is_to_serve_must_have_it(stacks: str, more: str, said: str) -> None:
+    """A stack in this process cannot have a flow nobody has written; a fallback may lack it."""
+    if not said:
+        assert "support" in read(stacks + FLOW + more).flows
+        return
+    with pytest.raises(ConfigRefused, match=said.replace("?", r"\?")):
+        read(stacks + FLOW + more)
+
+
+def test_a_conversation_keeps_its_stack_by_default() -> None:
+    """Where the first route key is the conversation's."""
+    by_ticket = FLOW + 'route_keys = { session_id = "metadata.ticket" }\n'
+    assert read(AT + by_ticket).flows["support"].sticky == "conversation"
+    assert read(AT + FLOW).flows["support"].sticky == "none"
+
+
+def test_a_running_router_refuses_other_flows(tmp_path: Path) -> None:
+    """Its endpoints are made at the start; the shares of a declared flow follow the file."""
+    path = tmp_path / "cutover.toml"
+    path.write_text(AT + FLOW, "utf-8")
+    watched = SettingsWatcher(path, SPECS)
+    watched.adopt(AT + FLOW + "max_streams = 3\n")
+    assert (watched.fault, watched.current.flows["support"].max_streams) == (None, 3)
+    for other in (AT, AT + FLOW.replace("openai", "ndjson")):
+        watched.adopt(other)
+        assert "this takes a restart" in (watched.fault or "")
+        assert watched.current.flows["support"].max_streams == 3

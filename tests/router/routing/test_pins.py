@@ -1,0 +1,235 @@
+"""Stickiness: a conversation keeps its stack, and nothing waits long for a store of pins."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+
+from contract.errors import EffectFailed, Fault
+from contract.flows.chat import ChatRequest
+from effects.rest import REST_SECONDS
+from effects.stores import MemoryPins, Pin
+from router.config import Settings
+from router.routing.lookup import WAIT_SECONDS
+from router.routing.pins import FRESH_SECONDS, Pins
+from router.routing.qa_header import sign
+from router.routing.rollout import Assignment, bucket
+from tests.router.answering import CASE
+from tests.router.house import QA_KEY, WALL, House, Rules
+
+pytestmark = pytest.mark.virtual
+
+WEEK = 604_800.0
+BY_HASH = Assignment("graph", 7, "percent")
+CHATS = [f"chat {number}" for number in range(12)]
+
+
+@dataclass
+class Shelf:
+    """A store that may be slow or out of reach, and says how often it was asked."""
+
+    delay: float = 0.0
+    broken: Exception | None = None
+    asked: int = 0
+    pins: MemoryPins = field(default_factory=lambda: MemoryPins(now))
+
+    async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
+        """Give the pin, late or never."""
+        self.asked += 1
+        await asyncio.sleep(self.delay)
+        if self.broken is not None:
+            raise self.broken
+        return await self.pins.hold(flow, conversation, pin, seconds)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+def now() -> float:
+    """Tell the loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+def settings(percent: int = 50, **flow: object) -> Settings:
+    """Give a sticky flow's settings."""
+    shares = {"langgraph_percent": Decimal(percent), "route_key": "session_id"}
+    return Rules(flow={**shares, "sticky": "conversation", **flow}).settings(CASE)
+
+
+async def turn(house: House, chat: str | None, qa: str | None = None) -> tuple[str, str]:
+    """Be one turn of a conversation; gives who was assigned, and why."""
+    body = ChatRequest(message_id="m1", content="hi", chat_id=chat)
+    served = await house.ask(body, qa=qa)
+    found = served.ticket.serving.plan.assignment
+    assert house.runs[-1].reason == found.why
+    return found.stack, found.why
+
+
+async def test_a_conversation_stays_where_it_began() -> None:
+    """Whatever the percentage becomes; what begins later goes by the new one."""
+    async with House(CASE) as made:
+        made.settings = settings(50)
+        first = {chat: await turn(made, chat) for chat in CHATS}
+        assert {why for _, why in first.values()} == {"percent"}
+        assert {stack for stack, _ in first.values()} == {"legacy", "graph"}
+        for percent, new in ((0, "legacy"), (100, "graph")):
+            made.settings = settings(percent)
+            for chat, (stack, _) in first.items():
+                assert await turn(made, chat) == (stack, "pinned")
+            assert await turn(made, f"new {percent}") == (new, "percent")
+
+
+async def test_what_belongs_to_no_conversation_is_not_pinned() -> None:
+    """A request without `chat_id` goes by its hash each time."""
+    async with House(CASE) as made:
+        for percent, stack in ((100, "graph"), (0, "legacy")):
+            made.settings = settings(percent)
+            assert await turn(made, None) == (stack, "percent")
+
+
+async def test_a_flow_that_is_not_sticky_does_not_touch_the_store() -> None:
+    """Nothing is asked, nothing is kept."""
+    shelf = Shelf()
+    async with House(CASE, Rules(pins=pins_on(shelf))) as made:
+        made.settings = settings(100, sticky="none")
+        assert await turn(made, "c") == ("graph", "percent")
+        made.settings = settings(0, sticky="none")
+        assert await turn(made, "c") == ("legacy", "percent")
+    assert shelf.asked == 0
+
+
+async def test_the_switch_sends_everybody_to_legacy_and_forgets_nobody() -> None:
+    """Off at once, for those pinned to graph too; on again, they are where they were."""
+    async with House(CASE) as made:
+        made.settings = settings(100)
+        assert await turn(made, "old") == ("graph", "percent")
+        made.settings = settings(100, enable_langgraph=False)
+        assert await turn(made, "old") == ("legacy", "disabled")
+        assert await turn(made, "begun while off") == ("legacy", "disabled")
+        made.settings = settings(0)
+        assert await turn(made, "old") == ("graph", "pinned")
+        assert await turn(made, "begun while off") == ("legacy", "percent")
+
+
+async def test_force_lists_and_the_header_go_before_pins_and_pin_nobody() -> None:
+    """A tester's wish holds for as long as it is there."""
+    header = sign("graph", int(WALL) + 60, "c", QA_KEY)
+    async with House(CASE) as made:
+        made.settings = settings(0)
+        assert await turn(made, "c", header) == ("graph", "forced_header")
+        assert await turn(made, "c") == ("legacy", "percent")
+        assert await turn(made, "c", header) == ("graph", "forced_header")
+        made.settings = settings(0, force_graph=frozenset({"c", "d"}))
+        assert await turn(made, "c") == ("graph", "force_list")
+        assert await turn(made, "d") == ("graph", "force_list")
+        made.settings = settings(0)
+        assert await turn(made, "c") == ("legacy", "pinned")
+        assert await turn(made, "d") == ("legacy", "percent")
+
+
+async def test_routers_that_share_a_store_agree() -> None:
+    """Also when one of them has not seen the new percentage yet: the first turn decides."""
+    shelf = Shelf()
+    rules = [Rules(pins=pins_on(shelf)) for _ in range(2)]
+    async with House(CASE, rules[0]) as one, House(CASE, rules[1]) as two:
+        one.settings, two.settings = settings(100), settings(0)
+        assert await turn(one, "c") == ("graph", "percent")
+        assert await turn(two, "c") == ("graph", "pinned")
+        assert await turn(two, "d") == ("legacy", "percent")
+        assert await turn(one, "d") == ("legacy", "pinned")
+
+
+def pins_on(shelf: Shelf, **how: int) -> Pins:
+    """Put pins on a shelf."""
+    return Pins(shelf, now, lambda: WALL + now(), **how)
+
+
+def fault(pins: Pins) -> str:
+    """Tell what `/readyz` says of them."""
+    return pins.neighbour.fault or ""
+
+
+async def settled(pins: Pins, conversation: str = "c") -> Assignment:
+    """Settle one turn."""
+    return await pins.settle("chat", conversation, BY_HASH, "v", WEEK)
+
+
+async def test_the_store_is_asked_seldom() -> None:
+    """Once for a conversation, and again when it is due to be kept longer."""
+    shelf = Shelf()
+    pins = pins_on(shelf)
+    assert (await settled(pins)).why == "percent"
+    for _ in range(10):
+        assert (await settled(pins)).why == "pinned"
+    assert shelf.asked == 1
+    await asyncio.sleep(FRESH_SECONDS + 1)
+    assert (await settled(pins)).why == "pinned"
+    assert shelf.asked == 2
+
+
+async def test_what_is_remembered_has_a_bound() -> None:
+    """The least recent conversation is asked for again."""
+    shelf = Shelf()
+    pins = pins_on(shelf, most=2)
+    for conversation in ("a", "b", "a", "c", "a"):
+        await settled(pins, conversation)
+    assert shelf.asked == 3
+    await settled(pins, "b")
+    assert shelf.asked == 4
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [(EffectFailed(Fault("store_unavailable")), "store_unavailable"), (OSError(), "OSError")],
+)
+async def test_a_store_out_of_reach_fails_nobody(broken: Exception, told: str) -> None:
+    """The hash decides; it is told, asked again after a rest, and by one request only."""
+    shelf = Shelf(broken=broken)
+    pins = pins_on(shelf)
+    for _ in range(5):
+        assert await settled(pins) == BY_HASH
+    assert shelf.asked == 1
+    assert fault(pins) == f"{told}; conversations are assigned by the hash alone"
+    await asyncio.sleep(REST_SECONDS)
+    assert await asyncio.gather(*(settled(pins) for _ in range(5))) == [BY_HASH] * 5
+    assert shelf.asked == 2
+    shelf.broken = None
+    await asyncio.sleep(REST_SECONDS)
+    await settled(pins)
+    assert fault(pins) == ""
+    assert (await settled(pins)).why == "pinned"
+
+
+async def test_a_slow_store_is_waited_for_a_moment_and_its_answer_is_kept() -> None:
+    """The turn goes by the hash; the next one has the pin that came late."""
+    shelf = Shelf(delay=0.3)
+    await shelf.pins.hold("chat", "c", Pin("legacy", "v", 1), WEEK)
+    pins = pins_on(shelf)
+    before = now()
+    assert await settled(pins) == BY_HASH
+    assert now() - before == pytest.approx(WAIT_SECONDS)
+    assert fault(pins).startswith("no answer within 0.05 s; ")
+    await asyncio.sleep(0.3)
+    assert await settled(pins) == Assignment("legacy", 7, "pinned")
+    assert shelf.asked == 1
+
+
+async def test_closing_waits_for_no_answer() -> None:
+    """A store that hangs does not hold up the end."""
+    pins = pins_on(Shelf(delay=1e6))
+    assert await settled(pins) == BY_HASH
+    await pins.aclose()
+    await pins.aclose()
+    assert now() < 1.0
+
+
+async def test_the_bucket_on_record_is_the_hash_s() -> None:
+    """A pinned run still tells where its key would have gone."""
+    async with House(CASE) as made:
+        made.settings = settings(100)
+        await turn(made, "c")
+        await turn(made, "c")
+        assert [run.bucket for run in made.runs] == [bucket("a salt", "c")] * 2

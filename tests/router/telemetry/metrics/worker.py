@@ -1,0 +1,59 @@
+"""A worker of several, for the tests: counts what it is told, and writes the page.
+
+Reads commands from its standard input, a line each, and answers each with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from contract.flows.chat import CHAT, ChatRequest
+from cutover.wiring.meters import open_meters
+from router.config import parse_settings
+from router.parts import Parts
+from router.router import Router
+from router.stack import IN_PROCESS
+from router.telemetry.metrics.books import Sources
+from router.telemetry.metrics.page import Page
+from tests.router.telemetry.metrics.standing import Written
+
+
+async def main() -> None:
+    """Work until the input ends."""
+    settings = parse_settings("", "nothing", {"chat": CHAT})
+    nothing: Any = SimpleNamespace(
+        name="legacy", fingerprint="", powers=IN_PROCESS, serves=lambda _: True
+    )
+    captures = Written()
+    meters = open_meters(cast("Any", SimpleNamespace(entries={})))
+    router = Router(
+        Parts(
+            specs={"chat": CHAT},
+            stacks={"legacy": nothing, "graph": nothing},
+            live=lambda _: nothing,
+            captures=cast("Any", captures),
+            settings=lambda: settings,
+        )
+    )
+    async with meters.running(Sources(router, captures, dict)) as page:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            said = msgspec.json.encode(await _do(line.strip(), router, page))
+            sys.stdout.write(said.decode() + "\n")
+            sys.stdout.flush()
+
+
+async def _do(command: str, router: Router, page: Page) -> str:
+    if command == "open":
+        await router.begin(CHAT, ChatRequest(message_id="m"), None)
+    elif command == "settle":
+        ticket = await router.begin(CHAT, ChatRequest(message_id="m"), None)
+        router.ledger.settle(ticket.exchange, "not_sampled")
+    return (await page.write(""))[0].decode()
+
+
+asyncio.run(main())

@@ -1,0 +1,129 @@
+"""The log of exchanges, and whose exchange a line is of, whoever says it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from contract.flows.chat import ChatRequest
+from contract.model import Usage
+from effects.tasks import EXCHANGE
+from router.stack import StackName
+from router.telemetry.access_log import ExchangeLog
+from tests.router.answering import ASSIGNED, CASE, FLOWS, both
+from tests.router.faulty import after, crash
+from tests.router.house import House, Rules
+from tests.router.listening import listening
+
+pytestmark = pytest.mark.virtual
+
+
+def priced(_model: str, _usage: Usage) -> float:
+    """Let every call cost the same."""
+    return 0.5
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -> None:
+    """Its times in milliseconds, what it used, and where its shadow ended."""
+    rules = Rules(assigned=assigned, shadow=100, observers=[ExchangeLog()])
+    with listening() as lines:
+        async with House(CASE, rules, price=priced) as made:
+            served = await made.ask()
+            run = made.runs[0]
+    fields = lines.fields()
+    nodes = fields.pop("nodes_ms")
+    assert nodes == {node: spent / 1_000 for node, spent in run.nodes.items()}
+    assert "model" in nodes
+    assert 0 < fields.pop("first_text_ms") < run.frames[-1][0] / 1_000
+    assert fields == {
+        "exchange": run.exchange,
+        "flow": "chat",
+        "assigned": assigned,
+        "served": assigned,
+        "reason": "percent",
+        "bucket": run.bucket,
+        "configuration": "v-1",
+        "first_frame_ms": run.frames[0][0] / 1_000,
+        "duration_ms": served.ticket.ended / 1_000,
+        "lost_ms": 0.0,
+        "shadow_state": "compared",
+        "shadow_reason": "equal",
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "cost": 0.5,
+        "outcome": "completed",
+        "error": None,
+        "frames": len(run.frames),
+    }
+
+
+async def test_a_takeover_says_who_served_why_and_what_it_cost_the_client() -> None:
+    """The outcome is what the client saw."""
+    crashing = after(FLOWS["graph"], 5, crash)
+    with listening() as lines:
+        async with both("graph", crashing, FLOWS["legacy"], observers=[ExchangeLog()]) as made:
+            await made.ask()
+    fields = lines.fields()
+    assert (fields["assigned"], fields["served"]) == ("graph", "legacy")
+    assert (fields["reason"], fields["outcome"], fields["error"]) == ("crash", "completed", None)
+
+
+async def test_a_refusal_is_told_with_its_code() -> None:
+    """A flow's in the line of its exchange, the router's in one of its own."""
+    observer = ExchangeLog()
+    with listening() as lines:
+        async with House(CASE, Rules(observers=[observer])) as made:
+            await made.ask(ChatRequest(message_id="unknown"))
+        observer.turned_away("chat", 422, "a code of ann@example.org, quoted")
+    fields = lines.fields()
+    assert (fields["outcome"], fields["error"]) == ("refused", "unknown_message")
+    assert (fields["first_frame_ms"], fields["cost"]) == (None, None)
+    assert lines.fields("turned away") == {"flow": "chat", "status": 422, "code": "other"}
+
+
+class Broken:
+    """A store that fails in a way of its own."""
+
+    def __getattr__(self, _: str) -> Any:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("assigned", "words"),
+    [("graph", "graph chat crashed"), ("legacy", "graph chat crashed")],
+    ids=["serving", "shadow"],
+)
+async def test_what_a_stack_says_is_of_its_exchange(assigned: StackName, words: str) -> None:
+    """Its task holds nothing of whoever started it; of two at a time each has its own."""
+    crashing = after(FLOWS["graph"], 3, crash)
+    rules = Rules(assigned=assigned, shadow=100, stand_in=False)
+    with listening() as lines:
+        async with House(CASE, rules, graph=crashing) as made:
+            served = await asyncio.gather(
+                made.client(CASE.body), made.client(ChatRequest(message_id="n", content="hi"))
+            )
+    assert sorted(lines.exchanges(words)) == sorted(one.ticket.exchange for one in served)
+
+
+async def test_what_a_call_says_is_of_its_exchange() -> None:
+    """And so is what the router says when the exchange has ended."""
+    with listening() as lines:
+        async with House(CASE, Rules(shadow=100)) as made:
+            made.world.conversations = cast("Any", Broken())
+            served = await made.ask()
+    exchange = served.ticket.exchange
+    assert set(lines.exchanges("adapter of conversations.")) == {exchange}
+    assert lines.exchanges(f"chat exchange {exchange} failed") == [exchange]
+
+
+async def test_what_nobody_is_served_by_is_of_no_exchange() -> None:
+    """The task of the shadows begins anew with each; what is said elsewhere has none."""
+    with listening() as lines:
+        async with House(CASE, Rules(shadow=100)) as made:
+            for _ in range(2):
+                await made.ask(qa="nonsense")
+    assert lines.exchanges("QA header ignored") == ["", ""]
+    assert EXCHANGE.get() == ""

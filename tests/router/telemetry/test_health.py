@@ -1,0 +1,72 @@
+"""The watchdog of the event loop: once an episode, with the code that holds it and no value."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from router.telemetry.health import Pulse, Watchdog
+from tests.patience import PATIENCE_S
+
+USER = "what the user said"
+
+
+class Heard(logging.Filter):
+    """Knows when the watchdog has logged something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logged = threading.Event()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let everything pass."""
+        if record.name == "router.telemetry.health":
+            self.logged.set()
+        return True
+
+
+def test_an_episode_is_told_once_and_remembered_for_a_minute() -> None:
+    """While it lasts and after: a loop that stands still can answer nobody."""
+    pulse = Pulse(1.0, 100.0)
+    assert not pulse.look(100.9)
+    assert pulse.fault(100.9) is None
+    assert pulse.look(101.0)
+    assert not pulse.look(103.5)
+    assert pulse.fault(103.5) == "stood still for 3.5 s; 1 times since the start"
+    pulse.beat = 104.0
+    assert not pulse.look(104.1)
+    assert pulse.fault(163.9) == "stood still for 3.5 s; 1 times since the start"
+    assert pulse.fault(164.0) is None
+
+
+def test_the_next_episode_is_another() -> None:
+    """Counted, and told with its own length, also when it follows at once."""
+    pulse = Pulse(1.0, 0.0)
+    assert pulse.look(5.0)
+    pulse.beat = 5.0
+    assert pulse.look(6.5), "it turned once in between"
+    assert pulse.fault(6.5) == "stood still for 1.5 s; 2 times since the start"
+
+
+async def test_the_code_that_blocks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """File, line and function of what holds the loop; not what it holds."""
+    heard = Heard()
+    now = 100.0
+
+    def careless(said: str) -> bool:
+        # The clock moves here alone: a busy machine cannot make another line the one that blocks.
+        nonlocal now
+        now += 1.0
+        return bool(said) and heard.logged.wait(PATIENCE_S)
+
+    watchdog = Watchdog(0.02, lambda: now)
+    with caplog.filtering(heard), watchdog.watching():
+        assert careless(USER), "nothing was logged"
+        assert watchdog.pulse.episodes == 1
+        assert watchdog.fault is not None
+    assert "careless" in caplog.text
+    assert "test_health.py" in caplog.text
+    assert USER not in caplog.text
+    assert not [thread for thread in threading.enumerate() if thread.name == "watchdog"]
