@@ -8,7 +8,7 @@ COMPILE := UV_CUSTOM_COMPILE_COMMAND="make pins" $(BIN)/uv pip compile --quiet -
 	--python-version 3.11 --generate-hashes --no-emit-index-url $(UPGRADE) pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench pins clean
+.PHONY: help setup demo test lint bench mutants pins clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,16 @@ lint: setup  ## ruff, format, mypy, the arrows between the packages
 bench: setup  ## measure the overhead of every layer into build/bench.json
 	@mkdir -p build
 	$(BIN)/python -m loadtests.bench
+
+# On a copy of the tracked files: the tool writes each change into the file and takes it back.
+mutants: setup  ## change the graph stack one operator at a time, run the parity suite on each
+	rm -rf build/mutants && git checkout-index --all --prefix=build/mutants/
+	cd build/mutants && export PATH="$(CURDIR)/$(BIN):$$PATH" \
+		&& cosmic-ray init tests/cosmic-ray.toml mutants.sqlite \
+		&& cr-filter-operators mutants.sqlite tests/cosmic-ray.toml \
+		&& cosmic-ray baseline tests/cosmic-ray.toml \
+		&& cosmic-ray exec tests/cosmic-ray.toml mutants.sqlite \
+		&& cr-report mutants.sqlite --show-pending | tail -n 4
 
 pins: setup  ## resolve pyproject.toml again into requirements/*.txt
 	$(COMPILE) --all-extras --output-file requirements/dev.txt

@@ -1,15 +1,139 @@
-"""Chat requests and worlds drawn from a seed: every switch and every accident of the flow."""
+"""Cases of the chat flow: a request and its scripted world, also drawn from a seed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from random import Random
 
-from contract.errors import Fault, FaultCode
-from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings, PromptValue
-from contract.model import Chunk, ModelInfo, ToolCallDelta, ToolResult, Usage
+from contract.errors import EffectFailed, Fault, FaultCode
+from contract.flow import FlowSpec, Request
+from contract.flows.chat import CHAT, ChatOptions, ChatRequest, ModelSettings, PromptValue
+from contract.model import (
+    AssistantMessage,
+    Chunk,
+    ModelCall,
+    ModelInfo,
+    ToolCallDelta,
+    ToolResult,
+    Usage,
+)
 from contract.stores import Turn
-from cutover.selftest.case import Answer, Case
-from effects.model import Fail, Step, Wait
+from cutover.selftest.world import World
+from effects.model import Fail, Script, ScriptedModel, Step, Wait
+from effects.stores.fake import MemoryConversations
+from effects.tools import ScriptedTools
+from rules.chat import lock_key
+
+Answer = tuple[Step, ...]
+
+FOREVER = 86_400.0
+WRITES = ("dice", "stuck")
+"""Tools that are not read-only; one that exceeds the deadline of a write is cancelled."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request and its world; `answers` are the model's, one for each round of tools."""
+
+    body: ChatRequest
+    options: ChatOptions = field(default_factory=ChatOptions)
+    answers: tuple[Answer, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
+    slow: Mapping[str, float] = field(default_factory=dict)
+    models: tuple[ModelInfo, ...] | None = None
+    tools_fail: Fault | None = None
+    store_fails: Mapping[str, Fault] = field(default_factory=dict)
+    lookup_fails: Fault | None = None
+    locked: bool = False
+
+    @property
+    def request(self) -> Request[ChatRequest, ChatOptions]:
+        """The request as the flow gets it."""
+        return Request(self.body, self.options)
+
+    @property
+    def spec(self) -> FlowSpec:
+        """The flow of the request."""
+        return CHAT
+
+    @property
+    def taken(self) -> str:
+        """The lock another exchange holds, "" for none."""
+        return lock_key(self.body.message_id) if self.locked else ""
+
+    def world(self) -> World:
+        """Return a new world."""
+        tools = ScriptedTools(
+            dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
+        )
+        model = ScriptedModel(by_round(self.answers), self.models)
+        if self.lookup_fails:
+            model = FailingLookup(self.lookup_fails)
+        world = World(model, tools=tools, turns=self.turns)
+        if self.store_fails:
+            world = World(
+                world.model,
+                tools=tools,
+                conversations=FailingConversations(world.conversations, self.store_fails),
+            )
+        return world
+
+
+class FailingLookup(ScriptedModel):
+    """A model whose lookup fails."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(())
+        self._fault = fault
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:  # noqa: ARG002 - the port's own
+        """Raise the fault."""
+        raise EffectFailed(self._fault)
+
+
+class FailingConversations:
+    """A store that fails at the sites named in `faults`."""
+
+    def __init__(self, store: MemoryConversations, faults: Mapping[str, Fault]) -> None:
+        self._store = store
+        self._faults = faults
+
+    async def find(self, site: str, message_id: str) -> Turn | None:
+        """Look a turn up."""
+        self._fail(site)
+        return await self._store.find(site, message_id)
+
+    async def put(self, site: str, turn: Turn) -> bool:
+        """Store a turn."""
+        self._fail(site)
+        return await self._store.put(site, turn)
+
+    async def history(
+        self, site: str, chat_id: str, *, before: str, limit: int
+    ) -> tuple[Turn, ...]:
+        """Read earlier turns."""
+        self._fail(site)
+        return await self._store.history(site, chat_id, before=before, limit=limit)
+
+    def _fail(self, site: str) -> None:
+        if site in self._faults:
+            raise EffectFailed(self._faults[site])
+
+
+def by_round(answers: tuple[Answer, ...]) -> Script:
+    """Return a script with an answer for each round of tools; the last one repeats."""
+
+    def script(call: ModelCall) -> Answer:
+        rounds = sum(
+            isinstance(message, AssistantMessage) and bool(message.tool_calls)
+            for message in call.messages
+        )
+        return answers[min(rounds, len(answers) - 1)] if answers else (Chunk(finish="stop"),)
+
+    return script
+
 
 TEXTS = (
     "Hello",
@@ -104,7 +228,7 @@ def case(seed: int) -> Case:
 
 
 def likely(draw: Random, chance: float) -> bool:
-    """Draw whether something happens."""
+    """Draw true with a chance."""
     return draw.random() < chance
 
 

@@ -1,23 +1,27 @@
-"""Faults in code: the graph stack asks something else of the world than it should."""
+"""Faults in code: the graph stack makes other calls than it should."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from msgspec.structs import replace
 
-from contract.model import SystemMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from contract.model import (
+    Chunk,
+    Message,
+    ModelCall,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from contract.ports import Effects
 from contract.stores import Turn
-from cutover.selftest.faults import CodeFault
-from cutover.selftest.meddling import Meddled, asking, through
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from contract.model import Chunk, Message, ModelCall
-    from contract.ports import Effects
-    from cutover.selftest.meddling import Meddle
+from cutover.selftest.meddling import Meddle, Meddled, asking, through
+from cutover.selftest.stream_faults import code_faults
 
 FIRST, SECOND = "weather", "calendar"
 
@@ -25,7 +29,7 @@ FIRST, SECOND = "weather", "calendar"
 def _operation(
     port: str, name: str, make: Callable[[Any, Effects], Callable[..., object]]
 ) -> Meddle:
-    """Replace one operation of a port; `make` is handed the real one."""
+    """Replace one operation of a port; `make` gets the real one."""
 
     def port_of(real: object, effects: Effects) -> object:
         operation: Callable[..., Awaitable[object]] = make(getattr(real, name), effects)  # type: ignore[assignment]
@@ -68,7 +72,7 @@ def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> M
 
 
 def _answered(port: str, name: str, change: Callable[[Any], object]) -> Meddle:
-    """Ask as it should be, and take something else for the answer."""
+    """Call as it should be, and change the answer."""
 
     def make(real: Any, _: Effects) -> Callable[..., object]:
         async def answered(*args: Any, **named: Any) -> object:
@@ -80,7 +84,7 @@ def _answered(port: str, name: str, change: Callable[[Any], object]) -> Meddle:
 
 
 def _messages(change: Callable[[Message], Message | None]) -> Meddle:
-    """Show the model other messages; None: not this one."""
+    """Change the messages the model gets; None leaves one out."""
 
     def otherwise(call: ModelCall) -> ModelCall:
         shown = (change(message) for message in call.messages)
@@ -111,7 +115,7 @@ def _no_answer(message: Message) -> Message:
     return replace(message, content="") if first else message
 
 
-def _nobody(text: str) -> str:
+def _without_name(text: str) -> str:
     return text.removeprefix("[小明]: ") if "北京" in text else text
 
 
@@ -161,15 +165,15 @@ def _write_order() -> Meddle:
     return lambda flow: early(once(flow))
 
 
-class _AskedTwice:
-    """A model whose first answer to one question, the last or the first, is thrown away."""
+class _CalledTwice:
+    """A model called twice in the first or the last round; the first answer is discarded."""
 
     def __init__(self, model: Any, *, last: bool) -> None:
         self._model = model
         self._last = last
 
     async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
-        """Ask, and ask again."""
+        """Call once or twice."""
         if any(isinstance(message, ToolMessage) for message in call.messages) is self._last:
             async for _ in self._model.stream(site, call):
                 pass
@@ -181,132 +185,95 @@ class _AskedTwice:
 
 
 class _ShortMemory:
-    """A store that is asked for one turn only."""
+    """A store read with a limit that is one too small."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     async def history(self, site: str, chat_id: str, *, before: str, limit: int) -> object:
-        """Ask for less than was wanted."""
+        """Read one turn less."""
         return await self._store.history(site, chat_id, before=before, limit=limit - 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
 
-def _effects(name: str, meddle: Meddle, kind: str) -> CodeFault:
-    return CodeFault(name, meddle, "effects", kind)
-
-
-EFFECT_FAULTS = (
-    _effects("white space in the prompt", _system(lambda it: f"{it} "), "prompt_changed"),
-    _effects("line lost in the prompt", _system(lambda it: it.split("\n", 1)[1]), "prompt_changed"),
-    _effects("no system prompt", _system(lambda _: ""), "prompt_changed"),
-    _effects("name of the user lost", _user(_nobody), "prompt_changed"),
-    _effects("a past turn lost", _messages(_no_past), "prompt_changed"),
-    _effects("answer of a tool lost", _messages(_no_answer), "prompt_changed"),
-    _effects(
-        "the last turn not used",
-        _answered("conversations", "history", lambda turns: turns[:-1]),
-        "prompt_changed",
-    ),
-    _effects("temperature", asking(lambda it: replace(it, temperature=0.2)), "parameter_changed"),
-    _effects(
-        "temperature lost", asking(lambda c: replace(c, temperature=None)), "parameter_changed"
-    ),
-    _effects("model id", asking(lambda it: replace(it, model_id="gpt-4o")), "parameter_changed"),
-    _effects(
-        "token limit lost", asking(lambda c: replace(c, max_tokens=None)), "parameter_changed"
-    ),
-    _effects(
-        "JSON asked for", asking(lambda it: replace(it, json_object=True)), "parameter_changed"
-    ),
-    _effects(
-        "tool choice", asking(lambda it: replace(it, tool_choice="required")), "parameter_changed"
-    ),
-    _effects(
-        "a tool not offered", asking(lambda c: replace(c, tools=c.tools[:1])), "parameter_changed"
-    ),
-    _effects(
-        "model asked twice", through(model=lambda it, _: _AskedTwice(it, last=True)), "call_extra"
-    ),
-    _effects(
-        "model asked for tools twice",
-        through(model=lambda it, _: _AskedTwice(it, last=False)),
-        "call_extra",
-    ),
-    _effects("tool called twice", _twice("tools", "run", _first_tool), "tool_added"),
-    _effects(
-        "tool not called", _never("tools", "run", ToolResult("晴"), _first_tool), "tool_dropped"
-    ),
-    _effects(
-        "tool argument",
-        _other(
-            "tools",
-            "run",
-            lambda s, it: (s, replace(it, arguments='{"city":"天津"}') if it.name == FIRST else it),
-        ),
-        "tool_arguments",
-    ),
-    _effects(
-        "tool argument lost",
-        _other(
-            "tools",
-            "run",
-            lambda s, it: (s, replace(it, arguments="{}") if it.name == FIRST else it),
-        ),
-        "tool_arguments",
-    ),
-    _effects("tool order", _operation("tools", "run", _tools_reversed), "tool_order"),
-    _effects(
-        "reply not stored", _never("conversations", "put", answer=True, when=_reply), "call_skipped"
-    ),
-    _effects("reply stored twice", _twice("conversations", "put", _reply), "call_extra"),
-    _effects(
-        "another reply stored",
-        _other(
-            "conversations",
-            "put",
-            lambda s, it: (s, replace(it, content="") if s == "reply" else it),
-        ),
-        "write_changed",
-    ),
-    _effects(
-        "reply under an id of its own", _answered("ids", "new", lambda _: "mine"), "write_changed"
-    ),
-    _effects(
-        "reply to nobody",
-        _other("conversations", "put", lambda s, it: (s, replace(it, reply_to=None))),
-        "write_changed",
-    ),
-    _effects(
-        "lock not released", _never("locks", "release", None, lambda *_: True), "call_skipped"
-    ),
-    _effects("lock released twice", _twice("locks", "release"), "call_extra"),
-    _effects(
-        "lock held for less",
-        _other("locks", "acquire", lambda s, k, _: (s, k, 1.0)),
-        "write_changed",
-    ),
-    _effects(
-        "another lock",
-        _other("locks", "acquire", lambda s, _, ttl: (s, "lock", ttl)),
-        "write_changed",
-    ),
-    _effects("message stored before its lock", _write_order(), "write_order"),
-    _effects("clock read twice", _twice("clock", "now"), "call_extra"),
-    _effects("id drawn twice", _twice("ids", "new"), "call_extra"),
-    _effects("tools listed twice", _twice("tools", "list"), "call_extra"),
-    _effects("model looked up twice", _twice("model", "lookup"), "call_extra"),
-    _effects(
-        "less of the past asked for",
-        through(conversations=lambda it, _: _ShortMemory(it)),
-        "call_changed",
-    ),
-    _effects("another site", _other("ids", "new", lambda _: ("answer",)), "site_changed"),
-    _effects(
-        "another model looked up",
-        _other("model", "lookup", lambda s, _: (s, "gpt-4o")),
-        "call_changed",
-    ),
+EFFECT_FAULTS = code_faults(
+    {
+        ("effects", "prompt_changed"): {
+            "white space in the prompt": _system(lambda it: f"{it} "),
+            "line lost in the prompt": _system(lambda it: it.split("\n", 1)[1]),
+            "no system prompt": _system(lambda _: ""),
+            "name of the user lost": _user(_without_name),
+            "a past turn lost": _messages(_no_past),
+            "answer of a tool lost": _messages(_no_answer),
+            "the last turn not used": _answered(
+                "conversations", "history", lambda turns: turns[:-1]
+            ),
+        },
+        ("effects", "parameter_changed"): {
+            "temperature": asking(lambda it: replace(it, temperature=0.2)),
+            "temperature lost": asking(lambda c: replace(c, temperature=None)),
+            "model id": asking(lambda it: replace(it, model_id="gpt-4o")),
+            "token limit lost": asking(lambda c: replace(c, max_tokens=None)),
+            "JSON asked for": asking(lambda it: replace(it, json_object=True)),
+            "tool choice": asking(lambda it: replace(it, tool_choice="required")),
+            "a tool not offered": asking(lambda c: replace(c, tools=c.tools[:1])),
+        },
+        ("effects", "call_extra"): {
+            "model asked twice": through(model=lambda it, _: _CalledTwice(it, last=True)),
+            "model asked for tools twice": through(
+                model=lambda it, _: _CalledTwice(it, last=False)
+            ),
+            "reply stored twice": _twice("conversations", "put", _reply),
+            "lock released twice": _twice("locks", "release"),
+            "clock read twice": _twice("clock", "now"),
+            "id drawn twice": _twice("ids", "new"),
+            "tools listed twice": _twice("tools", "list"),
+            "model looked up twice": _twice("model", "lookup"),
+        },
+        ("effects", "tool_added"): {"tool called twice": _twice("tools", "run", _first_tool)},
+        ("effects", "tool_dropped"): {
+            "tool not called": _never("tools", "run", ToolResult("晴"), _first_tool)
+        },
+        ("effects", "tool_arguments"): {
+            "tool argument": _other(
+                "tools",
+                "run",
+                lambda s, it: (
+                    s,
+                    replace(it, arguments='{"city":"天津"}') if it.name == FIRST else it,
+                ),
+            ),
+            "tool argument lost": _other(
+                "tools",
+                "run",
+                lambda s, it: (s, replace(it, arguments="{}") if it.name == FIRST else it),
+            ),
+        },
+        ("effects", "tool_order"): {"tool order": _operation("tools", "run", _tools_reversed)},
+        ("effects", "call_skipped"): {
+            "reply not stored": _never("conversations", "put", answer=True, when=_reply),
+            "lock not released": _never("locks", "release", None, lambda *_: True),
+        },
+        ("effects", "write_changed"): {
+            "another reply stored": _other(
+                "conversations",
+                "put",
+                lambda s, it: (s, replace(it, content="") if s == "reply" else it),
+            ),
+            "reply under an id of its own": _answered("ids", "new", lambda _: "mine"),
+            "reply without reply_to": _other(
+                "conversations", "put", lambda s, it: (s, replace(it, reply_to=None))
+            ),
+            "lock held for less": _other("locks", "acquire", lambda s, k, _: (s, k, 1.0)),
+            "another lock": _other("locks", "acquire", lambda s, _, ttl: (s, "lock", ttl)),
+        },
+        ("effects", "write_order"): {"message stored before its lock": _write_order()},
+        ("effects", "call_changed"): {
+            "less of the past asked for": through(conversations=lambda it, _: _ShortMemory(it)),
+            "another model looked up": _other("model", "lookup", lambda s, _: (s, "gpt-4o")),
+        },
+        ("effects", "site_changed"): {"another site": _other("ids", "new", lambda _: ("answer",))},
+    }
 )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contract.flow import Event, Flow, Request
+from contract.model import Chunk, ModelCall
+from contract.ports import Effects
 
-    from contract.flow import Event, Flow, Request
-    from contract.model import Chunk, ModelCall
-    from contract.ports import Effects
-
-    Meddle = Callable[[Flow], Flow]
-    Rewrite = Callable[[list[Event], Event], Iterable[Event]]
-    """Gives what stands for an event; hears those the stack has produced before it."""
+Meddle = Callable[[Flow], Flow]
+Rewrite = Callable[[list[Event], Event], Iterable[Event]]
+"""Returns what replaces an event; gets the events the stack has produced before it."""
 
 
 def rewritten(rewrite: Rewrite) -> Meddle:

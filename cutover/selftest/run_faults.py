@@ -1,26 +1,179 @@
-"""Faults in runs: a recorded run spoilt beside a sound one, beyond those in `seeded`."""
+"""Faults in runs: a recorded run spoilt beside a sound one, and the one cause of each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
-from msgspec.structs import replace
+import msgspec
 
+from compare.findings import Layer
 from contract import operations as ops
-from contract.flows.chat import Failed, Send, Success, ToolFeedback
-from contract.model import ModelCall
+from contract.flows.chat import Accept, ChatEvent, End, Failed, Send, Success, ToolFeedback
+from contract.model import ModelCall, ToolCall
 from contract.records import ErrorRecord
 from contract.stores import MemoryEntry, Remember, Remembered
-from cutover.selftest.exchanges import WEATHER, Asked
-from cutover.selftest.faults import RunFault
-from cutover.selftest.seeded import FAULTS, SOUND, drop, put
+from cutover.selftest.exchanges import WEATHER, Asked, Events, Script, tool
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+T = TypeVar("T")
+FaultPlace = Literal["run", "code"]
+FaultTable = Mapping[tuple[Layer, str], Mapping[str, T]]
+"""What is spoilt, by the layer and kind of its cause and by name."""
+Upset = Callable[[list[Asked]], list[Asked]]
 
-    from cutover.selftest.exchanges import Events
+TOOLS = (tool(0), tool(1, '{"city":"上海"}'))
+SOUND = Script(tools=TOOLS)
+"""Two tools, then six pieces of text: ACCEPT, START_REPLY, 4 × feedback, 6 × SEND, SUCCESS, END."""
 
-    Upset = Callable[[list[Asked]], list[Asked]]
+
+@dataclass(frozen=True)
+class RunFault:
+    """A spoilt script beside a sound one, and the layer and kind of the one cause."""
+
+    name: str
+    script: Script
+    layer: Layer
+    kind: str
+    sound: Script = SOUND
+    place: FaultPlace = "run"
+
+
+def drop(*indices: int) -> Callable[[Events], Events]:
+    """Leave out the events of some indices."""
+    return lambda events: [event for k, event in enumerate(events) if k not in indices]
+
+
+def add(index: int, event: ChatEvent) -> Callable[[Events], Events]:
+    """Insert an event."""
+    return lambda events: [*events[:index], event, *events[index:]]
+
+
+def put(index: int, event: ChatEvent) -> Callable[[Events], Events]:
+    """Replace an event."""
+    return lambda events: [*events[:index], event, *events[index + 1 :]]
+
+
+def swap(a: int, b: int) -> Callable[[Events], Events]:
+    """Exchange two events."""
+    return lambda e: [e[b] if k == a else e[a] if k == b else event for k, event in enumerate(e)]
+
+
+def tools_swapped(asked: list[Asked]) -> list[Asked]:
+    """Call the tools in the opposite order."""
+    tools = iter([call for call in asked if call.operation is ops.TOOLS_RUN][::-1])
+    return [next(tools) if call.operation is ops.TOOLS_RUN else call for call in asked]
+
+
+def reply_first(asked: list[Asked]) -> list[Asked]:
+    """Store the reply before the lock is taken: writes in another order."""
+    return [asked[-2], *asked[:-2], asked[-1]]
+
+
+def without(operation: ops.Operation) -> Upset:
+    """Leave out every call of an operation."""
+    return lambda asked: [call for call in asked if call.operation is not operation]
+
+
+def twice(operation: ops.Operation) -> Upset:
+    """Make the calls of an operation once more at the end."""
+    return lambda asked: [*asked, *(call for call in asked if call.operation is operation)]
+
+
+def elsewhere(asked: list[Asked]) -> list[Asked]:
+    """Ask for ids at another site."""
+    return [replace(c, site="answer") if c.operation is ops.IDS_NEW else c for c in asked]
+
+
+def cut_short(events: Events) -> Events:
+    """End as a crash does: no text after the third piece, and an honest failure."""
+    return [*events[:9], Failed(), End()]
+
+
+def _run_faults(table: FaultTable[Script]) -> tuple[RunFault, ...]:
+    return tuple(
+        RunFault(name, script, layer, kind)
+        for (layer, kind), scripts in table.items()
+        for name, script in scripts.items()
+    )
+
+
+FAULTS = _run_faults(
+    {
+        ("effects", "prompt_changed"): {
+            "prompt": SOUND.but(system="你是一个冷淡的助手。"),
+            "user": SOUND.but(user="北京天气怎么样？"),
+            "system and user": SOUND.but(system="冷", user="?"),
+        },
+        ("effects", "parameter_changed"): {"temperature": SOUND.but(temperature=0.2)},
+        ("effects", "tool_arguments"): {
+            "tool argument": SOUND.but(tools=(tool(0, '{"city":"天津"}'), TOOLS[1])),
+            "tool id": SOUND.but(
+                tools=(ToolCall("other", TOOLS[0].name, TOOLS[0].arguments), TOOLS[1])
+            ),
+        },
+        ("effects", "tool_order"): {"tool order": SOUND.but(upset=tools_swapped)},
+        ("effects", "tool_dropped"): {"tool dropped": SOUND.but(tools=TOOLS[:1])},
+        ("effects", "tool_added"): {"tool added": SOUND.but(tools=(*TOOLS, tool(2)))},
+        ("effects", "write_order"): {"write order": SOUND.but(upset=reply_first)},
+        ("effects", "write_changed"): {"write changed": SOUND.but(stored="别的")},
+        ("effects", "call_skipped"): {"no reply id": SOUND.but(upset=without(ops.IDS_NEW))},
+        ("effects", "call_extra"): {"clock read twice": SOUND.but(upset=twice(ops.CLOCK_NOW))},
+        ("effects", "site_changed"): {"site": SOUND.but(upset=elsewhere)},
+        ("frames", "frame_dropped"): {
+            "first text frame dropped": SOUND.but(spoil=drop(6)),
+            "text frame dropped": SOUND.but(spoil=drop(7)),
+            "two text frames dropped": SOUND.but(spoil=drop(7, 8)),
+            "last text frame dropped": SOUND.but(spoil=drop(11)),
+            "feedback dropped": SOUND.but(spoil=drop(3)),
+            "START_REPLY dropped": SOUND.but(spoil=drop(1)),
+        },
+        ("frames", "frame_added"): {"text frame twice": SOUND.but(spoil=add(7, Send(WEATHER[0])))},
+        ("frames", "frame_changed"): {
+            "feedback status": SOUND.but(
+                spoil=put(4, Send("", tool_call_feedback=ToolFeedback("get_weather", "error")))
+            ),
+        },
+        ("frames", "frame_moved"): {"feedback moved": SOUND.but(spoil=swap(3, 4))},
+        ("text", "text_changed"): {
+            "wrong final text": SOUND.but(final="今天北京雨。"),
+            "longer final text": SOUND.but(final=f"{SOUND.text}！"),
+            "wrong text, stored too": SOUND.but(pieces=("今天北京雨，", *WEATHER[1:])),
+        },
+        ("text", "text_late"): {
+            "text before its time": SOUND.but(
+                spoil=put(5, Send("今", tool_call_feedback=ToolFeedback("get_weather", "done")))
+            ),
+        },
+        ("grammar", "grammar_broken"): {
+            "text taken back": SOUND.but(
+                spoil=put(4, Send("今", tool_call_feedback=ToolFeedback("get_weather", "done")))
+            ),
+            "frame after END": SOUND.but(spoil=add(99, Send("x"))),
+            "frame after END, as the driver ends it": SOUND.but(
+                spoil=add(99, Send(SOUND.text)), outcome="truncated", error=ErrorRecord("truncated")
+            ),
+            "frame after END, refused as it came": SOUND.but(
+                outcome="failed", error=ErrorRecord("grammar", "SEND")
+            ),
+            "END twice": SOUND.but(spoil=add(99, End())),
+            "ACCEPT twice": SOUND.but(spoil=add(1, Accept())),
+            "SUCCESS twice": SOUND.but(spoil=add(13, Success(SOUND.text))),
+        },
+        ("outcome", "outcome_changed"): {
+            "END dropped": SOUND.but(
+                spoil=drop(13), outcome="truncated", error=ErrorRecord("truncated")
+            ),
+            "crash": SOUND.but(
+                spoil=cut_short,
+                upset=without(ops.TURN_PUT),
+                outcome="failed",
+                error=ErrorRecord("crash", "KeyError"),
+            ),
+        },
+    }
+)
+
 
 FACT = MemoryEntry(memory_id="f-1", user_id="u-1", text="住在北京")
 
@@ -32,7 +185,7 @@ def _remember(*facts: MemoryEntry, times: int = 1) -> Upset:
 
 
 def _asking(change: Callable[[ModelCall], ModelCall]) -> Upset:
-    """Ask the model something else, in every round."""
+    """Change the model call of every round."""
 
     def upset(asked: list[Asked]) -> list[Asked]:
         return [
@@ -53,7 +206,7 @@ def _reasoned(*thoughts: str) -> Callable[[Events], Events]:
         for k, event in enumerate(events):
             if isinstance(event, Send) and event.content:
                 count += 1
-                spoilt[k] = replace(event, reason_content="".join(thoughts[:count]))
+                spoilt[k] = msgspec.structs.replace(event, reason_content="".join(thoughts[:count]))
         return spoilt
 
     return spoil
@@ -76,33 +229,34 @@ LEARNING = SOUND.but(upset=_remember(FACT))
 
 
 BEYOND = (
-    RunFault(
-        "white space in a prompt",
-        SOUND.but(system=SOUND.system.replace("。\n", "。 \n")),
-        "effects",
-        "prompt_changed",
-        SOUND,
-    ),
-    RunFault(
-        "line end in a prompt",
-        SOUND.but(system=SOUND.system.replace("\n", "\r\n")),
-        "effects",
-        "prompt_changed",
-        SOUND,
-    ),
-    RunFault(
-        "wrong model",
-        SOUND.but(upset=_asking(lambda call: replace(call, model_id="gpt-4.1-mini"))),
-        "effects",
-        "parameter_changed",
-        SOUND,
-    ),
-    RunFault(
-        "token limit",
-        SOUND.but(upset=_asking(lambda call: replace(call, max_tokens=16))),
-        "effects",
-        "parameter_changed",
-        SOUND,
+    *_run_faults(
+        {
+            ("effects", "prompt_changed"): {
+                "white space in a prompt": SOUND.but(system=SOUND.system.replace("。\n", "。 \n")),
+                "line end in a prompt": SOUND.but(system=SOUND.system.replace("\n", "\r\n")),
+            },
+            ("effects", "parameter_changed"): {
+                "wrong model": SOUND.but(
+                    upset=_asking(
+                        lambda call: msgspec.structs.replace(call, model_id="gpt-4.1-mini")
+                    )
+                ),
+                "token limit": SOUND.but(
+                    upset=_asking(lambda call: msgspec.structs.replace(call, max_tokens=16))
+                ),
+            },
+            ("grammar", "grammar_broken"): {"half a character": SOUND.but(spoil=_half_a_character)},
+            ("outcome", "outcome_changed"): {
+                "late error": SOUND.but(
+                    spoil=_late_error, outcome="failed", error=ErrorRecord("reported")
+                ),
+            },
+            ("frames", "frame_changed"): {
+                "feedback of another tool": SOUND.but(
+                    spoil=put(2, Send("", tool_call_feedback=ToolFeedback("get_time", "running")))
+                ),
+            },
+        }
     ),
     RunFault(
         "memory written twice",
@@ -114,14 +268,14 @@ BEYOND = (
     RunFault("memory not written", SOUND, "effects", "call_skipped", LEARNING),
     RunFault(
         "something else remembered",
-        LEARNING.but(upset=_remember(replace(FACT, text="住在上海"))),
+        LEARNING.but(upset=_remember(msgspec.structs.replace(FACT, text="住在上海"))),
         "effects",
         "write_changed",
         LEARNING,
     ),
     RunFault(
         "another user's memory",
-        LEARNING.but(upset=_remember(replace(FACT, user_id="u-2"))),
+        LEARNING.but(upset=_remember(msgspec.structs.replace(FACT, user_id="u-2"))),
         "effects",
         "write_changed",
         LEARNING,
@@ -134,13 +288,6 @@ BEYOND = (
         "reasoning_changed",
         THINKING,
     ),
-    RunFault(
-        "half a character",
-        SOUND.but(spoil=_half_a_character),
-        "grammar",
-        "grammar_broken",
-        SOUND,
-    ),
     RunFault("END missing on both sides", TRUNCATED, "grammar", "grammar_broken", TRUNCATED),
     RunFault(
         "cut short on both sides, elsewhere in each",
@@ -150,29 +297,12 @@ BEYOND = (
         TRUNCATED,
     ),
     RunFault(
-        "late error",
-        SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("reported")),
-        "outcome",
-        "outcome_changed",
-        SOUND,
-    ),
-    RunFault(
         "other code of one failure",
         SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("deadline")),
         "outcome",
         "code_changed",
         SOUND.but(spoil=_late_error, outcome="failed", error=ErrorRecord("model_error")),
     ),
-    RunFault(
-        "feedback of another tool",
-        SOUND.but(spoil=put(2, Send("", tool_call_feedback=ToolFeedback("get_time", "running")))),
-        "frames",
-        "frame_changed",
-        SOUND,
-    ),
 )
 
-RUN_FAULTS = (
-    *(RunFault(fault.name, fault.script, fault.layer, fault.kind, SOUND) for fault in FAULTS),
-    *BEYOND,
-)
+RUN_FAULTS = (*FAULTS, *BEYOND)

@@ -1,25 +1,94 @@
-"""Faults in code: the graph stack sends something else than it should. Indices: see `scene`."""
+"""Faults in code: the graph stack sends something else than it should."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from compare.findings import Layer
 from contract.errors import CutoverError, Refused
-from contract.flows.chat import Accept, End, Failed, Send, Success, ToolFeedback
-from cutover.selftest.faults import CodeFault
-from cutover.selftest.meddling import rewritten
+from contract.flow import Event
+from contract.flows.chat import (
+    Accept,
+    ChatOptions,
+    ChatRequest,
+    End,
+    Failed,
+    ModelSettings,
+    Send,
+    Success,
+    ToolFeedback,
+)
+from contract.model import Chunk, ModelInfo, ToolCallDelta
+from contract.stores import Turn
+from cutover.selftest.cases import Case
+from cutover.selftest.meddling import Meddle, rewritten
+from cutover.selftest.run_faults import FaultPlace, FaultTable
+from effects.model import Wait
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+PIECES = ("今天北京晴，", "气温二十一度，", "微风。", "你下午没有安排，", "适合出门散步。")
 
-    from contract.flow import Event
-    from cutover.selftest.meddling import Meddle
+SCENE = Case(
+    ChatRequest(
+        message_id="m-1",
+        content="北京天气怎么样？我下午有空吗？",
+        user_name="小明",
+        chat_id="c-1",
+        user_id="u-1",
+        model_config=ModelSettings(temperature=0.7, max_tokens=512),
+    ),
+    ChatOptions(wire="extended"),
+    answers=(
+        (
+            Chunk(reasoning="要查天气，"),
+            Wait(0.6),
+            Chunk(reasoning="也要查日程。"),
+            Chunk(text="我查一下。"),
+            Chunk(tool_calls=(ToolCallDelta(0, "c1", "weather", '{"city":"北京"}'),)),
+            Chunk(tool_calls=(ToolCallDelta(1, "c2", "calendar", '{"day":"今天"}'),)),
+            Chunk(finish="tool_calls"),
+        ),
+        (
+            Chunk(reasoning="可以回答了。"),
+            *(step for piece in PIECES for step in (Wait(0.6), Chunk(text=piece))),
+            Chunk(finish="stop"),
+        ),
+    ),
+    turns=(
+        Turn(message_id="h-1", role="user", content="你好", chat_id="c-1", user_name="小明"),
+        Turn(message_id="h-2", role="assistant", content="你好，小明！", chat_id="c-1"),
+    ),
+    tools={"weather": "晴，21 度", "calendar": "下午没有安排"},
+    models=(ModelInfo(model_id="gpt-4.1", model="m-1"),),
+)
+"""A chat with a past, two tools, reasoning and a long answer, in which code faults are tried."""
 
-START_REPLY, REASONING, RUNNING, RUNNING_TOO, DONE, DONE_TOO = 1, 2, 5, 6, 7, 8
-FIRST_PIECE, A_PIECE, LAST_PIECE, SUCCESS, END = 9, 11, 13, 14, 15
+START_REPLY, RUNNING, DONE, DONE_TOO = 1, 5, 7, 8
+A_PIECE, LAST_PIECE, SUCCESS, END = 11, 13, 14, 15
+"""Indices of the scene's events."""
+
+
+@dataclass(frozen=True)
+class CodeFault:
+    """A wrapper that spoils a flow, and the layer and kind of the one cause."""
+
+    name: str
+    meddle: Meddle
+    layer: Layer
+    kind: str
+    place: FaultPlace = "code"
+
+
+def code_faults(table: FaultTable[Meddle]) -> tuple[CodeFault, ...]:
+    """Return the faults of a table."""
+    return tuple(
+        CodeFault(name, meddle, layer, kind)
+        for (layer, kind), meddles in table.items()
+        for name, meddle in meddles.items()
+    )
 
 
 class Planted(CutoverError):
@@ -27,7 +96,7 @@ class Planted(CutoverError):
 
 
 def _at(index: int, change: Callable[[list[Event], Event], Iterable[Event]]) -> Meddle:
-    """Let something else stand for the event of an index."""
+    """Replace the event of an index."""
     return rewritten(
         lambda before, event: change(before, event) if len(before) == index else (event,)
     )
@@ -69,7 +138,7 @@ def _texts(change: Callable[[str], str]) -> Meddle:
 
 
 def _final(change: Callable[[str], str]) -> Meddle:
-    """Change the finished text."""
+    """Change the text of SUCCESS."""
 
     def finish(_: list[Event], event: Event) -> Iterable[Event]:
         return (Success(change(event.content)),) if isinstance(event, Success) else (event,)
@@ -78,7 +147,7 @@ def _final(change: Callable[[str], str]) -> Meddle:
 
 
 def _piece_only(before: list[Event], event: Event) -> Iterable[Event]:
-    """Send what is new instead of all there is."""
+    """Send only the new text instead of all of it."""
     last = before[-1] if before else event
     if isinstance(event, Send) and isinstance(last, Send):
         return (replace(event, content=event.content.removeprefix(last.content)),)
@@ -110,68 +179,56 @@ def _refuse(*_: object) -> Iterable[Event]:
     raise Refused(409, "message_locked")
 
 
-STREAM_FAULTS = (
-    CodeFault("last chunk lost", _lost(LAST_PIECE), "frames", "frame_dropped"),
-    CodeFault("chunk lost in the middle", _lost(A_PIECE), "frames", "frame_dropped"),
-    CodeFault("last chunk twice", _doubled(LAST_PIECE), "frames", "frame_added"),
-    CodeFault("chunk twice in the middle", _doubled(A_PIECE), "frames", "frame_added"),
-    CodeFault("START_REPLY lost", _lost(START_REPLY), "frames", "frame_dropped"),
-    CodeFault("tool feedback lost", _lost(DONE), "frames", "frame_dropped"),
-    CodeFault("last tool feedback lost", _lost(DONE_TOO), "frames", "frame_dropped"),
-    CodeFault("tool feedback twice", _doubled(DONE), "frames", "frame_added"),
-    CodeFault("tool feedback swapped", _swapped(RUNNING), "frames", "frame_moved"),
-    CodeFault("tool said to have failed", _at(DONE, _failing_tool), "frames", "frame_changed"),
-    CodeFault("END missing", _lost(END), "outcome", "outcome_changed"),
-    CodeFault("END twice", _doubled(END), "grammar", "grammar_broken"),
-    CodeFault("ACCEPT twice", _doubled(0), "grammar", "grammar_broken"),
-    CodeFault("SUCCESS twice", _doubled(SUCCESS), "grammar", "grammar_broken"),
-    CodeFault("ACCEPT missing", _lost(0), "frames", "frame_dropped"),
-    CodeFault("START_REPLY before ACCEPT", _swapped(0), "grammar", "grammar_broken"),
-    CodeFault(
-        "frame after END", _at(END, lambda *_: (End(), Send("还有"))), "grammar", "grammar_broken"
-    ),
-    CodeFault(
-        "END before SUCCESS", _at(SUCCESS, lambda _, e: (End(), e)), "grammar", "grammar_broken"
-    ),
-    CodeFault("text shrinks", _at(A_PIECE, _shorter), "grammar", "grammar_broken"),
-    CodeFault("pieces instead of the whole", rewritten(_piece_only), "grammar", "grammar_broken"),
-    CodeFault("half a character", _at(A_PIECE, _half_a_character), "grammar", "grammar_broken"),
-    CodeFault("wrong finish text", _final(lambda _: "再见。"), "text", "text_changed"),
-    CodeFault("finish text cut short", _final(lambda text: text[:-1]), "text", "text_changed"),
-    CodeFault("finish text empty", _final(lambda _: ""), "text", "text_changed"),
-    CodeFault(
-        "other punctuation", _texts(lambda text: text.replace("，", ",")), "text", "text_changed"
-    ),
-    CodeFault("white space stripped", _texts(lambda t: f"{t} "), "text", "text_changed"),
-    CodeFault(
-        "reasoning emptied",
-        _sends(lambda send: replace(send, reason_content="")),
-        "text",
-        "reasoning_changed",
-    ),
-    CodeFault(
-        "reasoning lost",
-        _sends(lambda send: replace(send, reason_content=UNSET)),
-        "text",
-        "reasoning_changed",
-    ),
-    CodeFault(
-        "reasoning cut short",
-        _sends(lambda send: replace(send, reason_content=str(send.reason_content)[:5])),
-        "text",
-        "reasoning_changed",
-    ),
-    CodeFault(
-        "late error",
-        _at(SUCCESS, lambda *_: (Failed("model_error"),)),
-        "outcome",
-        "outcome_changed",
-    ),
-    CodeFault("crash at once", _at(0, _crash), "outcome", "outcome_changed"),
-    CodeFault("crash in the middle", _at(A_PIECE, _crash), "outcome", "outcome_changed"),
-    CodeFault("crash at the end", _at(END, _crash), "outcome", "outcome_changed"),
-    CodeFault("refusal", _at(0, _refuse), "outcome", "outcome_changed"),
-    CodeFault(
-        "ACCEPT for START_REPLY", _at(1, lambda *_: (Accept(),)), "grammar", "grammar_broken"
-    ),
+STREAM_FAULTS = code_faults(
+    {
+        ("frames", "frame_dropped"): {
+            "last chunk lost": _lost(LAST_PIECE),
+            "chunk lost in the middle": _lost(A_PIECE),
+            "START_REPLY lost": _lost(START_REPLY),
+            "tool feedback lost": _lost(DONE),
+            "last tool feedback lost": _lost(DONE_TOO),
+            "ACCEPT missing": _lost(0),
+        },
+        ("frames", "frame_added"): {
+            "last chunk twice": _doubled(LAST_PIECE),
+            "chunk twice in the middle": _doubled(A_PIECE),
+            "tool feedback twice": _doubled(DONE),
+        },
+        ("frames", "frame_moved"): {"tool feedback swapped": _swapped(RUNNING)},
+        ("frames", "frame_changed"): {"tool said to have failed": _at(DONE, _failing_tool)},
+        ("outcome", "outcome_changed"): {
+            "END missing": _lost(END),
+            "late error": _at(SUCCESS, lambda *_: (Failed("model_error"),)),
+            "crash at once": _at(0, _crash),
+            "crash in the middle": _at(A_PIECE, _crash),
+            "crash at the end": _at(END, _crash),
+            "refusal": _at(0, _refuse),
+        },
+        ("grammar", "grammar_broken"): {
+            "END twice": _doubled(END),
+            "ACCEPT twice": _doubled(0),
+            "SUCCESS twice": _doubled(SUCCESS),
+            "START_REPLY before ACCEPT": _swapped(0),
+            "frame after END": _at(END, lambda *_: (End(), Send("还有"))),
+            "END before SUCCESS": _at(SUCCESS, lambda _, e: (End(), e)),
+            "text shrinks": _at(A_PIECE, _shorter),
+            "pieces instead of the whole": rewritten(_piece_only),
+            "half a character": _at(A_PIECE, _half_a_character),
+            "ACCEPT for START_REPLY": _at(1, lambda *_: (Accept(),)),
+        },
+        ("text", "text_changed"): {
+            "wrong finish text": _final(lambda _: "再见。"),
+            "finish text cut short": _final(lambda text: text[:-1]),
+            "finish text empty": _final(lambda _: ""),
+            "other punctuation": _texts(lambda text: text.replace("，", ",")),
+            "white space stripped": _texts(lambda t: f"{t} "),
+        },
+        ("text", "reasoning_changed"): {
+            "reasoning emptied": _sends(lambda send: replace(send, reason_content="")),
+            "reasoning lost": _sends(lambda send: replace(send, reason_content=UNSET)),
+            "reasoning cut short": _sends(
+                lambda send: replace(send, reason_content=str(send.reason_content)[:5])
+            ),
+        },
+    }
 )

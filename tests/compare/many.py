@@ -17,7 +17,7 @@ from compare.waivers import Waiver, Waivers
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange, lines
-from cutover.selftest.seeded import FAULTS, SOUND
+from cutover.selftest.run_faults import FAULTS, SOUND
 
 HOSTILE = (
     "</style></script><script>alert(1)</script><img src=x onerror=alert(1)> \"'`|` \u202etxet\x00"

@@ -18,7 +18,7 @@ from contract.model import ModelCall, UserMessage
 from contract.records import RunRecord
 from contract.wire.sse import comment
 from cutover.selftest.exchanges import Asked, Events, Script, exchange, tool
-from cutover.selftest.seeded import FAULTS, SOUND, Fault, add, drop
+from cutover.selftest.run_faults import FAULTS, SOUND, RunFault, add, drop
 
 
 def pair(runs: tuple[RunRecord, ...]) -> Pair:
@@ -42,7 +42,7 @@ def causes(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_one_finding_on_its_layer(fault: Fault) -> None:
+def test_a_fault_is_one_finding_on_its_layer(fault: RunFault) -> None:
     """Whatever else a fault brings about is marked as following from it."""
     assert causes(found(SOUND, fault.script)) == [(fault.layer, fault.kind)]
 

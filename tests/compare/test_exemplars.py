@@ -8,7 +8,7 @@ from compare.streams.events import EventReader
 from contract.flows.chat import CHAT, Send
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange
-from cutover.selftest.seeded import add, drop
+from cutover.selftest.run_faults import add, drop
 
 
 def rows(runs: tuple[RunRecord, ...]) -> list[tuple[str, str | None, str | None]]:

@@ -21,7 +21,7 @@ from contract.records import ErrorRecord, Outcome, RunRecord
 from contract.wire.dialect import Dialect, TextField
 from cutover.flows import SPECS
 from cutover.selftest.exchanges import Events, Script, batch, exchange, store
-from cutover.selftest.seeded import SOUND, add, drop, put
+from cutover.selftest.run_faults import SOUND, add, drop, put
 
 Spoil = Callable[[str], str]
 SEND = 8

@@ -19,7 +19,7 @@ from compare.report.formats import duration, moment, percent, visible
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange, lines
-from cutover.selftest.seeded import FAULTS, SOUND, drop
+from cutover.selftest.run_faults import FAULTS, SOUND, drop
 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)> `|` @all \u202etxet\x00"
 VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})

@@ -33,7 +33,7 @@ from contract.grammar import Grammar, many
 from contract.records import RunRecord, decode_run, encode_run
 from contract.wire.dialect import Dialect, PlainWire, TextField
 from cutover.selftest.exchanges import Script, exchange, lines
-from cutover.selftest.seeded import FAULTS, SOUND, Fault
+from cutover.selftest.run_faults import FAULTS, SOUND, RunFault
 
 LONG = "A sentence long enough not to be remembered as it stands, whatever may follow it in time. "
 HARD = st.sampled_from(['"', "\\", "\n", "\t", "\x00", "\x7f", "é", "，", "😀", "</", "u0041", ""])
@@ -146,7 +146,7 @@ def test_equal_at_a_glance_is_equal() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_runs_told_by_their_calls_alone_are_told_as_if_read_whole(fault: Fault) -> None:
+def test_runs_told_by_their_calls_alone_are_told_as_if_read_whole(fault: RunFault) -> None:
     """Findings, and the streams that are shown with them."""
     runs_ = exchange(SOUND, fault.script)
     pair = pair_of(runs_)

@@ -13,7 +13,7 @@ from contract.flow import FlowSpec, Request
 from contract.flows.chat import Send, ToolFeedback
 from contract.model import ModelCall
 from contract.records import EntryRecord, Role
-from cutover.selftest.case import FOREVER, Answer, Case, by_round
+from cutover.selftest.cases import FOREVER, Answer, Case, by_round
 from cutover.selftest.world import World
 from effects.tape import Exchange, Policy, Tape, TapeSession
 from graph_impl import FLOWS as GRAPH

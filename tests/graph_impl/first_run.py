@@ -8,7 +8,7 @@ import sys
 
 from contract.flows.chat import ChatRequest
 from contract.model import Chunk, ToolCallDelta
-from cutover.selftest.case import Case
+from cutover.selftest.cases import Case
 from effects.tape import TapeSession
 from graph_impl import FLOWS
 

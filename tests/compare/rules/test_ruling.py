@@ -18,7 +18,7 @@ from contract.flows.chat import CHAT, Send, ToolFeedback
 from contract.model import ToolCall
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange, lines, tool
-from cutover.selftest.seeded import SOUND, add, drop, put
+from cutover.selftest.run_faults import SOUND, add, drop, put
 
 DATED = r"""
 [[replace]]

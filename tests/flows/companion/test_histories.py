@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from contract.flow import Event, Flow, Request
 from contract.model import AssistantMessage, Chunk, ModelCall, UserMessage
 from contract.ports import Effects
-from cutover.selftest.case import Answer
+from cutover.selftest.cases import Answer
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
 from effects.model import ScriptedModel, Wait

@@ -13,8 +13,8 @@ from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, Mes
 from contract.human import HumanAnswer
 from contract.model import Chunk, ModelCall, ToolCallDelta, ToolResult, UserMessage
 from contract.stores import MemoryEntry, Turn
-from cutover.selftest.case import Answer as Said
-from cutover.selftest.case import FailingConversations, by_round
+from cutover.selftest.cases import Answer as Said
+from cutover.selftest.cases import FailingConversations, by_round
 from cutover.selftest.world import World
 from effects.human import ScriptedHuman
 from effects.memory import InMemoryMemory

@@ -10,7 +10,7 @@ from contract.errors import EffectFailed, Fault
 from contract.flow import FlowSpec, Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
 from contract.model import Chunk, ModelCall, ModelInfo, ToolResult
-from cutover.selftest.case import WRITES, Answer, FailingConversations, FailingLookup, by_round
+from cutover.selftest.cases import WRITES, Answer, FailingConversations, FailingLookup, by_round
 from cutover.selftest.world import World
 from effects.ids import CountingIds
 from effects.memory import InMemoryMemory

@@ -16,7 +16,7 @@ from effects.model import Fail
 from tests.flows.session.conversing import House, Saying
 
 if TYPE_CHECKING:
-    from cutover.selftest.case import Answer
+    from cutover.selftest.cases import Answer
 
 USERS = ("u-1", "u-1", "u-1", "u-2", None)
 SESSION = "s-1"

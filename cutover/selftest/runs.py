@@ -1,0 +1,125 @@
+"""Runs of the self-test: a case on one stack, its tape on the other, and how they compare."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from compare import Comparer, Unpaired, pair_of
+from compare.findings import kind_of
+from contract.errors import CutoverError
+from contract.flow import Flow
+from contract.flows.chat import CHAT
+from contract.records import VERSION, ErrorRecord, Role, RunRecord, decode_run, encode_run
+from cutover.selftest.cases import FOREVER, Case
+from cutover.selftest.virtual_time import VirtualLoop
+from cutover.selftest.world import World
+from effects.tape import Tape, TapeSession
+from router.serving.run import Order, Run, RunOutcome
+from router.serving.stack import LocalStack
+from router.stack import Stack as StackName
+from rules.chat import lock_key
+
+T = TypeVar("T")
+
+_REPLAY_LIMIT = 0.5
+"""Virtual seconds for a run on a finished tape, on which nothing has to be waited for."""
+_IDLE_GUARD = 1.0
+_TIMEOUT = RunOutcome("timeout", "stack", ErrorRecord("replay_timeout"))
+
+
+def on_virtual_time(coroutine: Coroutine[object, object, T]) -> T:
+    """Run a coroutine to its end on a new loop whose clock jumps from timer to timer."""
+    with asyncio.Runner(loop_factory=partial(VirtualLoop, _IDLE_GUARD)) as runner:
+        return runner.run(coroutine)
+
+
+def chat_stack(name: StackName, flow: Flow) -> LocalStack:
+    """Return a stack that has one flow, chat."""
+    return LocalStack(name, {CHAT.name: flow}, f"{name} under test")
+
+
+async def serve(stack: LocalStack, case: Case, exchange_id: str = "x-1") -> RunRecord:
+    """Serve a case live; the record holds the tape."""
+    world = case.world()
+    if case.locked:
+        await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
+    exchange = world.exchange(Tape())
+    session = TapeSession(exchange, exchange_id)
+    drive = stack.drive(Order(CHAT, stack, case.request, "serving"), session, exchange.stamp)
+    await _finish(drive, FOREVER)
+    await exchange.close()
+    return _record(drive, exchange_id, "serving", exchange.tape)
+
+
+async def shadow(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord:
+    """Run a stack on the tape of a serving run."""
+    exchange = World().exchange(Tape.load(serving.tape or ()))
+    order = Order(CHAT, stack, case.request, "shadow")
+    drive = stack.drive(
+        order, TapeSession(exchange, "shadow", "nearest"), exchange.stamp, strict=False
+    )
+    await _finish(drive, _REPLAY_LIMIT)
+    await exchange.close()
+    return _record(drive, serving.exchange, "shadow", None)
+
+
+async def _finish(drive: Run, seconds: float) -> None:
+    drive.start()
+    if not await drive.gone(seconds):
+        drive.dismiss(_TIMEOUT)
+        await drive.gone(seconds)
+
+
+def _record(drive: Run, exchange_id: str, role: Role, tape: Tape | None) -> RunRecord:
+    """Encode and decode the record, so that what is compared is what a capture would hold."""
+    ending = drive.ending or RunOutcome("truncated")
+    record = RunRecord(
+        v=VERSION,
+        exchange=exchange_id,
+        flow=CHAT.name,
+        role=role,
+        stack=drive.stack,
+        assigned=drive.stack,
+        served=drive.stack,
+        began=1,
+        frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
+        outcome=ending.outcome,
+        error=ending.error,
+        tape=tape.record() if tape else None,
+        plays=tuple(play.record() for play in drive.run.plays),
+    )
+    return decode_run(encode_run(record))
+
+
+class Cause(NamedTuple):
+    """A finding that is no consequence of another one."""
+
+    layer: str
+    kind: str
+    path: str
+
+    def __str__(self) -> str:
+        """Return `layer: kind at path`."""
+        return f"{self.layer}: {self.kind} at {self.path}"
+
+
+class NotAPair(CutoverError):
+    """Two runs the self-test made cannot be compared."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the self-test made two runs that are no pair: {reason!r}")
+
+
+_comparer = Comparer(CHAT)
+
+
+def causes(runs: tuple[RunRecord, ...]) -> tuple[Cause, ...]:
+    """Compare the two runs of an exchange; raises `NotAPair`."""
+    pair = pair_of(runs)
+    if isinstance(pair, Unpaired):
+        raise NotAPair(pair.reason)
+    found = _comparer.compare(pair)
+    return tuple(Cause(f.layer, kind_of(f), f.path) for f in found if f.after is None)
