@@ -1,0 +1,45 @@
+"""Captures written by commit 3245704 are read, compared and replayed as that commit did it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.data.earlier_captures import CAPTURES, EXPECTED, diffed, lines, replayed, spoil
+
+CHECKOUT = Path(__file__).parents[2]
+expected = json.loads(EXPECTED.read_text("utf-8"))
+
+
+@pytest.mark.slow
+def test_captures_of_both_stacks_are_equal(tmp_path: Path) -> None:
+    """All flows, with tools, pauses, failures and refusals, redacted or not."""
+    assert diffed(CAPTURES, tmp_path / "report", CHECKOUT) == expected["equal"]
+
+
+@pytest.mark.slow
+def test_differences_are_found_under_the_same_ids(tmp_path: Path) -> None:
+    """Waivers name them: an id must not change."""
+    spoil(CAPTURES, tmp_path / "spoilt.jsonl")
+    found = diffed(tmp_path / "spoilt.jsonl", tmp_path / "report", CHECKOUT)
+    assert found["clusters"] == expected["spoilt"]["clusters"]
+    assert found == expected["spoilt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["legacy", "graph"])
+def test_replays_send_the_same_bytes(tmp_path: Path, stack: str) -> None:
+    """Frames with their stamps, the outcome and every call, on the code as it is now."""
+    found = replayed(stack, tmp_path / "replay", CHECKOUT)
+    assert found == expected["replays"][stack]
+    captured = {
+        run["exchange"]: run.get("frames", [])
+        for run in lines(CAPTURES)
+        if run["role"] == "serving" and not run.get("redacted")
+    }
+    for run in lines(tmp_path / "replay" / "segments"):
+        if run["role"] == "replay" and run["exchange"] in captured:
+            sent = [frame for _, frame in run.get("frames", [])]
+            assert sent == [frame for _, frame in captured[run["exchange"]]], run["exchange"]
