@@ -18,7 +18,7 @@ from typing import Any
 import zstandard
 
 FOLDER = Path(__file__).parent / "captures-3245704"
-CAPTURES = FOLDER / "captures"
+CAPTURES = FOLDER / "exchanges"
 EXPECTED = FOLDER / "expected.json"
 
 Json = dict[str, Any]
