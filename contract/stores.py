@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
 
 import msgspec
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,6 +126,16 @@ class ClockReading(msgspec.Struct, frozen=True):
     """Result of `clock.now`: microseconds since the Unix epoch, UTC."""
 
     us: int
+
+    @property
+    def moment(self) -> datetime:
+        """The time, aware, in UTC."""
+        return _EPOCH + timedelta(microseconds=self.us)
+
+    @classmethod
+    def of(cls, moment: datetime) -> ClockReading:
+        """Make a reading of an aware time."""
+        return cls(int(moment.timestamp()) * 1_000_000 + moment.microsecond)
 
 
 class NewId(msgspec.Struct, frozen=True):

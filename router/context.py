@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec
     from contract.records import RunRecord
-    from effects.tape import SuspendingHuman
+    from effects.tape import PausingHuman
     from router.capture.records import Account
     from router.resume.pauses import Resumed
     from router.routing.admission import Admitted
@@ -38,7 +38,7 @@ class ExchangeContext:
     job: Job | None = None
     ended: int = 0
     unshadowed: str = ""
-    human: SuspendingHuman | None = None
+    human: PausingHuman | None = None
     resumed: Resumed | None = None
     runs: list[RunRecord] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)

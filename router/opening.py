@@ -9,7 +9,7 @@ import msgspec
 
 from contract.flow import value_in
 from effects.model.resolving import shown
-from effects.tape import Asking, Deadlines, Exchange, Tape
+from effects.tape import Exchange, PauseOrigin, Tape
 from router.capture.records import request_record
 from router.context import ExchangeContext
 from router.problems import Problem
@@ -18,7 +18,7 @@ from router.serving.stream import Plan, Serving
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec, Request
-    from effects.tape import Budget, SuspendingHuman
+    from effects.tape import Budget, PausingHuman
     from router.config import FlowSettings
     from router.parts import Parts
     from router.resume.pauses import Resumed
@@ -107,31 +107,31 @@ class Opener:
 
     def _exchange(
         self, arrival: IncomingExchange, decided: Decision
-    ) -> tuple[SuspendingHuman | None, Exchange]:
+    ) -> tuple[PausingHuman | None, Exchange]:
         limits, resumed = decided.settings.limits, arrival.resumed
         tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
-        tape.share(self._budget)  # not before: whoever is turned away frees nothing
+        tape.usage.charge(self._budget)  # not before: whoever is turned away frees nothing
         live = shown(self._parts.live(arrival.request.body), arrival.request.body)
         human = self._human(arrival, decided, tape)
         exchange = Exchange(
             replace(live, human=human) if human else live,
             tape,
-            deadlines=Deadlines(limits.write_seconds),
+            exchange_id=arrival.exchange,
+            write_seconds=limits.write_seconds,
+            may_write=resumed.claim.covers if resumed else None,
             monotonic=self._courtesy.clock,
             after=tape.last_stamp if resumed else 0,
         )
-        exchange.covered = resumed.claim.covers if resumed else None
-        exchange.belong_to(arrival.exchange)
         return human, exchange
 
     def _human(
         self, arrival: IncomingExchange, decided: Decision, tape: Tape
-    ) -> SuspendingHuman | None:
+    ) -> PausingHuman | None:
         pausing, spec = self._parts.pausing, arrival.spec
         if pausing is None or spec.continuing is None:
             return None
         asked = arrival.request
-        asking = Asking(
+        asking = PauseOrigin(
             exchange=arrival.exchange,
             flow=spec.name,
             stack=decided.assignment.stack,

@@ -95,7 +95,7 @@ class Feeder:
             if left > 0:
                 await asyncio.sleep(left / _SECOND)
             self._happen(moment, fed)
-        self.tape.finish_recording()
+        self.tape.stop_recording()
 
     def _happen(self, moment: Moment, fed: dict[int, Entry]) -> None:
         old = moment.entry

@@ -15,11 +15,11 @@ from effects.memory import InMemoryMemory
 from effects.model.fake import ScriptedModel, says
 from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
-from effects.tape import Deadlines, Exchange, NodeTimes, Tape, TapeSession
+from effects.tape import Exchange, NodeTimes, Tape, TapeSession
 from effects.tools.scripted import ScriptedTools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from contract.model import ModelInfo
     from contract.stores import Turn
@@ -108,13 +108,15 @@ class World:
         *,
         live: Effects | None = None,
         write: float = 30.0,
+        may_write: Callable[[], Awaitable[bool]] | None = None,
         after: int = 0,
     ) -> Exchange:
         """Open an exchange on the running loop's clock; `write` is its writes' deadline."""
         return Exchange(
             self.effects if live is None else live,
             tape,
-            deadlines=Deadlines(write),
+            write_seconds=write,
+            may_write=may_write,
             monotonic=asyncio.get_running_loop().time,
             after=after,
         )

@@ -5,47 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from contract import operations as ops
 from contract.errors import EffectFailed, Fault, Paused
-from effects.tape.bindings import PERFORM, stream_model
-from effects.tape.held import held
-from effects.tape.tape import Tape
-from effects.tasks import ANYTHING, CANCELLED, belonging, contain
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    import msgspec
-
-    from contract.operations import Operation
-    from contract.ports import Effects, Tools
-    from contract.stores import Acquire
-    from effects.tape.tape import Entry
+from contract.operations import Operation
+from contract.ports import Effects, Tools
+from contract.stores import Acquire, Release, Released
+from effects.tape.tape import Entry, Tape
+from effects.tape.taped_ports import call_live, stream_live
+from effects.tasks import ANYTHING, CANCELLED, contain, exchange_context
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """How long a write, once started, may take even when nobody waits for it; seconds."""
-
-    write: float = 30.0
 
 
 class Exchange:
     """Performs live calls on behalf of runs and records them; alone cancels its pumps.
 
+    It is open; then `cancel` ends reads and starts nothing more, and `close` sees writes to their
+    end and releases the locks. `exchange_id` is what the log shows beside the lines of its tasks.
+    A write, once started, may take `write_seconds` even when no run waits for it; `may_write`, if
+    set, is called before each write: False where another exchange has taken over.
+
     Stamps are whole microseconds since the exchange began; `after` is the last stamp of a tape
-    that goes on. `covered`, where somebody has set it, is asked before each write whether that is
-    still to be done here.
+    that goes on.
     """
 
     def __init__(
@@ -53,37 +43,35 @@ class Exchange:
         live: Effects,
         tape: Tape | None = None,
         *,
-        deadlines: Deadlines | None = None,
+        exchange_id: str = "",
+        write_seconds: float = 30.0,
+        may_write: Callable[[], Awaitable[bool]] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
         after: int = 0,
     ) -> None:
         self.tape = Tape() if tape is None else tape
-        self.covered: Callable[[], Awaitable[bool]] | None = None
         self._live = live
-        self._deadlines = deadlines or Deadlines()
+        self._write_seconds = write_seconds
+        self._may_write = may_write
         self._monotonic = monotonic
         # One more, so that no rounding of a float can lead back before it.
-        self._began = monotonic() - (after + 1) / 1_000_000 if after else monotonic()
+        self._began = monotonic() - ((after + 1) / 1_000_000 if after else 0)
+        self._context = exchange_context(exchange_id)
         self._reads: set[asyncio.Task[None]] = set()
         self._writes: set[asyncio.Task[None]] = set()
         self._locks: list[str] = []
-        self._closed = False
-        self._belonging = Context()
-
-    def belong_to(self, exchange: str) -> None:
-        """Let the log say which exchange it is of what its tasks say."""
-        self._belonging = belonging(exchange)
+        self._closing = False
 
     def context(self) -> Context:
-        """Make a context for a task of the exchange: it holds nothing of whoever starts it."""
-        return self._belonging.copy()
+        """Make a context for a task of the exchange, empty but for the exchange id."""
+        return self._context.copy()
 
     def stamp(self) -> int:
-        """Microseconds since the exchange began, quantised before anybody sees them."""
+        """Return the microseconds since the exchange began, quantised before any code sees them."""
         return int((self._monotonic() - self._began) * 1_000_000)
 
     def stamp_of(self, moment: float) -> int:
-        """Give the stamp of a moment, in seconds of the exchange's clock."""
+        """Return the stamp of a moment, in seconds of the exchange's clock."""
         return int((moment - self._began) * 1_000_000)
 
     def start(
@@ -91,39 +79,35 @@ class Exchange:
     ) -> Entry:
         """Open an entry and let a pump perform the call."""
         entry = self.tape.add(operation, site, args, self.stamp())
-        if self._closed:
+        if self._closing:
             entry.close("cut", self.stamp())
             return entry
-        reads = self._dies_with_exchange(operation, arguments)
-        group = self._reads if reads else self._writes
-        pump = self._pump if reads or self.covered is None else self._write
-        # A context of its own: a pump belongs to the exchange, not to whoever asked first.
-        task = asyncio.get_running_loop().create_task(
-            pump(entry, arguments), name=f"pump {operation.label}", context=self.context()
+        if operation is ops.TOOLS_RUN:
+            read = _read_only(self._live.tools, arguments)
+        else:
+            read = operation.kind == "read"
+        pumps = self._reads if read else self._writes
+        pump = asyncio.get_running_loop().create_task(
+            self._pump(entry, arguments, read=read),
+            name=f"pump {operation.label}",
+            context=self.context(),
         )
-        group.add(task)
-        task.add_done_callback(partial(self._ended, group, entry))
+        pumps.add(pump)
+        pump.add_done_callback(partial(self._pump_done, pumps, entry))
         return entry
 
-    def _ended(
-        self, group: set[asyncio.Task[None]], entry: Entry, pump: asyncio.Task[None]
-    ) -> None:
-        group.discard(pump)
-        # A pump cancelled before its first step never saw its entry; its readers wait all the same.
-        entry.close("cut", self.stamp())
-
-    async def perform_now(
+    async def perform(
         self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
     ) -> Entry:
         """Perform an instant operation in the caller's own task."""
         entry = self.tape.add(operation, site, args, self.stamp())
-        await self._record(entry, PERFORM[operation.label](self._live, site, arguments))
+        await self._record(entry, arguments)
         return entry
 
-    async def ask_human(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
-        """Read an answer; raises `Paused`, and records nothing, while there is none."""
+    async def read_answer(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
+        """Read a human's answer; raises `Paused`, and records nothing, while there is none."""
         try:
-            answer = await PERFORM[ops.HUMAN_ANSWER.label](self._live, site, arguments)
+            answer = await call_live(self._live, ops.HUMAN_ANSWER, site, arguments)
         except (Paused, *CANCELLED):
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
@@ -134,124 +118,120 @@ class Exchange:
             self._complete(entry, answer)
         return entry
 
-    async def hold(self, locks: Iterable[Acquire]) -> bool:
-        """Take locks that the tape says are held; False where somebody else has one by now.
+    async def acquire_locks(self) -> bool:
+        """Acquire the locks that the tape says are held; False where another owner has one by now.
 
-        Raises `EffectFailed`. What was taken is let go of when the exchange ends.
+        Raises `EffectFailed`. What was acquired is released when the exchange ends.
         """
-        for lock in locks:
-            taking = self._live.locks.acquire("exchange", lock.key, lock.ttl)
-            if not await self._within_deadline(taking):
+        for lock in _held_locks(self.tape):
+            acquiring = self._live.locks.acquire("exchange", lock.key, lock.ttl)
+            if not await self._within_deadline(acquiring):
                 return False
             self._locks.append(lock.key)
         return True
 
-    async def abandon(self) -> None:
-        """Nobody reads any more: model and read-only calls die now, writes go on."""
-        reads = self.hang_up()
-        if reads:
-            await asyncio.wait(reads)
+    async def release_locks(self) -> None:
+        """Release now what the flow has released, though the exchange goes on.
 
-    def hang_up(self) -> tuple[asyncio.Task[None], ...]:
-        """Start nothing more and let reads die, without waiting for them; gives those."""
-        self._closed = True
-        reads = tuple(self._reads)
-        for task in reads:
-            task.cancel()
-        return reads
-
-    def end_idle(self) -> bool:
-        """End the exchange there and then; False where calls or locks make `close` wait."""
-        if self._reads or self._writes or self._locks:
-            return False
-        self._closed = True
-        self.tape.finish_recording()
-        return True
-
-    async def close(self) -> None:
-        """End the exchange: reads die, writes end or meet their deadline, locks are let go.
-
-        Idempotent. Cancelling the caller does not lose a lock: the rest is done in a task that is
-        waited for, however often that is interrupted.
+        Call it once no run can take over any more: a successor would find the locks on the tape.
         """
-        self.tape.finish_recording()
-        ending = asyncio.ensure_future(self._end())
-        interrupted = False
-        while not ending.done():
-            try:
-                await asyncio.shield(ending)
-            except asyncio.CancelledError:
-                interrupted = True
-        if interrupted:
-            raise asyncio.CancelledError
-
-    async def _end(self) -> None:
-        await self.abandon()
-        while self._writes:
-            await asyncio.wait(tuple(self._writes))
-        while self._locks:
-            await self._release(self._locks.pop())
-
-    async def let_go(self) -> None:
-        """Release now what the flow says it needs no longer, though the exchange goes on.
-
-        Call it once nobody can take over any more: a successor would find the locks on the tape.
-        """
-        needed = {lock.key for lock in held(self.tape)}
+        needed = {lock.key for lock in _held_locks(self.tape)}
         free = [key for key in self._locks if key not in needed]
         self._locks = [key for key in self._locks if key in needed]
         for key in free:
             await self._release(key)
 
+    def cancel(self) -> tuple[asyncio.Task[None], ...]:
+        """Start no further call and cancel model and read-only calls; returns their tasks."""
+        self._closing = True
+        reads = tuple(self._reads)
+        for task in reads:
+            task.cancel()
+        return reads
+
+    async def cancel_reads(self) -> None:
+        """Cancel, and wait until the reads have ended; writes go on."""
+        reads = self.cancel()
+        if reads:
+            await asyncio.wait(reads)
+
+    def close_if_idle(self) -> bool:
+        """Close at once; False where calls or locks make `close` wait."""
+        if self._reads or self._writes or self._locks:
+            return False
+        self._closing = True
+        self.tape.stop_recording()
+        return True
+
+    async def close(self) -> None:
+        """Cancel reads, wait for writes up to their deadline, release the locks.
+
+        Idempotent. Cancelling the caller does not lose a lock: the rest is done in a task that is
+        waited for, however often that is interrupted.
+        """
+        self.tape.stop_recording()
+        closing = asyncio.ensure_future(self._close())
+        interrupted = False
+        while not closing.done():
+            try:
+                await asyncio.shield(closing)
+            except asyncio.CancelledError:
+                interrupted = True
+        if interrupted:
+            raise asyncio.CancelledError
+
+    async def _close(self) -> None:
+        await self.cancel_reads()
+        while self._writes:
+            await asyncio.wait(tuple(self._writes))
+        while self._locks:
+            await self._release(self._locks.pop())
+
     async def _release(self, key: str) -> None:
         try:
             await self._within_deadline(self._live.locks.release("exchange", key))
         except Exception as error:  # noqa: BLE001 - one lock's trouble must not keep the others
-            log.warning("lock %r expires by itself: %s", key, _kind(error))
+            kind = error.fault.code if isinstance(error, EffectFailed) else type(error).__name__
+            log.warning("lock %r expires by itself: %s", key, kind)
 
-    def _dies_with_exchange(self, operation: Operation, arguments: Any) -> bool:
-        if operation is ops.TOOLS_RUN:
-            return _read_only(self._live.tools, arguments.name)
-        return operation.kind == "read"
+    async def _pump(self, entry: Entry, arguments: Any, *, read: bool) -> None:
+        contain(partial(_report_exit, entry.operation.label))
+        if not read and self._may_write is not None:
+            allowed = False
+            with suppress(EffectFailed):  # no answer in time
+                allowed = await self._within_deadline(self._may_write())
+            if not allowed:
+                entry.close("cut", self.stamp())
+                return
+        await self._record(entry, arguments)
+        if entry.operation is ops.LOCK_ACQUIRE and entry.items and entry.items[0].held:
+            self._locks.append(arguments.key)
 
-    async def _write(self, entry: Entry, arguments: Any) -> None:
-        ours = False
-        if self.covered is not None:
-            with suppress(EffectFailed):  # nobody has said so in time
-                ours = await self._within_deadline(self.covered())
-        if ours:
-            await self._pump(entry, arguments)
-        else:
-            entry.close("cut", self.stamp())
+    def _pump_done(
+        self, pumps: set[asyncio.Task[None]], entry: Entry, pump: asyncio.Task[None]
+    ) -> None:
+        pumps.discard(pump)
+        # A pump cancelled before its first step never saw its entry; its readers wait all the same.
+        entry.close("cut", self.stamp())
 
-    async def _pump(self, entry: Entry, arguments: Any) -> None:
-        contain(partial(_tell, entry.operation.label))
-        operation, site = entry.operation, entry.site
-        if operation.streams:
-            await self._record_stream(entry, arguments)
-        elif operation.kind == "write":
-            await self._record(
-                entry, self._within_deadline(PERFORM[operation.label](self._live, site, arguments))
-            )
-            if operation is ops.LOCK_ACQUIRE and entry.items and entry.items[0].held:
-                self._locks.append(arguments.key)
-        else:
-            await self._record(entry, PERFORM[operation.label](self._live, site, arguments))
-
-    async def _within_deadline(self, call: Awaitable[Any]) -> Any:
-        seconds = self._deadlines.write
-        limit = asyncio.timeout(seconds)
+    async def _record(self, entry: Entry, arguments: Any) -> None:
+        """Perform the call of an entry, and record what comes of it."""
+        operation, live = entry.operation, self._live
         try:
-            async with limit:
-                return await call
-        except TimeoutError:
-            if not limit.expired():
-                raise  # the adapter's own
-            raise EffectFailed(Fault("deadline", data={"seconds": seconds})) from None
-
-    async def _record(self, entry: Entry, call: Awaitable[Any]) -> None:
-        try:
-            self._complete(entry, await call)
+            if operation.streams:
+                async for item in stream_live(live, operation, entry.site, arguments):
+                    # A copy: an adapter may reuse the object, and records do not change.
+                    entry.append(replace(item, at=self.stamp()))
+                    if self.tape.overflowed:
+                        await entry.wait_for_reader()
+                entry.close("complete", self.stamp())
+                return
+            if operation is ops.LOCK_RELEASE:
+                result: Any = Released()  # only recorded: the exchange releases its locks itself
+            else:
+                call = call_live(live, operation, entry.site, arguments)
+                result = await (self._within_deadline(call) if operation.kind == "write" else call)
+            self._complete(entry, result)
         except CANCELLED:
             entry.close("cut", self.stamp())
             raise
@@ -265,21 +245,6 @@ class Exchange:
         entry.append(item)
         entry.close("complete", stamp)
 
-    async def _record_stream(self, entry: Entry, arguments: Any) -> None:
-        try:
-            async for chunk in stream_model(self._live, entry.site, arguments):
-                # A copy: an adapter may give the same object again, and records do not change.
-                entry.append(replace(chunk, at=self.stamp()))
-                if self.tape.overflowed:
-                    await entry.room()
-        except CANCELLED:
-            entry.close("cut", self.stamp())
-            raise
-        except ANYTHING as error:  # whatever an adapter raises ends on the tape
-            self._fail(entry, error)
-        else:
-            entry.close("complete", self.stamp())
-
     def _fail(self, entry: Entry, error: BaseException) -> None:
         if isinstance(error, EffectFailed):
             fault = error.fault
@@ -289,16 +254,35 @@ class Exchange:
             fault = Fault("adapter_failed", data={"kind": type(error).__name__})
         entry.close("error", self.stamp(), fault)
 
+    async def _within_deadline(self, call: Awaitable[Any]) -> Any:
+        seconds = self._write_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await call
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the adapter's own
+            raise EffectFailed(Fault("deadline", data={"seconds": seconds})) from None
 
-def _read_only(tools: Tools, name: str) -> bool:
-    """Whether a tool changes nothing outside, as live tools may say beyond their port."""
+
+def _held_locks(tape: Tape) -> tuple[Acquire, ...]:
+    """Return what was acquired and not released, in the order of acquiring."""
+    locks: dict[str, Acquire] = {}
+    for entry in tape.entries:
+        if entry.operation is ops.LOCK_ACQUIRE and entry.items and entry.items[0].held:
+            lock = msgspec.json.decode(entry.args, type=Acquire)
+            locks[lock.key] = lock
+        elif entry.operation is ops.LOCK_RELEASE:
+            locks.pop(msgspec.json.decode(entry.args, type=Release).key, None)
+    return tuple(locks.values())
+
+
+def _read_only(tools: Tools, call: Any) -> bool:
+    """Whether a tool changes nothing outside, as live tools may declare beyond their port."""
     declared = getattr(tools, "read_only", None)
-    return bool(declared(name)) if declared is not None else False
+    return declared is not None and bool(declared(call.name))
 
 
-def _tell(label: str, error: BaseException) -> None:
+def _report_exit(label: str, error: BaseException) -> None:
     log.error("a task of %s asked for the end of the process", label, exc_info=error)
-
-
-def _kind(error: BaseException) -> str:
-    return error.fault.code if isinstance(error, EffectFailed) else type(error).__name__

@@ -1,29 +1,32 @@
-"""A run's view of the tape: which call it gets for what it asks, and what it played."""
+"""A run's access to the tape: which entry it gets for each call, and what it played."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from collections.abc import AsyncGenerator, Callable
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
 from contract import operations as ops
-from contract.errors import CutoverError, EffectFailed, Fenced, Paused, TapeCut, TapeMiss
+from contract.errors import (
+    CutoverError,
+    EffectFailed,
+    Fault,
+    Fenced,
+    Paused,
+    TapeCut,
+    TapeMiss,
+)
 from contract.human import AwaitAnswer
-from effects.tape.keys import canonical
-from effects.tape.play import Play
+from contract.operations import Operation
+from contract.ports import Effects
+from contract.records import How, OwnHistory, PlayRecord
+from effects.tape.exchange import Exchange
+from effects.tape.tape import Entry, Signal, canonical, label
 from effects.tape.taped_ports import NodeTimes, taped
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from contextvars import Context
-
-    from contract.errors import Fault
-    from contract.operations import Operation
-    from contract.ports import Effects
-    from contract.records import How, OwnHistory
-    from effects.tape.exchange import Exchange
-    from effects.tape.tape import Entry, Signal
 
 Policy = Literal["live", "nearest", "fail", "resume"]
 """What happens when a call is not on the tape.
@@ -32,24 +35,67 @@ Policy = Literal["live", "nearest", "fail", "resume"]
 `fail`: raise. `resume`: raise until the human's answer has been played, then `live`.
 """
 
-
-MOST_ASKED: Final = 128 << 20
+MAX_CALL_BYTES: Final = 128 << 20
 """Bytes of calls one run may make: far more than any answer needs."""
-CALL: Final = 8_192
+CALL_OVERHEAD: Final = 8_192
 """What a call counts beside its arguments: also small ones come to an end."""
-_AT_A_TIME: Final = 32
-"""Calls after which a stack lets others have their turn: some are answered on the spot."""
+_CALLS_PER_TURN: Final = 32
+"""Calls after which a stack gives way to other tasks: some are answered on the spot."""
 
 
-class AskedTooMuch(CutoverError):
+class TooManyCalls(CutoverError):
     """A stack makes calls without end."""
 
     def __init__(self, calls: int) -> None:
         super().__init__(f"{calls} calls, and no end of them")
 
 
+@dataclass(slots=True, eq=False)
+class Play:
+    """One call a run made, when, and which entry it got.
+
+    It is the `n`-th with these arguments and the `ordinal`-th at its site. Plays stand in the
+    order of the calls; until it gets an entry, a play counts as missed. The entry of a call that
+    is `off_tape` is on no tape that is stored.
+    """
+
+    operation: Operation
+    site: str
+    args: bytes
+    at: int
+    n: int
+    ordinal: int
+    how: How = "missed"
+    entry: Entry | None = None
+    off_tape: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name of the call, for messages."""
+        return label(self.operation, self.site, self.args)
+
+    def record(self) -> PlayRecord:
+        """Return the play as it is stored; arguments only where the entry has others."""
+        entry = None if self.off_tape else self.entry
+        same = entry is not None and entry.args == self.args
+        return PlayRecord(
+            port=self.operation.port,
+            op=self.operation.name,
+            site=self.site,
+            how=self.how,
+            at=self.at,
+            entry=None if entry is None else entry.seq,
+            args=None if same else msgspec.Raw(self.args),
+        )
+
+
 class TapeSession:
-    """One stack's way through an exchange: the ports it gets and the calls it made."""
+    """One run's way through an exchange: the ports its stack gets and the calls it made.
+
+    `waiting` counts the calls that wait for the world, `touched` is the stamp of the stack's last
+    sign of life, `unprompted` the bytes of frames since the stack last heard from the tape, `fault`
+    the last error it got. A resumed run has passed the `answer` once that entry was played.
+    """
 
     def __init__(
         self,
@@ -65,16 +111,19 @@ class TapeSession:
         self.fenced = False
         self.waiting = 0
         self.fault: Fault | None = None
+        self.unprompted = 0
+        self.trace = NodeTimes()
         self._stamp = stamp or exchange.stamp
         self.touched = self._stamp()
-        self.unprompted = self._asked = 0
-        self.trace = NodeTimes()
         self._exchange = exchange
         self._tape = exchange.tape
+        self._usage = exchange.tape.usage
         self._policy: Policy = policy
+        self._records = policy in {"live", "resume"}
         self._answer = answer
-        self._counts: dict[tuple[str, str, bytes], int] = {}
-        self._ordinals: dict[tuple[str, str], int] = {}
+        self._call_bytes = 0
+        self._counts: dict[tuple[Operation, str, bytes], int] = {}
+        self._ordinals: dict[tuple[Operation, str], int] = {}
         self._played: set[int] = set()
 
     def effects(self) -> Effects:
@@ -86,36 +135,38 @@ class TapeSession:
         return self._exchange.context()
 
     def fence(self) -> None:
-        """Refuse every further call: another run has taken this one's place."""
+        """Refuse every further call: another run has taken over."""
         self.fenced = True
 
     def touch(self) -> None:
         """Note that the stack did something."""
         self.touched = self._stamp()
 
-    def keep(self, size: int) -> None:
-        """Note the bytes of a frame that is kept until the exchange is written down.
-
-        `unprompted` is how many there were since the stack last heard from the tape.
-        """
+    def add_frame(self, size: int) -> None:
+        """Note the bytes of a frame that is stored until the exchange is recorded."""
         self.unprompted += size
         if self._records:
-            self._tape.keep_beside(size)
+            self._usage.add_frame(size)
 
     @property
     def history(self) -> OwnHistory | None:
-        """What it was told of conversations of its own; None of a run that holds none."""
+        """Which replies of its own conversations it read; None for a run that has none."""
         return None
 
-    def owes_since(self) -> int | None:
-        """Stamp since when the stack owes a sign of life; None while it waits for the world."""
+    @property
+    def past_answer(self) -> bool:
+        """Whether the run has passed the answer it was resumed with: frames before it are old."""
+        return self._answer is None or self._answer.seq in self._played
+
+    def idle_since(self) -> int | None:
+        """Return the stack's last sign of life; None while it waits for the world."""
         return None if self.waiting else self.touched
 
     async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:
         """Make or play a call that has one result."""
-        if len(self.plays) % _AT_A_TIME == _AT_A_TIME - 1:
+        if len(self.plays) % _CALLS_PER_TURN == _CALLS_PER_TURN - 1:
             await self.give_way()
-        play = self._ask(operation, site, arguments)
+        play = self._begin(operation, site, canonical(arguments))
         entry = play.entry or await self._obtain(play, arguments)
         if entry.end == "open":
             while entry.end == "open":
@@ -123,7 +174,7 @@ class TapeSession:
         elif play.how != "live":
             await self.give_way()
         self._check()
-        self.touch()
+        self.touched = self._stamp()
         self.unprompted = 0
         if entry.end != "complete":
             self._raise_end(entry)
@@ -134,47 +185,43 @@ class TapeSession:
     ) -> AsyncGenerator[Any, None]:
         """Make or play a call that has many results; tails an entry still being recorded.
 
-        `args` is what the arguments are known by, where the caller knows.
+        `args` are the encoded arguments, where the caller has them.
         """
-        play = self._ask(operation, site, arguments, args)
+        play = self._begin(operation, site, canonical(arguments) if args is None else args)
         entry = play.entry or await self._obtain(play, arguments)
         items, position = entry.items, 0
-        polite = entry.end != "open" or not self._records
+        gives_way = entry.end != "open" or not self._records
         while True:
             self._check()
             if position < len(items):
                 item = items[position]
-                if self._tape.overflowed:
+                if self._usage.overflowed:
                     entry.drop(position)
                 position += 1
-                self.touch()
+                self.touched = self._stamp()
                 self.unprompted = 0
                 yield item
-                if polite:
+                if gives_way:
                     await self.give_way()
             elif entry.end == "open":
                 await self._wait(entry.changed)
             else:
                 break
-        self.touch()
+        self.touched = self._stamp()
         if entry.end != "complete":
             self._raise_end(entry)
 
     async def give_way(self) -> None:
-        """Leave the loop to others after each item that was there already.
+        """Let other tasks run after each item that was there already.
 
         Without this a recorded flow would be played in one go, and hold up the loop.
         """
         await asyncio.sleep(0)
 
-    @property
-    def _records(self) -> bool:
-        return self._policy in {"live", "resume"}
-
     def _check(self) -> None:
         if self.fenced:
             raise Fenced(self.name)
-        if self._tape.overflowed and not self._records:
+        if self._usage.overflowed and not self._records:
             raise TapeCut(self.name)
 
     async def _wait(self, signal: Signal) -> None:
@@ -184,20 +231,17 @@ class TapeSession:
         finally:
             self.waiting -= 1
 
-    def _ask(
-        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes | None = None
-    ) -> Play:
+    def _begin(self, operation: Operation, site: str, args: bytes) -> Play:
         """Note a call, with its entry if that is on the tape."""
         self._check()
-        self.touch()
-        args = canonical(arguments) if args is None else args
-        self._asked += CALL + len(args)
-        if self._asked > MOST_ASKED:
-            raise AskedTooMuch(len(self.plays))
-        key = (operation.label, site, args)
+        self.touched = self._stamp()
+        self._call_bytes += CALL_OVERHEAD + len(args)
+        if self._call_bytes > MAX_CALL_BYTES:
+            raise TooManyCalls(len(self.plays))
+        key, place = (operation, site, args), (operation, site)
         n = self._counts.get(key, 0)
-        ordinal = self._ordinals.get(key[:2], 0)
-        self._counts[key], self._ordinals[key[:2]] = n + 1, ordinal + 1
+        ordinal = self._ordinals.get(place, 0)
+        self._counts[key], self._ordinals[place] = n + 1, ordinal + 1
         play = Play(operation, site, args, self.touched, n, ordinal)
         self.plays.append(play)
         self._look_up(play)
@@ -206,9 +250,9 @@ class TapeSession:
     def _look_up(self, play: Play) -> None:
         entry = self._tape.find(play.operation, play.site, play.args, play.n)
         if entry is not None:
-            self._give(play, "exact", entry)
+            self._assign(play, "exact", entry)
 
-    def _give(self, play: Play, how: How, entry: Entry) -> Entry:
+    def _assign(self, play: Play, how: How, entry: Entry) -> Entry:
         play.how, play.entry = how, entry
         self._played.add(entry.seq)
         return entry
@@ -228,50 +272,48 @@ class TapeSession:
 
     async def _miss(self, play: Play, arguments: msgspec.Struct) -> Entry:
         policy = self._policy
-        if policy == "live" or (policy == "resume" and self.answered):
-            return self._give(play, "live", await self._live(play, arguments))
+        if policy == "live" or (policy == "resume" and self.past_answer):
+            return self._assign(play, "live", await self._perform(play, arguments))
         near = self._nearest(play)
-        given = self._again(play) or near
-        if policy == "nearest" and given is not None:
-            return self._give(play, "nearest", given)
+        found = self._repeated(play) or near
+        if policy == "nearest" and found is not None:
+            return self._assign(play, "nearest", found)
         if policy != "resume" and near is None and isinstance(arguments, AwaitAnswer):
             raise Paused(arguments.hitl_id)  # the tape ends in this question
         code = "resume_mismatch" if policy == "resume" else "tape_miss"
         raise TapeMiss(play.label, None if near is None else near.label, code=code)
 
-    async def _live(self, play: Play, arguments: msgspec.Struct) -> Entry:
+    async def _perform(self, play: Play, arguments: msgspec.Struct) -> Entry:
         operation, site, args = play.operation, play.site, play.args
         if operation is not ops.HUMAN_ANSWER and operation.kind != "instant":
             return self._exchange.start(operation, site, arguments, args)
         self.waiting += 1  # for the world, even if the world answers on the spot
         try:
             if operation is ops.HUMAN_ANSWER:
-                return await self._exchange.ask_human(site, arguments, args)
-            return await self._exchange.perform_now(operation, site, arguments, args)
+                return await self._exchange.read_answer(site, arguments, args)
+            return await self._exchange.perform(operation, site, arguments, args)
         finally:
             self.waiting -= 1
 
-    @property
-    def answered(self) -> bool:
-        """Whether the run has passed the answer it was resumed with: frames before it are old."""
-        return self._answer is None or self._answer.seq in self._played
+    def _repeated(self, play: Play) -> Entry | None:
+        """Return the entry of the call made just before, if that was the same one.
 
-    def _again(self, play: Play) -> Entry | None:
-        """Give the entry of the call made just before, if that was the same one.
-
-        Whoever asks twice in a row threw an answer away, and gets it once more: the answer to the
-        next question would lead the run astray. A third time it is a call like any other.
+        A stack that calls twice in a row threw a result away, and gets it once more: the result
+        of the next call would lead the run astray. A third time it is a call like any other.
         """
-        made = self.plays.index(play)
-        before = self.plays[made - 1] if made else None
-        if before is None or before.how != "exact" or before.entry is None:
+        index = self.plays.index(play)
+        before = self.plays[index - 1] if index else None
+        if before is None or before.how != "exact":
             return None
-        asked = play.operation.label, play.site, play.args
-        same = asked == (before.operation.label, before.site, before.args)
+        same = (play.operation, play.site, play.args) == (
+            before.operation,
+            before.site,
+            before.args,
+        )
         return before.entry if same else None
 
     def _nearest(self, play: Play) -> Entry | None:
-        """Give the call of the same ordinal, or the first at that site nobody asked for yet."""
+        """Return the call of the same ordinal, or the first at that site not played yet."""
         there = self._tape.at_site(play.operation, play.site)
         if play.ordinal < len(there) and there[play.ordinal].seq not in self._played:
             return there[play.ordinal]

@@ -1,34 +1,48 @@
-"""The tape: every effect of one exchange, found by what was asked, never by global order."""
+"""The tape: the effects of one exchange, found by what was called, never by global order."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from contract.errors import CutoverError, Fault
 from contract.model import Chunk, RawChunk
-from contract.records import EntryRecord
-from effects.tape.keys import known, label
+from contract.operations import OPERATIONS, Operation
+from contract.records import EntryEnd, EntryRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+FRAMES_FACTOR: Final = 8
+"""How many times the limit of a tape the frames stored with it may take."""
+_AHEAD: Final = 1_024
+"""Items an overflowed tape holds that its reader has not read; one within its bounds holds all."""
 
-    from contract.errors import Fault
-    from contract.operations import Operation
-    from contract.records import EntryEnd
-    from effects.tape.keys import Key
-
+_canonical = msgspec.json.Encoder(order="sorted")
 _plain = msgspec.json.Encoder()
-_AHEAD = 1_024
-"""Items an overflowed tape holds that its reader has not taken; one within its bounds holds all."""
+_raw_items = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 
-_raws = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+
+class UnknownOperation(CutoverError, msgspec.ValidationError):
+    """A tape holds a call of an operation that this version does not know."""
+
+    def __init__(self, record: EntryRecord) -> None:
+        super().__init__(f"entry {record.seq}: no operation {record.port!r}.{record.op!r}")
+
+
+def canonical(arguments: msgspec.Struct) -> bytes:
+    """Encode arguments once: defaults omitted, keys sorted; snapshot and key in one."""
+    return _canonical.encode(arguments)
+
+
+def label(operation: Operation, site: str, args: bytes) -> str:
+    """Name a call, its arguments shortened, for messages."""
+    return f"{operation.label}({site!r}) {args[:200].decode('utf-8', 'replace')}"
 
 
 class Signal:
-    """Wakes everybody who waits for a change; costs nothing while nobody waits."""
+    """Wakes every task that waits for a change; costs nothing while none waits."""
 
     __slots__ = ("_waiters",)
 
@@ -36,7 +50,7 @@ class Signal:
         self._waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
-        """Wake all who wait now."""
+        """Wake all tasks that wait now."""
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
@@ -50,15 +64,85 @@ class Signal:
         await waiter
 
 
+class Budget:
+    """Bytes that all tapes of a process, and the frames stored with them, may still take."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, total: int) -> None:
+        self.left = total
+
+
+class Usage:
+    """Bytes on one tape and of the frames stored with it; `changed` is woken when it overflows."""
+
+    __slots__ = ("_budget", "_changed", "_charged", "frames", "limit", "overflowed", "size")
+
+    def __init__(self, limit: int, changed: Signal) -> None:
+        self.limit = limit
+        self.size = 0
+        self.frames = 0
+        self.overflowed = False
+        self._budget: Budget | None = None
+        self._charged = 0
+        self._changed = changed
+
+    @property
+    def frames_overflowed(self) -> bool:
+        """Whether the frames stored with an overflowed tape have outgrown its limit, too."""
+        return self.overflowed and self.frames > self.limit
+
+    def charge(self, budget: Budget) -> None:
+        """Count against a common budget, too: what is there by now, and what comes."""
+        self._budget, charged, self._charged = budget, self._charged, 0
+        self._add(charged)
+
+    def release(self) -> None:
+        """Return the bytes to the common budget; idempotent."""
+        if self._budget is not None:
+            self._budget.left += self._charged
+            self._budget = None
+
+    def add(self, size: int) -> None:
+        """Count bytes on the tape; an overflowed one holds no more."""
+        if not self.overflowed:
+            self.size += size
+            self._add(size)
+
+    def add_frame(self, size: int) -> None:
+        """Count the bytes of a frame that is stored until the exchange is recorded.
+
+        Cumulative frames weigh much more than what they say, but a record of hundreds of
+        megabytes would take minutes to write.
+        """
+        self.frames += size
+        if not self.overflowed:
+            self._add(size)
+
+    def _add(self, size: int) -> None:
+        self._charged += size
+        budget = self._budget
+        if budget is not None:
+            budget.left -= size
+        too_much = self.size > self.limit or self.frames > FRAMES_FACTOR * self.limit
+        if too_much or (budget is not None and budget.left < 0):
+            self.overflowed = True
+            self._changed.wake()  # a run that waits for a call not yet made would wait for ever
+
+
 class Entry:
-    """One call on the tape: appended to by its pump, read by any number of runs."""
+    """One call on the tape: appended to by its pump, read by any number of runs.
+
+    It is the `n`-th call with its key; `seq` counts all calls of the tape.
+    """
 
     __slots__ = (
+        "_drained",
+        "_dropped",
+        "_usage",
         "args",
         "at",
-        "bounds",
         "changed",
-        "dropped",
         "end",
         "ended",
         "fault",
@@ -67,12 +151,11 @@ class Entry:
         "operation",
         "seq",
         "site",
-        "taken",
     )
 
     def __init__(
         self,
-        bounds: Bounds,
+        usage: Usage,
         operation: Operation,
         site: str,
         args: bytes,
@@ -81,8 +164,7 @@ class Entry:
         n: int,
         at: int,
     ) -> None:
-        # Not the tape: each would keep the other until the garbage collector finds them.
-        self.bounds = bounds
+        self._usage = usage  # not the tape: the two would be a reference cycle
         self.operation = operation
         self.site = site
         self.args = args
@@ -93,19 +175,22 @@ class Entry:
         self.end: EntryEnd = "open"
         self.fault: Fault | None = None
         self.items: list[Any] = []
-        self.dropped = 0
         self.changed = Signal()
-        self.taken = Signal()
+        self._dropped = 0
+        self._drained = Signal()
 
     def append(self, item: Any) -> None:
         """Record one item and wake the readers."""
-        # Before it is there: what cannot be encoded would keep the tape from being written down.
-        self.bounds.weigh(item)
+        # Counted first: an item that cannot be encoded must not get on the tape.
+        if type(item) is Chunk and not item.tool_calls:
+            self._usage.add(48 + len(item.text) + len(item.reasoning))  # no need to encode it
+        else:
+            self._usage.add(len(_plain.encode(item)))
         self.items.append(item)
         self.changed.wake()
 
     def close(self, end: EntryEnd, at: int, fault: Fault | None = None) -> None:
-        """End the entry; only the first ending counts."""
+        """End the entry; only the first end counts."""
         if self.end == "open":
             self.end = end
             self.ended = at
@@ -113,25 +198,33 @@ class Entry:
             self.changed.wake()
 
     def drop(self, position: int) -> None:
-        """Let go of the items up to and with `position`: their one reader has had them."""
-        for index in range(self.dropped, position + 1):
+        """Drop the items up to and including `position`: their one reader has read them."""
+        for index in range(self._dropped, position + 1):
             self.items[index] = None
-        self.dropped = max(self.dropped, position + 1)
-        self.taken.wake()
+        self._dropped = max(self._dropped, position + 1)
+        self._drained.wake()
 
-    async def room(self) -> None:
+    async def wait_for_reader(self) -> None:
         """Wait until the one reader of an overflowed tape is not far behind."""
-        while self.bounds.overflowed and len(self.items) - self.dropped > _AHEAD:
-            await self.taken.wait()
+        while self._usage.overflowed and len(self.items) - self._dropped > _AHEAD:
+            await self._drained.wait()
 
     @property
     def label(self) -> str:
-        """Name of the call, for messages to people."""
+        """Name of the call, for messages."""
         return label(self.operation, self.site, self.args)
 
+    @property
+    def last_stamp(self) -> int:
+        """Its latest moment, in microseconds since the exchange began."""
+        item = self.items[-1] if self.items else None
+        return max(self.at, self.ended, getattr(item, "at", 0))
+
     def record(self) -> EntryRecord:
-        """Write the entry down."""
+        """Return the entry as it is stored."""
         operation = self.operation
+        # Without the bytes that chunks came in, which repeat the texts.
+        items = [item.plain() if type(item) is RawChunk else item for item in self.items]
         return EntryRecord(
             seq=self.seq,
             port=operation.port,
@@ -142,185 +235,78 @@ class Entry:
             ended=self.ended,
             end=self.end,
             args=msgspec.Raw(self.args),
-            items=_raws.decode(_plain.encode(self._plain_items())),
+            items=_raw_items.decode(_plain.encode(items)),
             fault=self.fault,
         )
-
-    def _plain_items(self) -> list[Any]:
-        """Give the items without the bytes they came in: those hold all texts once more."""
-        return [item.plain() if type(item) is RawChunk else item for item in self.items]
-
-
-class Budget:
-    """Bytes that all tapes of a process, and the frames kept with them, may hold together."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, total: int) -> None:
-        self.left = total
-
-
-MOST_BESIDE = 8
-"""Times what a tape may hold: how much may be kept beside it."""
-
-
-class Bounds:
-    """How much is on one tape, and how much may be; `changed` is woken when that is exceeded."""
-
-    __slots__ = ("_budget", "_changed", "_spent", "beside", "limit", "overflowed", "size")
-
-    def __init__(self, limit: int, changed: Signal) -> None:
-        self.size = self.beside = self._spent = 0
-        self.overflowed = False
-        self.limit = limit
-        self._budget: Budget | None = None
-        self._changed = changed
-
-    def share(self, budget: Budget) -> None:
-        """Count against a common budget, too: what is there by now, and what comes."""
-        self._budget, spent, self._spent = budget, self._spent, 0
-        self._spend(spent)
-
-    def weigh(self, item: Any) -> None:
-        """Count an item."""
-        if type(item) is Chunk and not item.tool_calls:
-            # The common case, without encoding it.
-            size = 48 + len(item.text) + len(item.reasoning)
-        else:
-            size = len(_plain.encode(item))
-        self.grow(size)
-
-    def grow(self, size: int) -> None:
-        """Count bytes."""
-        if not self.overflowed:  # from there on nothing is kept
-            self.size += size
-            self._spend(size)
-
-    def grow_beside(self, size: int) -> None:
-        """Count bytes kept with the tape: they weigh on the common budget, and may be many.
-
-        Cumulative frames weigh much more than what they tell; but a record of hundreds of megabytes
-        would take minutes to write down.
-        """
-        self.beside += size
-        if not self.overflowed:
-            self._spend(size)
-
-    @property
-    def too_heavy(self) -> bool:
-        """Whether what is kept beside an overflowed tape has outgrown the same limit."""
-        return self.overflowed and self.beside > self.limit
-
-    def _spend(self, size: int) -> None:
-        self._spent += size
-        budget = self._budget
-        if budget is not None:
-            budget.left -= size
-        heavy = self.size > self.limit or self.beside > MOST_BESIDE * self.limit
-        if heavy or (budget is not None and budget.left < 0):
-            self.overflowed = True
-            self._changed.wake()  # who waits for a call not yet made must not wait for it
-
-    def free(self) -> None:
-        """Give the bytes back to the common budget; idempotent."""
-        if self._budget is not None:
-            self._budget.left += self._spent
-            self._budget = None
 
 
 class Tape:
     """All effect calls of one exchange.
 
-    `recording` is true while a run may still add calls; `overflowed` once the tape has outgrown
-    its bounds: from then on items are dropped as the serving run reads them, and nobody else may
-    read the tape.
+    `recording` is true while a run may still add calls. Once `usage` has overflowed, items are
+    dropped as the serving run reads them, and no other run may read the tape.
     """
 
     def __init__(self, *, limit: int = 4 << 20) -> None:
         self.entries: list[Entry] = []
         self.recording = True
         self.changed = Signal()
-        self._bounds = Bounds(limit, self.changed)
-        self._by_key: dict[Key, list[Entry]] = {}
-        self._by_site: dict[tuple[str, str], list[Entry]] = {}
-
-    @property
-    def limit(self) -> int:
-        """Bytes it may hold."""
-        return self._bounds.limit
+        self.usage = Usage(limit, self.changed)
+        self._by_key: dict[tuple[Operation, str, bytes], list[Entry]] = {}
+        self._by_site: dict[tuple[Operation, str], list[Entry]] = {}
 
     @property
     def overflowed(self) -> bool:
         """Whether the tape has outgrown its bounds."""
-        return self._bounds.overflowed
+        return self.usage.overflowed
 
     @property
-    def size(self) -> int:
-        """Bytes on the tape, as they are counted."""
-        return self._bounds.size
+    def last_stamp(self) -> int:
+        """The latest moment on the tape, in microseconds since the exchange began."""
+        return max((entry.last_stamp for entry in self.entries), default=0)
 
     def add(self, operation: Operation, site: str, args: bytes, at: int) -> Entry:
         """Open a new entry for a call made now."""
-        same = self._by_key.setdefault((operation.label, site, args), [])
+        same = self._by_key.setdefault((operation, site, args), [])
         seq, n = len(self.entries), len(same)
-        entry = Entry(self._bounds, operation, site, args, seq=seq, n=n, at=at)
+        entry = Entry(self.usage, operation, site, args, seq=seq, n=n, at=at)
         same.append(entry)
-        self._by_site.setdefault((operation.label, site), []).append(entry)
+        self._by_site.setdefault((operation, site), []).append(entry)
         self.entries.append(entry)
-        self._bounds.grow(len(args))
+        self.usage.add(len(args))
         self.changed.wake()
         return entry
 
     def find(self, operation: Operation, site: str, args: bytes, n: int) -> Entry | None:
         """Find the `n`-th call with exactly these arguments."""
-        same = self._by_key.get((operation.label, site, args), ())
+        same = self._by_key.get((operation, site, args), ())
         return same[n] if n < len(same) else None
 
     def at_site(self, operation: Operation, site: str) -> Sequence[Entry]:
-        """All calls of an operation at a site, in the order they were made."""
-        return self._by_site.get((operation.label, site), ())
+        """Return all calls of an operation at a site, in the order they were made."""
+        return self._by_site.get((operation, site), ())
 
-    def finish_recording(self) -> None:
-        """No further call will be added by the run that records."""
+    def stop_recording(self) -> None:
+        """Promise that the recording run adds no further call."""
         self.recording = False
         self.changed.wake()
 
-    @property
-    def last_stamp(self) -> int:
-        """The latest moment on the tape, in microseconds since the exchange began."""
-        return max((_last_stamp(entry) for entry in self.entries), default=0)
-
-    @property
-    def too_heavy(self) -> bool:
-        """Whether the frames kept with an overflowed tape must be let go of, too."""
-        return self._bounds.too_heavy
-
-    def keep_beside(self, size: int) -> None:
-        """Count the bytes of a frame that is kept together with the tape."""
-        self._bounds.grow_beside(size)
-
-    def share(self, budget: Budget) -> None:
-        """Count its bytes against the common budget, until it is freed."""
-        self._bounds.share(budget)
-
-    def free(self) -> None:
-        """Give the bytes back to the common budget; idempotent."""
-        self._bounds.free()
-
     def record(self) -> tuple[EntryRecord, ...]:
-        """Write the whole tape down."""
+        """Return the whole tape as it is stored."""
         return tuple(entry.record() for entry in self.entries)
 
     @classmethod
     def load(cls, records: Iterable[EntryRecord], *, limit: int = sys.maxsize) -> Tape:
-        """Read a tape that was written down; nothing records on it until a run does.
+        """Read a stored tape; nothing records on it until a run does.
 
-        Raises `msgspec.ValidationError` on operations and items that are not ours.
+        Raises `msgspec.ValidationError` on unknown operations and malformed items.
         """
         tape = cls(limit=limit)
         tape.recording = False
         for record in records:
-            operation = known(record)
+            operation = OPERATIONS.get((record.port, record.op))
+            if operation is None:
+                raise UnknownOperation(record)
             entry = tape.add(operation, record.site, bytes(record.args), record.at)
             for item in record.items:
                 entry.append(msgspec.json.decode(item, type=operation.item))
@@ -329,8 +315,3 @@ class Tape:
             else:
                 entry.close("cut", record.at)
         return tape
-
-
-def _last_stamp(entry: Entry) -> int:
-    item = entry.items[-1] if entry.items else None
-    return max(entry.at, entry.ended, getattr(item, "at", 0))

@@ -64,7 +64,7 @@ class ExchangeRecorder:
             # Records serve the migration; they must not cost the books their balance.
             log.exception("the records of %s are lost", ticket.exchange)
         finally:
-            ticket.serving.exchange.tape.free()
+            ticket.serving.exchange.tape.usage.release()
 
     def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
         """Keep what a user thought, joined to the assigned stack where it is still known."""

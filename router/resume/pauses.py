@@ -11,7 +11,7 @@ import msgspec
 
 from contract.errors import EffectFailed
 from contract.human import check_answer
-from effects.tape import Asking, SuspendingHuman, broken_off, held, request_of, resume
+from effects.tape import PauseOrigin, PausingHuman, interrupted_tape, paused_request, resume
 from router.problems import Problem
 from router.resume.claims import LEASE, Claim
 
@@ -41,11 +41,9 @@ class Pausing:
     seconds: float
     wall: Callable[[], float]
 
-    def human(self, asking: Asking, tape: Tape) -> SuspendingHuman:
+    def human(self, asking: PauseOrigin, tape: Tape) -> PausingHuman:
         """Give the human an exchange may ask."""
-        return SuspendingHuman(
-            self.store, tape, replace(asking, seconds=self.seconds), wall=self.wall
-        )
+        return PausingHuman(self.store, tape, replace(asking, seconds=self.seconds), wall=self.wall)
 
     async def respond(self, spec: FlowSpec, hitl_id: str, answer: HumanAnswer) -> None:
         """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
@@ -159,7 +157,7 @@ class Resumed:
         """Read what a pause holds; raises `Problem` 409 where it is none of today's."""
         pause = claim.pause
         try:
-            request = spec.asked(request_of(pause))
+            request = spec.asked(paused_request(pause))
             tape, answer = resume(pause, _answer(pause), limit=limit)
         except EffectFailed as failure:
             raise unavailable(failure) from failure
@@ -173,12 +171,12 @@ class Resumed:
         """Encode what has been done by now; None where the tape does not know any more."""
         if self.tape.overflowed:
             return None
-        return broken_off(request_of(self.claim.pause), self.tape, self.answer)
+        return interrupted_tape(paused_request(self.claim.pause), self.tape, self.answer)
 
     async def hold(self, exchange: Exchange) -> None:
         """Hold the locks again that were held; raises `Problem` 404, 409, 410 or 503."""
         try:
-            free = await exchange.hold(held(self.tape))
+            free = await exchange.acquire_locks()
             reply = await self.claim.confirm() if free else None
         except EffectFailed as failure:
             raise Problem(503, failure.fault.code, retry_after=1) from failure
@@ -226,7 +224,7 @@ async def settle_pauses(ticket: ExchangeContext) -> None:
     """Keep the tape a question waits with, now that it is whole; end or give back a claim."""
     try:
         if ticket.human is not None:
-            await ticket.human.keep_tape()
+            await ticket.human.store_tape()
     except EffectFailed as failure:
         log.warning("a pause of %s keeps an older tape: %s", ticket.exchange, failure.fault.code)
     if ticket.resumed is not None:

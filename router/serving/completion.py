@@ -44,7 +44,7 @@ class Settling:
         if self._finishing is not None:
             return self._finishing.done()
         if not self._done and all(drive.over for drive in self._drives):
-            self._done = self._exchange.end_idle()
+            self._done = self._exchange.close_if_idle()
             if self._done:
                 self._lighten()
         return self._done
@@ -68,7 +68,7 @@ class Settling:
         finishing = self._finish(left=left)
         if afterwards:
             loop = asyncio.get_running_loop()
-            self._freeing = loop.create_task(self._exchange.let_go(), name="let go")
+            self._freeing = loop.create_task(self._exchange.release_locks(), name="let go")
         await asyncio.wait({self._freeing or finishing}, timeout=GRACE)
 
     def _finish(self, *, left: bool) -> asyncio.Task[None]:
@@ -80,7 +80,7 @@ class Settling:
     async def _end(self, *, left: bool) -> None:
         last = self._drives[-1] if self._drives else None
         if last is None or (left and not last.complete):
-            await self._exchange.abandon()
+            await self._exchange.cancel_reads()
         elif not (last.run.fenced or await last.gone(self._patience)):
             last.dismiss(_LINGERED)
         for drive in self._drives:
@@ -91,6 +91,6 @@ class Settling:
 
     def _lighten(self) -> None:
         """Let go also of what a client that did not read never got: nobody will ask for it."""
-        if self._exchange.tape.too_heavy and self._drives:
+        if self._exchange.tape.usage.frames_overflowed and self._drives:
             last = self._drives[-1]
             last.drop(len(last.frames) - 1)

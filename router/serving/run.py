@@ -19,7 +19,7 @@ from contract.errors import (
     TapeMiss,
 )
 from contract.records import ErrorRecord
-from effects.tape import AskedTooMuch, Signal
+from effects.tape import Signal, TooManyCalls
 from effects.tasks import ANYTHING, CANCELLED
 from router.serving.backpressure import Pace, RanAway
 
@@ -215,7 +215,7 @@ class Run(ABC):
         if not self.run.fenced:
             self.pace.make(len(data))
             frame = Frame(self._stamp(), data, event)
-            self.run.keep(len(data))
+            self.run.add_frame(len(data))
             self.frames.append(frame)
             self.changed.wake()
 
@@ -225,7 +225,7 @@ class Run(ABC):
         if not self.run.fenced:
             size = sum([len(frame.data) for frame in frames])
             self.pace.make(size)
-            self.run.keep(size)
+            self.run.add_frame(size)
             self.frames += frames
             if self.passing is None or not self.passing():
                 self.changed.wake()
@@ -258,7 +258,7 @@ class Run(ABC):
                 ending = RunOutcome("failed", "world", ErrorRecord(error.fault.code))
             case TapeMiss():
                 ending = RunOutcome("failed", "stack", ErrorRecord(error.code, "TapeMiss"))
-            case RanAway() | AskedTooMuch():
+            case RanAway() | TooManyCalls():
                 log.error("%s %s: %s", self.stack, self.spec.name, error)
                 ending = RunOutcome("failed", "stack", ErrorRecord("runaway"))
             case GrammarViolated():

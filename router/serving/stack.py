@@ -85,7 +85,7 @@ class FlowDrive(Run):
             self.reported = True
         data = spec.encode(event)
         self._accept(event, data)
-        if not self.run.answered:
+        if not self.run.past_answer:
             self.old += 1
             self.pace.spare(len(data))  # the client has had it: it takes none before the answer
         if self.run.unprompted > MOST_UNPROMPTED:

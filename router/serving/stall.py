@@ -43,7 +43,7 @@ class StallWatch:
         drive, limit = self._drives[-1], self._limit
         if drive.complete:
             return
-        owes = drive.run.owes_since()
+        owes = drive.run.idle_since()
         idle = 0 if owes is None else self._exchange.stamp() - owes
         if idle >= limit:
             drive.finish(_STALLED)

@@ -390,7 +390,7 @@ class Serving:
         return piece
 
     def _committed(self) -> None:
-        if self.exchange.tape.too_heavy and len(self.drives) == 1:
+        if self.exchange.tape.usage.frames_overflowed and len(self.drives) == 1:
             # Cumulative frames of a reply without end weigh more than any tape.
             self.drive.drop(self._sent - 1)
         if self._failed_at is not None:

@@ -319,7 +319,7 @@ def _suspend(drive: Run) -> None:
 def _allowed(serving: Serving) -> int:
     """Tell how many bytes of frames a candidate may produce."""
     served = serving.drive.pace.made if serving.drives else 0
-    return max(_TIMES * served, serving.exchange.tape.limit)
+    return max(_TIMES * served, serving.exchange.tape.usage.limit)
 
 
 def _equal(job: Job) -> bool:

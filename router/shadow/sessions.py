@@ -35,7 +35,7 @@ class AskingRun(CourteousRun):
     def fence(self) -> None:
         """Refuse every further call, and drop what is being asked."""
         super().fence()
-        self._own.hang_up()
+        self._own.cancel()
 
     def _look_up(self, play: Play) -> None:
         if play.operation is not ops.MODEL_STREAM:
@@ -45,7 +45,7 @@ class AskingRun(CourteousRun):
         if play.operation is not ops.MODEL_STREAM:
             return await super()._obtain(play, arguments)
         entry = self._own.start(play.operation, play.site, arguments, play.args)
-        play.how, play.entry, play.apart = "live", entry, True
+        play.how, play.entry, play.off_tape = "live", entry, True
         return entry
 
 

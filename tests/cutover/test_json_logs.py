@@ -10,7 +10,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.server.logging import discreet
-from effects.tasks import EXCHANGE, belonging
+from effects.tasks import EXCHANGE, exchange_context
 from router.config import parse_settings, patterns
 from router.telemetry.access_log import FIELDS
 
@@ -68,7 +68,7 @@ def test_tracebacks_are_struck_and_stay_in_their_line() -> None:
 
 def test_the_exchange_of_a_line_is_named_and_whole() -> None:
     """From the task it was said in; one it is about goes before."""
-    context = belonging(LOOKS_LIKE_A_PHONE)
+    context = exchange_context(LOOKS_LIKE_A_PHONE)
     assert context.run(line, "hello")["exchange"] == LOOKS_LIKE_A_PHONE
     assert context.run(line, "hello", exchange="another")["exchange"] == "another"
     assert "exchange" not in line("hello")

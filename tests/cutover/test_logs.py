@@ -8,7 +8,7 @@ import pytest
 
 from cutover.flows import SPECS
 from cutover.server.logging import Discretion, discreet
-from effects.tasks import belonging
+from effects.tasks import exchange_context
 from router.config import parse_settings, patterns
 
 CONFIGURATION = """
@@ -90,7 +90,7 @@ def test_text_that_is_no_unicode_can_be_logged() -> None:
 def test_the_exchange_stands_at_the_end_of_the_first_line() -> None:
     """Whole, also where it looks like somebody's number; the traceback follows."""
     exchange = "ab13812345678" + "c" * 19
-    said = belonging(exchange).run(line, "crashed\nby ann@example.org")
+    said = exchange_context(exchange).run(line, "crashed\nby ann@example.org")
     assert said.endswith(f" a crashed exchange={exchange}\nby [email]")
 
 

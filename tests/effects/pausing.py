@@ -14,7 +14,7 @@ from contract.model import ModelCall, ToolCall, UserMessage
 from contract.records import RequestRecord
 from cutover.selftest.world import World
 from effects.model.fake import says
-from effects.tape import Asking, SuspendingHuman, Tape, TapeSession, resume
+from effects.tape import PauseOrigin, PausingHuman, Tape, TapeSession, resume
 from effects.tools.scripted import ScriptedTools
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ async def played(stack: str, exchange: Exchange, run: TapeSession) -> Part:
     paused = None
     try:
         async for event in STACKS[stack](run.effects()):
-            if run.answered:
+            if run.past_answer:
                 events.append(event)  # noqa: PERF401 - what came before the pause counts
     except Paused as pause:
         paused = pause.hitl_id
@@ -159,10 +159,14 @@ class Desk:
         """Bundle the world's ports for one exchange, with a human who may take days."""
         return self.world.live(human=self.human(tape))
 
-    def human(self, tape: Tape) -> SuspendingHuman:
+    def human(self, tape: Tape) -> PausingHuman:
         """Make the human port of an exchange."""
-        return SuspendingHuman(
-            self.store, tape, Asking("e-1", "book", "any", REQUEST), wall=self.wall, new_id=self._id
+        return PausingHuman(
+            self.store,
+            tape,
+            PauseOrigin("e-1", "book", "any", REQUEST),
+            wall=self.wall,
+            new_id=self._id,
         )
 
     def wall(self) -> float:

@@ -20,13 +20,13 @@ from cutover.selftest.world import World
 from effects.model.fake import says
 from effects.stores import MemoryPauses
 from effects.tape import (
-    Asking,
-    SuspendingHuman,
+    PauseOrigin,
+    PausingHuman,
     Tape,
     TapeSession,
-    broken_off,
-    read,
-    request_of,
+    interrupted_tape,
+    paused_request,
+    read_paused,
     resume,
 )
 from effects.tools.scripted import ScriptedTools
@@ -153,15 +153,15 @@ class Shell:
         if outcome is not None:
             assert await self.store.finish(hitl_id, owner)
             return outcome
-        done = broken_off(request_of(pause), tape, answer)
+        done = interrupted_tape(paused_request(pause), tape, answer)
         assert await self.store.give_back(hitl_id, owner, done)
         return hitl_id
 
     def exchange(self, tape: Tape) -> Exchange:
         """Open the exchange of a part; it goes on after what is on its tape."""
         self.parts += 1
-        asking = Asking(f"x{self.parts}", "planned", "any", REQUEST)
-        self.human = SuspendingHuman(
+        asking = PauseOrigin(f"x{self.parts}", "planned", "any", REQUEST)
+        self.human = PausingHuman(
             self.store, tape, asking, wall=self.world.clock.time, new_id=self.new_id
         )
         live = self.world.live(human=self.human)
@@ -185,7 +185,7 @@ class Shell:
         except TimeoutError:
             pass
         await exchange.close()
-        await self.human.keep_tape()
+        await self.human.store_tape()
         self.note(run)
         return outcome
 
@@ -233,9 +233,9 @@ async def test_a_question_shown_before_it_broke_off_is_asked_once() -> None:
     assert await effects.human.open("ask", question(2)) == "h2"
     writing.cancel()
     await exchange.close()
-    await shell.human.keep_tape()
+    await shell.human.store_tape()
 
-    tape, answer = resume(replace(pause, tape=broken_off(REQUEST, tape, answer)), YES)
+    tape, answer = resume(replace(pause, tape=interrupted_tape(REQUEST, tape, answer)), YES)
     exchange = shell.exchange(tape)
     effects = TapeSession(exchange, "second", "resume", answer=answer).effects()
     assert await effects.human.open("ask", question(0)) == "h1"
@@ -268,7 +268,7 @@ async def test_what_it_failed_in_last_is_asked_anew(
     tape, answer = resume(await shell.answered(), YES)
     for operation in failed:
         tape.add(operation, "site", b"{}", 1).close("error", 1, Fault("deadline"))
-    kept = read(broken_off(REQUEST, tape, answer)).entries
+    kept = read_paused(interrupted_tape(REQUEST, tape, answer)).entries
     seqs = {entry.seq for entry in kept}
     assert [entry.seq not in seqs for entry in tape.entries[-2:]] == asked_anew
 
@@ -280,5 +280,5 @@ async def test_a_tape_that_outgrew_its_bounds_is_not_given_back() -> None:
     pause = await shell.answered()
     tape, answer = resume(pause, YES, limit=1)
     with pytest.raises(EffectFailed) as failed:
-        broken_off(REQUEST, tape, answer)
+        interrupted_tape(REQUEST, tape, answer)
     assert failed.value.fault == Fault("human_unavailable", data={"reason": "size"})

@@ -47,7 +47,7 @@ async def test_hung_up_it_drops_what_it_asked_and_asks_no_more() -> None:
     exchange = own_exchange(model, asyncio.get_running_loop().time, 0)
     exchange.start(ops.MODEL_STREAM, "s", CALL, canonical(CALL))
     await asyncio.sleep(0)
-    exchange.hang_up()
+    exchange.cancel()
     assert exchange.start(ops.MODEL_STREAM, "s", CALL, canonical(CALL)).end == "cut"
     await exchange.close()
     assert (len(model.calls), model.open) == (1, 0)

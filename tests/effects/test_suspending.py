@@ -14,7 +14,7 @@ from contract.human import AwaitAnswer, HumanAnswer
 from contract.model import ToolCall
 from cutover.selftest.world import World
 from effects.stores import MemoryPauses, SqlitePauses
-from effects.tape import Tape, TapeSession, canonical, request_of, resume
+from effects.tape import Tape, TapeSession, canonical, paused_request, resume
 from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def test_the_question_and_its_tape_are_stored_before_anybody_sees_it(desk:
     assert (pause.exchange, pause.flow, pause.session_id) == ("e-1", "book", "s-1")
     assert (pause.question, pause.state) == (question(0), "open")
     assert (pause.answer_site, pause.answer_key) == ("ask", '{"hitl_id":"hitl-1"}')
-    assert request_of(pause) == REQUEST
+    assert paused_request(pause) == REQUEST
     stored, answer = resume(pause, YES)
     assert [(entry.operation.label, entry.end) for entry in stored.entries] == [
         ("ids.new", "complete"),
@@ -176,7 +176,7 @@ async def test_another_prompt_after_a_deploy_does_not_ask_the_model_again(desk: 
     assert miss.value.code == "resume_mismatch"
     assert miss.value.nearest is not None
     assert "0 start" in miss.value.nearest
-    assert not run.answered
+    assert not run.past_answer
     assert world.made == []
     await exchange.close()
 
@@ -206,7 +206,7 @@ async def test_a_write_under_way_at_the_pause_is_kept_once_it_has_ended(desk: De
     with pytest.raises(Paused):
         await effects.human.answer("ask", hitl_id)
     await exchange.close()
-    await human.keep_tape()
+    await human.store_tape()
     pause = await desk.store.get(hitl_id)
     assert pause is not None
     resumed, answer = resume(pause, YES)
@@ -314,7 +314,7 @@ async def test_a_foreign_tape_is_refused(
     await desk.begin("looping")
     pause = await desk.store.get("hitl-1")
     assert pause is not None
-    for call in (lambda one: resume(one, YES), request_of):
+    for call in (lambda one: resume(one, YES), paused_request):
         with pytest.raises(EffectFailed) as failed:
             call(msgspec.structs.replace(pause, tape=foreign))
         assert (failed.value.fault.code, failed.value.fault.data) == ("pause_outdated", data)

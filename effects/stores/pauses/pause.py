@@ -109,7 +109,7 @@ class PauseStore(Protocol):
     async def give_back(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
         """Let somebody else continue, after a disconnect or a failure; False if not its owner.
 
-        The tape (`effects.tape.broken_off`) holds what was done: it is not done again.
+        The tape (`effects.tape.interrupted_tape`) holds what was done: it is not done again.
         """
         ...
 

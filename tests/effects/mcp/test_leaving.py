@@ -32,7 +32,7 @@ async def test_a_call_that_only_reads_dies_and_a_write_goes_on(mode: Mode) -> No
         ]
         await turns(50)
         left = asyncio.get_running_loop().time()
-        await exchange.abandon()
+        await exchange.cancel_reads()
         assert asyncio.get_running_loop().time() == left
         await exchange.close()
         ends = {entry.end: entry.items for entry in exchange.tape.entries}

@@ -10,7 +10,7 @@ from contract.errors import TapeCut
 from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.world import World
 from effects.model.fake import Wait, says
-from effects.tape import MOST_BESIDE, Budget, Tape
+from effects.tape import FRAMES_FACTOR, Budget, Tape
 from tests.effects.tape.calls import TURN, asking, said, turns
 
 pytestmark = pytest.mark.virtual
@@ -45,7 +45,7 @@ async def test_items_stay_while_the_tape_is_within_its_bound() -> None:
     await said(world.run(exchange).effects())
     assert None not in exchange.tape.entries[0].items
     assert not exchange.tape.overflowed
-    assert exchange.tape.size > sum(map(len, LONG))
+    assert exchange.tape.usage.size > sum(map(len, LONG))
     await exchange.close()
 
 
@@ -80,7 +80,7 @@ async def test_the_arguments_of_tool_calls_count() -> None:
 def sharing(budget: Budget, limit: int = 4 << 20) -> Tape:
     """Make a tape that shares a budget."""
     tape = Tape(limit=limit)
-    tape.share(budget)
+    tape.usage.charge(budget)
     return tape
 
 
@@ -106,9 +106,9 @@ async def test_free_gives_the_bytes_back_once() -> None:
     exchange = world.exchange(sharing(budget))
     await said(world.run(exchange).effects())
     await exchange.close()
-    assert budget.left == 100_000 - exchange.tape.size
-    exchange.tape.free()
-    exchange.tape.free()
+    assert budget.left == 100_000 - exchange.tape.usage.size
+    exchange.tape.usage.release()
+    exchange.tape.usage.release()
     assert budget.left == 100_000
 
 
@@ -116,13 +116,18 @@ async def test_frames_weigh_on_the_common_budget_and_not_on_the_tape() -> None:
     """They are given back with the tape; beyond the limit they are called too heavy."""
     budget = Budget(1_000)
     tape = sharing(budget, limit=600)
-    tape.keep_beside(900)
-    assert (tape.size, tape.overflowed, tape.too_heavy, budget.left) == (0, False, False, 100)
-    tape.keep_beside(101)
+    tape.usage.add_frame(900)
+    assert (tape.usage.size, tape.overflowed, tape.usage.frames_overflowed, budget.left) == (
+        0,
+        False,
+        False,
+        100,
+    )
+    tape.usage.add_frame(101)
     assert tape.overflowed
-    assert tape.too_heavy
-    tape.keep_beside(1_000)
-    tape.free()
+    assert tape.usage.frames_overflowed
+    tape.usage.add_frame(1_000)
+    tape.usage.release()
     assert budget.left == 1_000
 
 
@@ -133,7 +138,7 @@ async def test_an_overflowed_tape_charges_no_further() -> None:
     exchange = world.exchange(sharing(budget, limit=1_000))
     await said(world.run(exchange).effects())
     assert 100_000 - budget.left <= 1_000 + 148
-    exchange.tape.free()
+    exchange.tape.usage.release()
     assert budget.left == 100_000
     await exchange.close()
 
@@ -180,7 +185,7 @@ async def test_the_pump_of_an_overflowed_tape_ends_with_its_exchange() -> None:
 def test_frames_without_end_outgrow_a_tape_that_is_nearly_empty() -> None:
     """A service behind an address has nothing on the tape, and may answer without end."""
     tape = Tape(limit=100)
-    tape.keep_beside(MOST_BESIDE * 100)
+    tape.usage.add_frame(FRAMES_FACTOR * 100)
     assert not tape.overflowed
-    tape.keep_beside(1)
-    assert (tape.overflowed, tape.too_heavy) == (True, True)
+    tape.usage.add_frame(1)
+    assert (tape.overflowed, tape.usage.frames_overflowed) == (True, True)

@@ -136,7 +136,7 @@ async def _interleaved(
     recording = asyncio.create_task(_all_at_once(world.run(exchange).effects(), recorded, delays))
     if not tails:
         await recording
-        exchange.tape.finish_recording()
+        exchange.tape.stop_recording()
     reader = world.run(exchange, "nearest")
     answers = await _all_at_once(reader.effects(), played, delays[::-1])
     assert answers == await recording == {text: f"{text}!" for text in TEXTS}

@@ -97,7 +97,7 @@ async def test_a_lock_acquired_while_the_client_left_is_released() -> None:
     exchange = world.exchange()
     taking = asyncio.create_task(world.run(exchange).effects().locks.acquire("message", "key", 60))
     await turns()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     await exchange.close()
     assert await taking
     assert world.count("locks.release") == 1

@@ -126,7 +126,7 @@ class TapeMachine(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.calls) and not self.left)
     def cut(self) -> None:
         """The client leaves."""
-        self.runner.run(self.exchange.abandon())
+        self.runner.run(self.exchange.cancel_reads())
         self.left = True
         for asked in self.calls:
             if asked.end == "open":

@@ -76,7 +76,7 @@ async def test_readers_of_a_cut_entry_get_tape_cut_not_a_cancellation() -> None:
     assert (await anext(stream)).text == "half"
     reader = asyncio.create_task(_next(stream))
     await turns()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     with pytest.raises(TapeCut):
         await reader
     assert exchange.tape.entries[0].end == "cut"
@@ -93,7 +93,7 @@ async def test_a_pump_cut_before_its_first_step_still_ends_its_entry() -> None:
     exchange = world.exchange()
     reader = asyncio.create_task(said(world.run(exchange).effects()))
     await asyncio.sleep(0)  # the reader has asked; the pump has not begun
-    await exchange.abandon()
+    await exchange.cancel_reads()
     with pytest.raises(TapeCut):
         await reader
     assert world.count("model.stream") == 0
@@ -104,7 +104,7 @@ async def test_a_call_after_the_exchange_was_abandoned_is_cut_and_not_made() -> 
     """Nothing new is asked of the world for a client that has left."""
     world = World()
     exchange = world.exchange()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     with pytest.raises(TapeCut):
         await world.run(exchange).effects().conversations.put("message", TURN)
     assert world.made == []
@@ -122,7 +122,7 @@ async def test_model_and_read_only_calls_die_with_the_exchange_at_once() -> None
     ]
     await turns()
     before = asyncio.get_running_loop().time()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     assert asyncio.get_running_loop().time() == before
     assert world.model.cancelled == 1
     ends = await asyncio.gather(*readers, return_exceptions=True)
@@ -138,7 +138,7 @@ async def test_a_tool_that_is_not_read_only_finishes_and_is_recorded() -> None:
     reader = asyncio.create_task(world.run(exchange).effects().tools.run("tool", tool("pay")))
     await turns()
     reader.cancel()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     await exchange.close()
     entry = exchange.tape.entries[0]
     assert (entry.end, entry.items) == ("complete", [ToolResult("paid", at=5_000_000)])
@@ -152,7 +152,7 @@ async def test_a_started_write_finishes_and_is_recorded() -> None:
     reader = asyncio.create_task(world.run(exchange).effects().conversations.put("message", TURN))
     await turns()
     reader.cancel()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     before = store.stored
     await exchange.close()
     assert (before, store.stored) == (0, 1)
@@ -184,8 +184,7 @@ async def test_a_write_nobody_says_is_ours_is_not_begun() -> None:
 
     world = World()
     for covered, ended in ((denied, 0.0), (unanswered, 3.0)):
-        exchange = world.exchange(write=3.0)
-        exchange.covered = covered
+        exchange = world.exchange(write=3.0, may_write=covered)
         with pytest.raises(TapeCut):
             await world.run(exchange).effects().conversations.put("message", TURN)
         assert asyncio.get_running_loop().time() == ended

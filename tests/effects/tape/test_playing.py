@@ -177,7 +177,7 @@ async def test_the_wait_for_a_call_ends_when_recording_ends(policy: str) -> None
     )
     await said(world.run(exchange).effects(), "one")
     assert not reading.done()
-    exchange.tape.finish_recording()
+    exchange.tape.stop_recording()
     if policy == "nearest":
         assert await reading == "ONE"
     else:
@@ -250,7 +250,7 @@ async def test_a_recorded_error_ends_a_replay_in_the_same_place() -> None:
     exchange = world.exchange()
     reading = asyncio.create_task(said(world.run(exchange).effects()))
     await turns()
-    await exchange.abandon()
+    await exchange.cancel_reads()
     with pytest.raises(TapeCut):
         await reading
     await exchange.close()

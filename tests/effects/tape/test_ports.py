@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from contract import ports
 from contract.human import Form, HumanAnswer, OpenQuestion
-from contract.operations import OPERATIONS
+from contract.operations import OPERATIONS, Operation
 from contract.stores import MemoryEntry, Recall
 from cutover.selftest.world import World
 from effects.human import ScriptedHuman
@@ -77,3 +79,33 @@ async def test_time_spent_in_nodes_is_summed_by_name_and_not_on_the_tape() -> No
     assert list(run.trace.spent) == ["model"]
     assert exchange.tape.entries == []
     await exchange.close()
+
+
+PROTOCOLS = {port: getattr(ports, port.capitalize()) for port, _ in OPERATIONS}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda one: one.label)
+def test_the_table_agrees_with_the_ports(operation: Operation) -> None:
+    """A row takes what its method takes: the arguments' fields by name, or the struct alone."""
+    method = inspect.signature(getattr(PROTOCOLS[operation.port], operation.name))
+    _, site, *parameters = method.parameters.values()
+    assert site.name == "site"
+    if operation.whole:
+        assert [str(one.annotation) for one in parameters] == [operation.arguments.__name__]
+    else:
+        fields = operation.arguments.__struct_fields__
+        assert tuple(one.name for one in parameters) == fields
+        assert operation.named == tuple(
+            one.name for one in parameters if one.kind is one.KEYWORD_ONLY
+        )
+
+
+def test_every_method_of_a_port_is_an_operation() -> None:
+    """And the other way round."""
+    methods = {
+        (port, name)
+        for port, protocol in PROTOCOLS.items()
+        for name, _ in inspect.getmembers(protocol, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert methods == set(OPERATIONS)

@@ -72,7 +72,7 @@ def tape_of(made: Sequence[Made]) -> Tape:
         for item in items:
             entry.append(item)
         entry.close(end, number + 1, fault)
-    tape.finish_recording()
+    tape.stop_recording()
     return tape
 
 

@@ -22,9 +22,9 @@ async def test_a_stack_owes_nothing_while_it_waits_for_the_world() -> None:
     reading = asyncio.create_task(chunks(run.effects()))
     for _ in range(2):
         await turns()
-        assert run.owes_since() is None
+        assert run.idle_since() is None
         await asyncio.sleep(30.0)
-        assert run.owes_since() is None
+        assert run.idle_since() is None
         await asyncio.sleep(31.0)
     await reading
 
@@ -34,13 +34,13 @@ async def test_a_stack_owes_a_sign_of_life_since_it_was_given_something() -> Non
     world = World([Wait(2.0), Chunk(text="x"), Wait(100.0)])
     exchange = world.exchange()
     run = world.run(exchange)
-    assert run.owes_since() == 0
+    assert run.idle_since() == 0
     stream = run.effects().model.stream("reply", asking())
     await anext(stream)
     await asyncio.sleep(5.0)  # the stack does something else with its item
-    assert run.owes_since() == 2_000_000
+    assert run.idle_since() == 2_000_000
     await run.effects().clock.now("prompt")
-    assert run.owes_since() == 7_000_000
+    assert run.idle_since() == 7_000_000
     await exchange.close()
 
 
@@ -49,7 +49,7 @@ async def test_a_frame_is_a_sign_of_life() -> None:
     run = World().run()
     await asyncio.sleep(1.0)
     run.touch()
-    assert run.owes_since() == 1_000_000
+    assert run.idle_since() == 1_000_000
 
 
 async def test_waiting_for_a_call_not_made_yet_is_waiting_for_the_world() -> None:
@@ -59,10 +59,10 @@ async def test_waiting_for_a_call_not_made_yet_is_waiting_for_the_world() -> Non
     run = world.run(exchange, "nearest")
     reading = asyncio.create_task(run.effects().ids.new("reply"))
     await asyncio.sleep(10.0)
-    assert run.owes_since() is None
+    assert run.idle_since() is None
     await world.run(exchange).effects().ids.new("reply")
     assert await reading == "id-1"
-    assert run.owes_since() == 10_000_000
+    assert run.idle_since() == 10_000_000
 
 
 async def test_one_of_several_calls_under_way_is_enough_to_be_waiting() -> None:
@@ -75,9 +75,9 @@ async def test_one_of_several_calls_under_way_is_enough_to_be_waiting() -> None:
         for name in ("fast", "slow")
     ]
     await asyncio.sleep(5.0)
-    assert run.owes_since() is None
+    assert run.idle_since() is None
     await asyncio.gather(*tasks)
-    assert run.owes_since() == 9_000_000
+    assert run.idle_since() == 9_000_000
     await exchange.close()
 
 
@@ -95,6 +95,6 @@ async def test_an_instant_that_takes_its_time_is_still_the_worlds() -> None:
     run = World(ids=SlowIds()).run()
     naming = asyncio.create_task(run.effects().ids.new("reply"))
     await asyncio.sleep(1.0)
-    assert run.owes_since() is None
+    assert run.idle_since() is None
     assert await naming == "late"
-    assert run.owes_since() == 3_000_000
+    assert run.idle_since() == 3_000_000

@@ -138,7 +138,7 @@ class Conversing(RuleBasedStateMachine):
             assert kept == self.stored()
 
     @rule(stack=stacks, how=ends)
-    def broken_off(self, stack: StackName, how: str) -> None:
+    def interrupted_tape(self, stack: StackName, how: str) -> None:
         """The client leaves, the provider fails, or the process dies, in the middle of it."""
         last = Fail(Fault("model_truncated")) if how == "fails" else Hang()
         turn = self.turn(Chunk(text="not to the end"), last)

@@ -152,7 +152,7 @@ async def test_a_stack_is_given_so_much_time(case: str) -> None:
 async def test_a_stack_that_waits_is_not_stalled() -> None:
     """Its own limits hold; the watch over stacks in this process has none to add."""
     drive, _, _ = await driven([(1, ACCEPT), (1, END), (0, b"")])
-    assert drive.run.owes_since() is None
+    assert drive.run.idle_since() is None
 
 
 async def test_frames_have_the_moment_they_came() -> None:

@@ -13,7 +13,7 @@ from contract.errors import EffectFailed
 from contract.ports import Effects
 from cutover.selftest.world import World
 from effects.tape import Tape
-from effects.tasks import EndContained, contained
+from effects.tasks import ExitContained, contained
 from router.stack import StackName
 from tests.effects.tape.calls import TURN
 from tests.router.answering import ASSIGNED, FLOWS, both, nothing_twice, other, undisturbed
@@ -153,7 +153,7 @@ async def test_what_is_contained_ends_like_any_other_task() -> None:
             await asyncio.wait({early})
             assert early.cancelled()
             assert told == []
-            with pytest.raises(EndContained, match="SystemExit"):
+            with pytest.raises(ExitContained, match="SystemExit"):
                 await asyncio.create_task(exits())
 
     await asyncio.create_task(making())

@@ -13,7 +13,7 @@ import pytest
 from contract.flow import Event, Flow
 from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
-from effects.tape import CALL, MOST_ASKED
+from effects.tape import CALL_OVERHEAD, MAX_CALL_BYTES
 from router.serving.backpressure import AT_A_TIME
 from router.serving.stack import MOST_UNPROMPTED
 from router.stack import StackName
@@ -115,7 +115,7 @@ async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
         assert served.wire[-1] == (await undisturbed("legacy"))[-1]
         (run,) = made.runs
         assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
-        assert 100 < len(run.plays) <= MOST_ASKED // CALL
+        assert 100 < len(run.plays) <= MAX_CALL_BYTES // CALL_OVERHEAD
         assert turns > len(run.plays) // AT_A_TIME
 
 

@@ -71,7 +71,7 @@ def exchange_of(courtesy: IdleGate, chunks: int) -> Exchange:
     for number in range(chunks):
         entry.append(Chunk(text=f"{number} "))
     entry.close("complete", chunks)
-    tape.finish_recording()
+    tape.stop_recording()
     return Exchange(IDLE, tape, monotonic=courtesy.clock)
 
 
