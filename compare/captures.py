@@ -110,7 +110,7 @@ class _Work:
         self._declared = {
             name: Comparers(spoken(name, question.flows), question.chunking, question.rules)
             for name, spec in question.flows.items()
-            if spec.dialect.file is not None
+            if spec.declared
         }
 
     def exchange(self, sighting: Sighting) -> None:

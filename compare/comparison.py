@@ -20,7 +20,7 @@ from compare.layers.text import text_findings
 from compare.rules import NO_RULES, Rules, Ruling
 from compare.streams.dialects import Spoken
 from compare.streams.events import EventReader, Stream, read_stream, read_streams
-from compare.streams.normal import NormalStream, TimesAstray, pieces_of
+from compare.streams.normal import NormalStream, TimesAstray
 from compare.streams.scan import Skimmer, Times
 from contract.records import RunRecord
 from contract.wire.dialect import Wire
@@ -205,13 +205,13 @@ class Comparers:
     def _stream(self, run: RunRecord) -> NormalStream:
         # The last frame of a stream may lack its blank line.
         frames = [(at, frame.encode() + b"\n\n") for at, frame in run.frames]
-        file = self._spoken.file
-        times = [at for at, frame in frames for _ in pieces_of(file, frame)]
+        normaliser = self._spoken.normaliser
+        times = [at for at, frame in frames for _ in normaliser.events(frame)]
         body = b"".join(frame for _, frame in frames)
         try:
-            return self._spoken.normaliser.stream(body, times)
+            return normaliser.stream(body, times)
         except TimesAstray:
-            return self._spoken.normaliser.stream(body)
+            return normaliser.stream(body)
 
 
 def times_of(run: RunRecord, reader: EventReader) -> Times | None:

@@ -15,9 +15,18 @@ from contract.ports import Effects
 from contract.records import RequestRecord
 from contract.stores import Turn
 from contract.wire.dialect import Dialect
+from contract.wire.reader import NO_JSON, EventDecoder, WireEvent
 
 Event = msgspec.Struct
 """An event of a stream: a frozen struct; its flow's union says which."""
+
+
+class PassedEvent(Event, frozen=True):
+    """An event that is passed on without decoding it: its name, and its frame."""
+
+    name: str
+    frame: bytes = b""
+
 
 SESSION = "session_id"
 """The route key whose field names the conversation a request belongs to, where a flow has one."""
@@ -102,6 +111,10 @@ class FlowSpec:
     calls: tuple[StoreEndpoint, ...] = ()
     afterwards: float = 0.0
     opens: bool = False
+    decoder: EventDecoder = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", EventDecoder(self.dialect))
 
     @property
     def requests(self) -> Mapping[str, Any]:
@@ -127,13 +140,28 @@ class FlowSpec:
 
     def text_of(self, event: Event) -> str | None:
         """Text of an event that carries some, as its dialect says."""
-        where = self.dialect.text.get(self.name_of(event))
-        if where is None:
+        paths, _ = self.decoder.text_paths("text", self.name_of(event))
+        if self.declared or not paths:
             return None
         value: Any = event
-        for key in where.path:
+        for key in paths[0]:
             value = getattr(value, key)
         return str(value)
+
+    @property
+    def declared(self) -> bool:
+        """Whether the flow is known by its dialect alone: its events are not decoded."""
+        return self.events is None
+
+    def decoded(self, event: WireEvent) -> Event | None:
+        """Decode an event off the wire; None where it is none of the flow's."""
+        if self.declared:
+            return PassedEvent(event.name)
+        try:
+            own: Event = msgspec.json.decode(event.data, type=self.events)
+        except NO_JSON:
+            return None
+        return own
 
     def conversation(self, body: Body, session: str = "") -> str | None:
         """Value that names the request's conversation; None where it belongs to none.

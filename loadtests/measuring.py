@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
+from contract.flow import FlowSpec
+from contract.wire.dialect import Dialect
+from contract.wire.reader import WireEvent, WireReader, value_at
 from loadtests.rows import ILLEGIBLE, Ending, Row
-from loadtests.wires import events_of, value_at, wire_of
-
-if TYPE_CHECKING:
-    from contract.flow import FlowSpec
-    from loadtests.wires import Events, Wire
 
 STALL_SECONDS = 2.0
 REFUSAL_BYTES = 4_096
 HTTP_OK = 200
 MICROSECOND = 1_000
 SECOND = 1_000_000_000
+_WORDS = frozenset({"text", "reasoning"})
 
 How = Literal["done", "cut", "timeout", "cancelled"]
 """How the transport ended: as HTTP says it must, broken off, or left by the client."""
@@ -55,13 +54,12 @@ class StreamMeter:
         "_headers",
         "_labels",
         "_planned",
+        "_reader",
         "_refusal",
         "_sent",
-        "_split",
         "_stall",
         "_status",
         "_terminal",
-        "_wire",
     )
 
     def __init__(
@@ -72,8 +70,7 @@ class StreamMeter:
         self._planned = planned
         self._sent = sent
         self._stall = int(stall * SECOND)
-        self._split: Events = events_of(spec.dialect)
-        self._wire: Wire = wire_of(spec.dialect)
+        self._reader = WireReader(spec.decoder)
         self._status = 0
         self._headers: int | None = None
         self._labels: dict[str, str] = {}
@@ -98,23 +95,27 @@ class StreamMeter:
             self._refusal = (self._refusal + piece)[:REFUSAL_BYTES]
             return
         after = at - self._sent
-        for name, data in self._split.feed(piece):
-            self._event(name, data, after)
+        for event in self._reader.feed(piece):
+            self._event(event, after)
 
-    def _event(self, name: str, data: bytes, after: int) -> None:
-        said = self._wire.read(name, data)
-        if said is None:
+    def _event(self, event: WireEvent, after: int) -> None:
+        if event.skipped:
             return
         self._events += 1
         if self._first_event is None:
             self._first_event = after
-        if said.answered and self._first_text is None:
+        if event.malformed:
+            self._fails("malformed")
+            return
+        grown = self._reader.grown(event)
+        if "text" in grown and self._first_text is None:
             self._first_text = after
-        if said.answered or said.reasoned:
+        if not grown.isdisjoint(_WORDS):
             self._content_stamps.append(after)
-        if said.failed is not None:
-            self._fails(said.failed)
-        if said.terminal and self._terminal is None:
+        failure = event.failure
+        if failure is not None:
+            self._fails(failure)
+        if event.ends and self._terminal is None:
             self._terminal = after
 
     def _fails(self, code: str) -> None:
@@ -148,7 +149,7 @@ class StreamMeter:
             code=own or ("" if ending == "complete" else code),
             events=self._events,
             contents=len(stamps),
-            comments=self._split.comments,
+            comments=self._reader.keepalives,
             gaps=tuple(gap // MICROSECOND for gap in _gaps(stamps)),
             stalls=sum(gap > self._stall for gap in _gaps(quiet)),
             labels=self._labels,
@@ -158,8 +159,8 @@ class StreamMeter:
         """The body is whole: where nothing else ends a stream of this wire, its end does."""
         if self._status != HTTP_OK:
             return
-        for name, data in self._split.flush():
-            self._event(name, data, after)
+        for event in self._reader.flush():
+            self._event(event, after)
         if self._endless and self._terminal is None:
             self._terminal = after
 
@@ -184,6 +185,11 @@ class StreamMeter:
         if self._terminal is None:
             return "truncated", "no_terminal"
         return "complete", ""
+
+
+def accepted(dialect: Dialect) -> str:
+    """Return the media types a client of a dialect asks for."""
+    return "text/event-stream" if dialect.framing == "sse" else "application/x-ndjson, */*"
 
 
 def _gaps(stamps: list[int]) -> list[int]:

@@ -11,8 +11,8 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.flow import SESSION
+from contract.wire.reader import value_at
 from loadtests.rows import ILLEGIBLE
-from loadtests.wires import value_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,12 +25,11 @@ from loadtests.arrivals import Arrivals, offsets
 from loadtests.blocking import fault_code, resolved, tls_context
 from loadtests.flows import flow_named
 from loadtests.generator import GeneratorMeter, write_load
-from loadtests.measuring import SECOND, STALL_SECONDS, How, Planned, StreamMeter
+from loadtests.measuring import SECOND, STALL_SECONDS, How, Planned, StreamMeter, accepted
 from loadtests.messages import Message, Messages, read_messages
 from loadtests.response import ResponseReader
 from loadtests.rows import Row, RowWriter
 from loadtests.targets import Target
-from loadtests.wires import accepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,12 +34,11 @@ from loadtests.blocking import exchange
 from loadtests.engines import DECLARED_VARIABLE, HEADERS_VARIABLE, QA_KEY_VARIABLE
 from loadtests.flows import flow_named
 from loadtests.generator import GeneratorMeter, write_load
-from loadtests.measuring import SECOND, STALL_SECONDS, Planned, StreamMeter
+from loadtests.measuring import SECOND, STALL_SECONDS, Planned, StreamMeter, accepted
 from loadtests.messages import Message, read_messages
 from loadtests.response import ResponseReader
 from loadtests.rows import Row, RowWriter
 from loadtests.targets import Target, parse_header
-from loadtests.wires import accepted
 
 MILLISECOND = 1_000_000
 

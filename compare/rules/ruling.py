@@ -61,7 +61,7 @@ class Ruling:
             for key, rule in held
             if isinstance(rule, Replace) and for_text(rule)
         ]
-        self._terminal = wire.dialect.terminal
+        self._terminal = frozenset(wire.dialect.terminal)
         self._repeatable = frozenset(
             name for step in wire.grammar.steps if step.most != 1 for name in step.names
         )

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from compare.input.files import read_text
-from compare.streams.normal import FAULT, NAME, REASONING, TEXT, Normaliser
+from compare.streams.events import NAME, REASONING, TEXT
+from compare.streams.normal import Normaliser
 from compare.streams.payloads import Payloads
 from contract.declarations import DeclarationRefused
 from contract.flow import FlowSpec
@@ -15,18 +16,16 @@ from contract.grammar import Grammar, Step, many, maybe, one
 from contract.wire.dialect import (
     EVERY,
     Dialect,
-    DialectFile,
-    ErrorPaths,
     EventNames,
-    Growth,
-    PlainWire,
+    RecordedWire,
     StepTable,
-    TextField,
     TextPaths,
+    TextTable,
     built_in,
     choices_of,
     dialect_of,
 )
+from contract.wire.reader import EventDecoder
 
 _STEPS: Mapping[str, Callable[..., Step]] = {
     "one": one,
@@ -36,47 +35,38 @@ _STEPS: Mapping[str, Callable[..., Step]] = {
 }
 
 
-def wire_of(file: DialectFile, names: frozenset[str], grammar: Grammar | None = None) -> PlainWire:
-    """Give the wire of streams in normal form in which these names were met.
+def wire_of(
+    dialect: Dialect, names: frozenset[str], grammar: Grammar | None = None
+) -> RecordedWire:
+    """Return the wire of streams in normal form in which these names were met.
 
-    `grammar` is in force instead of the file's.
+    `grammar` is in force instead of the dialect's.
     """
-    text = _fields(file, file.text or _whole_payload(file), TEXT, names)
-    dialect = Dialect(
+    decoder = EventDecoder(dialect)
+    text = _texts(decoder, "text", TEXT, names)
+    normal = Dialect(
         framing="ndjson",
-        name=(NAME,),
+        event=EventNames(path=NAME, default=""),
         text=text,
-        reasoning=_fields(file, file.reasoning, REASONING, names),
-        terminal=frozenset(file.terminal),
-        failures=frozenset(file.errors.events),
-        fault=FAULT,
+        reasoning=_texts(decoder, "reasoning", REASONING, names),
+        terminal=dialect.terminal,
+        errors=dialect.errors,
     )
-    return PlainWire(dialect, grammar or _grammar(file, names, text))
+    growing = [name for name in text if decoder.text_paths("text", name)[1] == "cumulative"]
+    return RecordedWire(normal, grammar or _grammar(dialect, names, growing))
 
 
-def _whole_payload(file: DialectFile) -> Mapping[str, str]:
-    return {EVERY: ""} if file.payload == "text" else {}
+def _texts(decoder: EventDecoder, track: str, key: str, names: frozenset[str]) -> TextTable:
+    found = {name: decoder.text_paths(track, name) for name in sorted(names)}
+    return {
+        name: TextPaths(path=key, growth=growth) for name, (paths, growth) in found.items() if paths
+    }
 
 
-def _fields(
-    file: DialectFile,
-    table: Mapping[str, str | tuple[str, ...] | TextPaths],
-    key: str,
-    names: frozenset[str],
-) -> dict[str, TextField]:
-    fields: dict[str, TextField] = {}
-    for name in sorted(names):
-        place = table.get(name, table.get(EVERY))
-        if place is not None:
-            growth: Growth = place.growth if isinstance(place, TextPaths) else file.growth
-            fields[name] = TextField((key,), growth)
-    return fields
-
-
-def _grammar(file: DialectFile, names: frozenset[str], text: Mapping[str, TextField]) -> Grammar:
-    if file.grammar is None:
-        return Grammar(_undeclared(frozenset(file.terminal), names))
-    steps = [step_of(step) for step in file.grammar.steps]
+def _grammar(dialect: Dialect, names: frozenset[str], growing: list[str]) -> Grammar:
+    if dialect.grammar is None:
+        return Grammar(_undeclared(frozenset(dialect.terminal), names))
+    steps = [step_of(step) for step in dialect.grammar.steps]
     # "*" stands for every name no other step has.
     named = frozenset().union(*(step.names for step in steps))
     others = frozenset(names - named)
@@ -84,8 +74,7 @@ def _grammar(file: DialectFile, names: frozenset[str], text: Mapping[str, TextFi
         Step(step.names - {EVERY} | others, step.least, step.most) if EVERY in step.names else step
         for step in steps
     ]
-    growing = [name for name, field in text.items() if field.growth == "cumulative"]
-    kept = growing if file.grammar.never_shrinks else []
+    kept = growing if dialect.grammar.never_shrinks else []
     return Grammar(tuple(steps), growing=dict.fromkeys(kept, TEXT))
 
 
@@ -106,22 +95,22 @@ class Spoken:
 
     def __init__(
         self,
-        file: DialectFile,
+        dialect: Dialect,
         payloads: Payloads | None = None,
         grammar: Grammar | None = None,
     ) -> None:
-        self.file = file
-        self.normaliser = Normaliser(file, payloads)
+        self.dialect = dialect
+        self.normaliser = Normaliser(dialect, payloads)
         self._grammar = grammar
 
     @property
     def name(self) -> str:
         """What the dialect is called."""
-        return self.file.name
+        return self.dialect.name
 
-    def wire(self, names: frozenset[str]) -> PlainWire:
+    def wire(self, names: frozenset[str]) -> RecordedWire:
         """Give the wire of its streams in normal form, these names being met in them."""
-        return wire_of(self.file, names, self._grammar)
+        return wire_of(self.dialect, names, self._grammar)
 
 
 def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
@@ -131,9 +120,9 @@ def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
     """
     if wanted in flows:
         spec = flows[wanted]
-        if spec.dialect.file is not None:
-            return Spoken(spec.dialect.file)
-        return Spoken(file_of(spec), Payloads(spec), spec.grammar)
+        if spec.declared:
+            return Spoken(spec.dialect)
+        return Spoken(spec.dialect, Payloads(spec), spec.grammar)
     names = built_in()
     if wanted in names:
         return Spoken(names[wanted])
@@ -146,27 +135,6 @@ def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
     return Spoken(read_dialect(path))
 
 
-def read_dialect(path: Path) -> DialectFile:
+def read_dialect(path: Path) -> Dialect:
     """Read a file; raises `DeclarationRefused`."""
     return dialect_of(read_text(path), str(path), path.stem)
-
-
-def file_of(spec: FlowSpec) -> DialectFile:
-    """Write down a flow's own dialect; its grammar it has itself."""
-    dialect = spec.dialect
-    return DialectFile(
-        name=spec.name,
-        framing=dialect.framing,
-        event=EventNames(path=None if dialect.name is None else ".".join(dialect.name), default=""),
-        text=_texts(dialect.text),
-        reasoning=_texts(dialect.reasoning),
-        terminal=tuple(sorted(dialect.terminal)),
-        errors=ErrorPaths(events=tuple(sorted(dialect.failures)), code=".".join(dialect.code)),
-    )
-
-
-def _texts(fields: Mapping[str, TextField]) -> dict[str, str | tuple[str, ...] | TextPaths]:
-    return {
-        name: TextPaths(path=".".join(field.path), growth=field.growth)
-        for name, field in fields.items()
-    }

@@ -13,9 +13,13 @@ from compare.input.captures import echoes
 from compare.streams.payloads import NO_OBJECT, Fault, Payloads, not_json
 from compare.streams.templates import FRAME, KEPT_AT_MOST, Template, Thrift, bound_texts, learn
 from contract.wire.dialect import Growth, Wire
+from contract.wire.paths import take
+from contract.wire.reader import EventDecoder
 from contract.wire.sse import SseDecoder
 
 NOT_JSON = "(not JSON)"
+NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"
+"""Keys of streams in normal form: an event's name, its texts, and what is wrong with it."""
 REMEMBERED_UP_TO = 96
 REMEMBERED_AT_MOST = 4_096
 
@@ -92,7 +96,9 @@ class EventReader:
 
     __slots__ = (
         "_alikes",
-        "_dialect",
+        "_decoder",
+        "_lines",
+        "_normal",
         "_payloads",
         "_recent",
         "_remembered",
@@ -104,14 +110,16 @@ class EventReader:
     )
 
     def __init__(self, spec: Wire) -> None:
-        self._dialect = spec.dialect
+        self._decoder = EventDecoder(spec.dialect)
+        self._lines = spec.dialect.framing == "ndjson"
         self._payloads = Payloads(spec)
-        self.terminal = spec.dialect.terminal
+        self.terminal = self._decoder.terminal
         self._repeatable = frozenset(
             name for step in spec.grammar.steps if step.most != 1 for name in step.names
         )
-        named = self._dialect.name or ()
-        self._tag = named[0] if len(named) == 1 else ""
+        path = self._decoder.name_path
+        self._tag = path[0] if len(path) == 1 else ""
+        self._normal = self._tag == NAME
         # ACCEPT, END and their like: read once, met in every exchange.
         self._remembered: dict[str, Event] = {}
         self._recent: dict[str, Event] = {}
@@ -194,7 +202,7 @@ class EventReader:
 
     def _payload(self, frame: str) -> tuple[str, str]:
         """Split a frame into its SSE event name and its data."""
-        if self._dialect.framing == "ndjson":
+        if self._lines:
             return "", frame.strip()
         if frame.startswith("data: ") and frame.find("\n") == len(frame) - 2:
             return "", frame[6:-2]
@@ -210,18 +218,12 @@ class EventReader:
             return Event(sse_name or NOT_JSON, data, data.encode(), fault=not_json(trouble))
         if type(value) is not dict:
             return Event(sse_name or NOT_JSON, data, data.encode(), fault=NO_OBJECT)
+        name = self._decoder.name(sse_name, value)
         if self._tag:
-            name = value.pop(self._tag, "")
-        else:
-            name = at_path(value, self._dialect.name) if self._dialect.name else sse_name
-        return self._typed(str(name), data, value)
-
-    def _typed(self, name: str, data: str, value: dict[str, Any]) -> Event:
+            value.pop(self._tag, None)
         fault = self._fault(name, data, value)
-        written, thought = self._dialect.text.get(name), self._dialect.reasoning.get(name)
-        text = _take(value, written.path) if written else None
-        reasoning = _take(value, thought.path) if thought else None
-        place = written or thought
+        text, growth = self._taken("text", name, value)
+        reasoning, thought = self._taken("reasoning", name, value)
         return Event(
             name,
             data,
@@ -229,13 +231,21 @@ class EventReader:
             text,
             reasoning,
             not value and (text is not None or reasoning is not None) and name in self._repeatable,
-            place.growth if place else None,
+            growth or thought,
             fault,
         )
 
+    def _taken(
+        self, track: str, name: str, value: dict[str, Any]
+    ) -> tuple[str | None, Growth | None]:
+        """Take a text out of a value, and what that leaves empty."""
+        paths, growth = self._decoder.text_paths(track, name)
+        pieces = [piece for path in paths for piece in take(value, path, _is_text)]
+        return "".join(pieces) if pieces else None, growth if paths else None
+
     def _fault(self, name: str, data: str, value: dict[str, Any]) -> Fault | None:
-        if self._dialect.fault:
-            noted = value.pop(self._dialect.fault, None)
+        if self._normal:
+            noted = value.pop(FAULT, None)
             return Fault(*noted) if noted else None
         return self._payloads.fault(name, data)
 
@@ -305,33 +315,5 @@ def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]
     return Stream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
 
 
-def at_path(value: Any, path: Iterable[str]) -> Any:
-    """Return what stands at a path of keys, None where nothing does."""
-    for key in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
-
-
-def _take(value: dict[str, Any], path: tuple[str, ...]) -> str | None:
-    """Take the text at a path out of a value, and what it leaves empty; only text is taken."""
-    *parents, last = path
-    holder = at_path(value, parents) if parents else value
-    held = holder.get(last) if type(holder) is dict else None
-    if type(held) is not str:
-        return None
-    del holder[last]
-    if parents and not holder:
-        _drop(value, parents)
-    return held
-
-
-def _drop(value: dict[str, Any], path: list[str]) -> None:
-    """Remove an emptied holder, and the holders that empties."""
-    while path:
-        *path, last = path
-        holder = at_path(value, path)
-        del holder[last]
-        if holder:
-            return
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

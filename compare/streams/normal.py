@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from compare.streams.events import NOT_JSON
+from compare.streams.events import FAULT, NAME, NOT_JSON, REASONING, TEXT
 from compare.streams.payloads import Fault, Payloads, not_json
 from contract.errors import CutoverError
 from contract.records import ErrorRecord, Outcome
-from contract.wire.dialect import EVERY, DialectFile, Kind, TextPaths, ToolPaths
-from contract.wire.ndjson import NdjsonDecoder
+from contract.wire.dialect import EVERY, Dialect, Kind, TextPaths, ToolPaths
 from contract.wire.paths import (
     Path,
     branches_of,
@@ -26,8 +25,7 @@ from contract.wire.paths import (
     without_empties,
     without_nulls,
 )
-from contract.wire.reader import Names, code_in
-from contract.wire.sse import SseDecoder
+from contract.wire.reader import EventDecoder, WireEvent, WireReader
 
 TOOL_JSON = dict[str, Any]
 TOOL_CALL = "tool_call"
@@ -130,7 +128,6 @@ def _is_tool_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"
 _RESERVED = frozenset({NAME, TEXT, REASONING, FAULT})
 VALUE = "value"
 """Where a payload that is no object stands."""
@@ -159,14 +156,6 @@ class TimesAstray(CutoverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """One event as it was framed: its SSE name, its payload."""
-
-    sse_name: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class NormalStream:
     """A stream in normal form.
 
@@ -181,62 +170,59 @@ class NormalStream:
     sent: int
 
 
-def pieces_of(file: DialectFile, body: bytes) -> list[Piece]:
-    """Cut a body into events, as its framing says."""
-    if file.framing == "ndjson":
-        lines = NdjsonDecoder()
-        return [Piece("", line) for line in (*lines.feed(body), *lines.flush())]
-    return [Piece(event.event, event.data) for event in SseDecoder().feed(body)]
-
-
 class Normaliser:
     """Brings streams of one dialect into normal form.
 
     `payloads` checks them against the structs of a flow, where there is one.
     """
 
-    def __init__(self, file: DialectFile, payloads: Payloads | None = None) -> None:
-        self._file = file
+    def __init__(self, dialect: Dialect, payloads: Payloads | None = None) -> None:
+        self._dialect = dialect
         self._payloads = payloads
-        self._names = Names(file.event)
-        plain = {EVERY: VALUE} if file.payload == "text" else {}
-        self._text = _places(file.text or plain)
-        self._reasoning = _places(file.reasoning)
-        self._parts = [(name, paths_of(places)) for name, places in file.parts.items()]
-        self._ignore = {name: branches_of(paths_of(paths)) for name, paths in file.ignore.items()}
+        self._decoder = EventDecoder(dialect)
+        plain = {EVERY: VALUE} if dialect.payload == "text" else {}
+        self._text = _places(dialect.text or plain)
+        self._reasoning = _places(dialect.reasoning)
+        self._parts = [(name, paths_of(places)) for name, places in dialect.parts.items()]
+        self._ignore = {
+            name: branches_of(paths_of(paths)) for name, paths in dialect.ignore.items()
+        }
         self._required = {
             name: [(path, path_of(path), kind) for path, kind in kinds.items()]
-            for name, kinds in file.required.items()
+            for name, kinds in dialect.required.items()
         }
-        self._terminal = frozenset(file.terminal)
-        self._errors = frozenset(file.errors.events)
-        self._code = paths_of(file.errors.code)
-        self._skip = frozenset(file.skip)
+        self._terminal = self._decoder.terminal
+        self._errors = self._decoder.failures
 
     def stream(self, body: bytes, times: Sequence[int] = ()) -> NormalStream:
         """Read one body; `times` has a moment for each of its events, or is empty.
 
         Raises `TimesAstray`.
         """
-        made = _Made(Calls(self._file.tools) if self._file.tools else None)
+        made = _Made(Calls(self._dialect.tools) if self._dialect.tools else None)
         taken_over = self._taken_over(body)
         sent = 0
-        pieces = pieces_of(self._file, body)
-        if times and len(times) != len(pieces):
-            raise TimesAstray(len(times), len(pieces))
-        for index, piece in enumerate(pieces):
+        read = self.events(body)
+        if times and len(times) != len(read):
+            raise TimesAstray(len(times), len(read))
+        for index, event in enumerate(read):
             if index == taken_over:
                 sent = len(made.events)
             made.at = times[index] if times else 0
-            self._piece(piece, made)
+            self._read(event, made)
         if made.calls is not None:
             made.calls.finish()
         return self._finished(made, sent)
 
     def _taken_over(self, body: bytes) -> int:
         """Count the events before the comment that says who goes on, 0 where there is none."""
-        found = _TAKEN_OVER.search(body) if self._file.framing == "sse" else None
-        return len(pieces_of(self._file, body[: found.start()])) if found else 0
+        found = _TAKEN_OVER.search(body) if self._dialect.framing == "sse" else None
+        return len(self.events(body[: found.start()])) if found else 0
+
+    def events(self, body: bytes) -> list[WireEvent]:
+        """Cut a body into events, as its framing says."""
+        reader = WireReader(self._decoder)
+        return [*reader.feed(body), *reader.flush()]
 
     def _finished(self, made: _Made, sent: int) -> NormalStream:
         events = [(at, self._cleaned(event)) for at, event in made.events]
@@ -258,51 +244,48 @@ class Normaliser:
         drop(event, self._ignore.get(str(event[NAME]), {}))
         return event
 
-    def _piece(self, piece: Piece, made: _Made) -> None:
+    def _read(self, event: WireEvent, made: _Made) -> None:
         try:
-            data = piece.data.decode()
-        except UnicodeDecodeError as trouble:
-            fault = Fault("", f"is not UTF-8 at byte {trouble.start}")
-            self._illegible(piece, piece.data.decode("utf-8", "replace"), fault, made)
+            text = event.data.decode()
+        except UnicodeDecodeError as error:
+            fault = Fault("", f"is not UTF-8 at byte {error.start}")
+            self._illegible(event, event.data.decode("utf-8", "replace"), fault, made)
             return
-        if data in self._terminal:
-            made.add({NAME: data})
-            return
-        try:
-            value = msgspec.json.decode(data) if self._file.payload == "json" else data
-        except (msgspec.DecodeError, RecursionError) as trouble:
-            self._illegible(piece, data, not_json(trouble), made)
-            return
-        self._event(piece, value if isinstance(value, dict) else {VALUE: value}, made)
+        if event.literal:
+            made.add({NAME: event.name})
+        elif event.error is not None:
+            self._illegible(event, text, not_json(event.error), made)
+        elif not event.skipped:
+            value = event.value
+            self._event(event, value if isinstance(value, dict) else {VALUE: value}, made)
 
-    def _illegible(self, piece: Piece, data: str, fault: Fault, made: _Made) -> None:
-        made.add({NAME: piece.sse_name or NOT_JSON, FAULT: fault, VALUE: data})
+    def _illegible(self, event: WireEvent, text: str, fault: Fault, made: _Made) -> None:
+        made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: text})
 
-    def _event(self, piece: Piece, value: JSON, made: _Made) -> None:
-        name = self._name_of(piece, value)
-        if name in self._skip:
-            return
-        fault = self._fault(name, piece, value)
-        if self._file.empty == "ignore":
+    def _event(self, event: WireEvent, value: JSON, made: _Made) -> None:
+        name = event.name
+        take(value, self._decoder.name_path, _is_something)  # a name says nothing else
+        fault = self._fault(name, event.data, value)
+        if self._dialect.empty == "ignore":
             value = without_nulls(value)
-        code = code_in(value, self._code) if name in self._errors else ""
+        code = self._decoder.code(value) if name in self._errors else ""
         shared, pieces = self._shared(value, made)
         drop(value, self._ignore.get(EVERY, {}))
         drop(value, self._ignore.get(name, {}))
-        event = self._worded(name, value)
-        if self._file.empty == "ignore":
-            event = without_empties(event)
+        worded = self._worded(name, value)
+        if self._dialect.empty == "ignore":
+            worded = without_empties(worded)
         if fault is not None:
-            event[FAULT] = fault
-        if len(event) > 1 or not self._spent(name, pieces=pieces, shared=bool(shared)):
-            made.add(event)
+            worded[FAULT] = fault
+        if len(worded) > 1 or not self._spent(name, pieces=pieces, shared=bool(shared)):
+            made.add(worded)
         made.events += shared
         if name in self._errors:
             made.failed(code)
 
     def _spent(self, name: str, *, pieces: bool, shared: bool) -> bool:
         """Whether a frame of which nothing is left was only there for what it held."""
-        nameless = bool(self._parts) and name == self._file.event.default
+        nameless = bool(self._parts) and name == self._dialect.event.default
         return name not in self._terminal and (pieces or shared or nameless)
 
     def _shared(self, value: JSON, made: _Made) -> tuple[list[tuple[int, JSON]], bool]:
@@ -321,18 +304,13 @@ class Normaliser:
                         continue  # "finish_reason": null says that there is none yet
                     held = part if isinstance(part, dict) else {path[-1]: part}
                     if name in self._errors:
-                        made.failed(code_in(held, self._code))
+                        made.failed(self._decoder.code(held))
                     events.append((made.at, {**held, NAME: name}))
         return events, pieces
 
-    def _name_of(self, piece: Piece, value: JSON) -> str:
-        name = self._names.of(piece.sse_name, value)
-        take(value, self._names.path, _is_something)  # a name says nothing else
-        return name
-
-    def _fault(self, name: str, piece: Piece, value: JSON) -> Fault | None:
+    def _fault(self, name: str, data: bytes, value: JSON) -> Fault | None:
         if self._payloads is not None:
-            return self._payloads.fault(name, piece.data)
+            return self._payloads.fault(name, data)
         for written, path, kind in self._required.get(name, self._required.get(EVERY, ())):
             found = list(look(value, path))
             if not found:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import inspect
 
 from contract.wire.dialect import Wire
+from contract.wire.reader import EventDecoder
 
 if TYPE_CHECKING:
     from compare.streams.events import Event
@@ -109,10 +110,11 @@ def bound_texts(wire: Wire) -> frozenset[str]:
     """Name the events whose texts their structs do not let be anything: these have no template."""
     structs = get_args(wire.events) or ((wire.events,) if wire.events is not None else ())
     bound: set[str] = set()
+    decoder = EventDecoder(wire.dialect)
     for struct in structs:
         name = str(struct.__struct_config__.tag)
-        text = wire.dialect.text.get(name)
-        if text is not None and not _free(inspect.type_info(struct), text.path):
+        paths, _ = decoder.text_paths("text", name)
+        if not all(_free(inspect.type_info(struct), path) for path in paths):
             bound.add(name)
     return frozenset(bound)
 

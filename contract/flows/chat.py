@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contract.flow import Event, FlowSpec
 from contract.grammar import Grammar, many, one
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect, ErrorPaths, EventNames
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
@@ -154,8 +154,6 @@ def failure(options: ChatOptions, code: str, last: Event | None) -> tuple[Event,
             return (failed(options, code), End())
 
 
-_TEXT = TextField(("content",), "cumulative")
-
 CHAT = FlowSpec(
     name="chat",
     path="/chat/sse",
@@ -167,11 +165,13 @@ CHAT = FlowSpec(
         growing={"SEND": "content", "SUCCESS": "content"},
     ),
     dialect=Dialect(
-        name=("step",),
-        text={"SEND": _TEXT, "SUCCESS": _TEXT},
-        reasoning={"SEND": TextField(("reason_content",), "cumulative")},
-        terminal=frozenset({"END"}),
-        failures=frozenset({"FAILED"}),
+        name="chat",
+        growth="cumulative",
+        event=EventNames(path="step", default=""),
+        text={"SEND": "content", "SUCCESS": "content"},
+        reasoning={"SEND": "reason_content"},
+        terminal=("END",),
+        errors=ErrorPaths(events=("FAILED",)),
     ),
     failure=failure,
     encode=encode,

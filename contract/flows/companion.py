@@ -12,7 +12,7 @@ from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec
 from contract.flows.chat import Identifier, Text
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect
 
 Feeling = Literal["neutral", "joy", "affection", "sadness", "anger", "fear", "surprise", "disgust"]
 Status = Literal["completed", "suspended", "failed"]
@@ -210,11 +210,7 @@ COMPANION = FlowSpec(
     grammar=Grammar(
         (maybe("emotion"), many("text", "tool_result", "hitl"), maybe("error"), one("done"))
     ),
-    dialect=Dialect(
-        text={"text": TextField(("content",), "delta")},
-        terminal=frozenset({"done"}),
-        failures=frozenset({"error"}),
-    ),
+    dialect=Dialect(name="companion", text={"text": "content"}, terminal=("done",)),
     failure=failure,
     encode=encode,
     route_keys={"session_id": "session_id", "user_id": "user_id"},

@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from contract.flow import Event, FlowSpec
+from contract.flow import Event, FlowSpec, PassedEvent
 from contract.grammar import Grammar, many, one
-from contract.wire.dialect import Dialect, DialectFile, FailureFrame
+from contract.wire.dialect import Dialect, FailureFrame
 
 
 class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is declared of a flow: where it is asked, its wire, what requests are routed by."""
 
     path: str
-    dialect: DialectFile
+    dialect: Dialect
     route_keys: dict[str, str] = {}
 
 
@@ -25,17 +25,10 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A declared flow has no options: what it does is its stacks' own."""
 
 
-class PassedEvent(Event, frozen=True):
-    """An event nobody decodes: its name, and its frame."""
-
-    name: str
-    frame: bytes = b""
-
-
 def declared_spec(name: str, declared: DeclaredFlow) -> FlowSpec:
     """Give a declared flow as router and compare see it."""
-    file = declared.dialect
-    terminal = frozenset(file.terminal)
+    dialect = declared.dialect
+    terminal = frozenset(dialect.terminal)
     return FlowSpec(
         name=name,
         path=declared.path,
@@ -43,13 +36,8 @@ def declared_spec(name: str, declared: DeclaredFlow) -> FlowSpec:
         options=NoOptions,
         events=None,
         grammar=Grammar((many(), one(*terminal)) if terminal else (many(),)),
-        dialect=Dialect(
-            framing=file.framing,
-            terminal=terminal,
-            failures=frozenset(file.errors.events),
-            file=file,
-        ),
-        failure=DeclaredFailure(file),
+        dialect=dialect,
+        failure=DeclaredFailure(dialect),
         encode=_frame,
         route_keys=declared.route_keys,
     )
@@ -63,20 +51,22 @@ def _frame(event: Event) -> bytes:
 class DeclaredFailure:
     """Ends a broken stream with the frames declared for that, or with none."""
 
-    file: DialectFile
+    dialect: Dialect
 
     def __call__(self, _options: object, code: str, last: Event | None) -> Sequence[Event]:
         """Give the frames; a failure the stack has told itself is not told again."""
         name = last.name if isinstance(last, PassedEvent) else ""
-        if name in self.file.terminal:
+        if name in self.dialect.terminal:
             return ()
-        told = name in self.file.errors.events
-        said = [one for one in self.file.failure if not told or _data(one) in self.file.terminal]
+        told = name in self.dialect.errors.events
+        said = [
+            one for one in self.dialect.failure if not told or _data(one) in self.dialect.terminal
+        ]
         return tuple(PassedEvent("", self._framed(one, code)) for one in said)
 
     def _framed(self, said: str | FailureFrame, code: str) -> bytes:
         data = _data(said).replace("{code}", code)
-        if self.file.framing == "ndjson":
+        if self.dialect.framing == "ndjson":
             return data.encode() + b"\n"
         event = f"event: {said.event}\n" if isinstance(said, FailureFrame) and said.event else ""
         lines = "".join(f"data: {line}\n" for line in data.split("\n"))

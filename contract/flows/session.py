@@ -13,7 +13,7 @@ from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint
 from contract.flows.chat import Identifier, Text
 from contract.grammar import Grammar, many, maybe, one
 from contract.model import Usage
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect, ErrorPaths, EventNames, TextPaths
 
 LEARNS_WITHIN = 120.0
 """Seconds in which facts are drawn from a conversation once the answer is out."""
@@ -210,14 +210,14 @@ SESSION = FlowSpec(
         (maybe("session_created"), one("thinking"), many("text"), one("done", "error"))
     ),
     dialect=Dialect(
-        name=("type",),
+        name="session",
+        event=EventNames(path="type", default=""),
         text={
-            "text": TextField(("data", "content"), "delta"),
-            "done": TextField(("data", "final_message", "content"), "cumulative"),
+            "text": "data.content",
+            "done": TextPaths(path="data.final_message.content", growth="cumulative"),
         },
-        terminal=frozenset({"done", "error"}),
-        failures=frozenset({"error"}),
-        code=("data", "code"),
+        terminal=("done", "error"),
+        errors=ErrorPaths(code="data.code"),
     ),
     failure=failure,
     encode=encode,

@@ -15,12 +15,12 @@ _SPACE = b" \t\r\n"
 class NdjsonDecoder:
     """Turns bytes, cut anywhere, into lines without their ends."""
 
-    __slots__ = ("_start", "_tail", "blanks")
+    __slots__ = ("_start", "_tail", "keepalives")
 
     def __init__(self) -> None:
         self._start = True
         self._tail = b""
-        self.blanks = 0
+        self.keepalives = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Take the next bytes; return the lines they complete."""
@@ -45,5 +45,5 @@ class NdjsonDecoder:
             lines[0] = lines[0].removeprefix(_BOM)
             self._start = False
         filled = [line.removesuffix(b"\r") for line in lines if line.strip(_SPACE)]
-        self.blanks += len(lines) - len(filled)
+        self.keepalives += len(lines) - len(filled)
         return filled

@@ -63,15 +63,24 @@ def look(value: Any, path: Path) -> Iterator[Any]:
         yield from look(value[key], path[1:])
 
 
-def found_at(value: Any, path: Path) -> Iterator[tuple[str | int, ...]]:
+def places_at(value: Any, path: Path) -> Iterator[tuple[str | int, ...]]:
     """Yield where a path leads to text, step by step: keys, and indices of lists."""
-    if not path:
-        if isinstance(value, str):
-            yield ()
-        return
-    for key in _keys(value, path[0]):
-        for rest in found_at(value[key], path[1:]):
-            yield (key, *rest)
+    at: list[str | int] = []
+    for number, step in enumerate(path):
+        if step == ANY:
+            for key in _keys(value, ANY):
+                for rest in places_at(value[key], path[number + 1 :]):
+                    yield (*at, key, *rest)
+            return
+        if isinstance(value, dict) and step in value:
+            at.append(step)
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            at.append(int(step))
+        else:
+            return
+        value = value[at[-1]]
+    if isinstance(value, str):
+        yield tuple(at)
 
 
 def _anything(_: object) -> bool:

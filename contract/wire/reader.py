@@ -1,80 +1,273 @@
-"""What events of a declared wire are called, and what a router has to see in them."""
+"""Reading events off a wire, sans I/O: names, texts, endings and failures as a dialect has them.
+
+`WireReader` reads one stream; `EventDecoder` knows what single events of a dialect say and is
+shared by all its streams.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from contract.wire.dialect import EVERY, DialectFile, EventNames, TextPaths
-from contract.wire.paths import Path, found_at, look, path_of, paths_of
+from contract.wire.dialect import EVERY, Dialect, Growth, TextPaths, TextTable
+from contract.wire.ndjson import NdjsonDecoder
+from contract.wire.paths import Path, look, path_of, paths_of, places_at
+from contract.wire.sse import SseDecoder, SseEvent
 
+NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of decoding a payload that is no JSON."""
+
+Place = tuple[str | int, ...]
+"""Where one value stands in a payload: keys, and indices of lists."""
+
+_decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
-Track = tuple[str, tuple[str | int, ...], bool]
-"""A piece of a text: which text it belongs to, where it stands, whether it holds all before it."""
+
+class TextPlace(NamedTuple):
+    """Where a piece of a text stands; `track` is the text: text, reasoning or arguments."""
+
+    track: str
+    at: Place
+    growth: Growth
 
 
-class Names:
-    """Names the events of one wire."""
+@dataclass(slots=True)
+class WireEvent:
+    """One event.
 
-    def __init__(self, naming: EventNames) -> None:
-        self._naming = naming
-        self.path: Path = path_of(naming.path or "")
+    `data` is the payload as sent, `value` what it decodes to: its text where the dialect has no
+    JSON, None where it is a `literal` such as `[DONE]` or cannot be decoded (`error`).
+    """
 
-    def of(self, sse_name: str, value: Any) -> str:
-        """Name an event by its SSE name and its payload."""
-        name = sse_name
-        found = next(iter(look(value, self.path)), None) if self.path else None
-        if found is not None:
-            name = found if isinstance(found, str) else _encode(found).decode()
-        return self._naming.names.get(name, name) or self._naming.default
+    decoder: EventDecoder
+    sse_name: str
+    data: bytes
+    name: str
+    value: Any
+    error: Exception | None = None
+
+    @property
+    def malformed(self) -> bool:
+        """Whether the payload is not the JSON it should be."""
+        return self.error is not None
+
+    @property
+    def literal(self) -> bool:
+        """Whether the payload is the name of a terminal event and no JSON."""
+        return self.value is None and self.data.strip() in self.decoder.literals
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the dialect passes it over, as a ping."""
+        return self.name in self.decoder.dialect.skip
+
+    @property
+    def part(self) -> str | None:
+        """Name of a part of the payload that ends the stream or reports a failure, if any."""
+        return self.decoder.part(self.value)
+
+    @property
+    def notable(self) -> str | None:
+        """Name of the event, else of its part, if that ends the stream or reports a failure."""
+        decoder = self.decoder
+        if self.name in decoder.terminal or self.name in decoder.failures:
+            return self.name
+        return self.part
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends the stream."""
+        return self.name in self.decoder.terminal or self.part in self.decoder.terminal
+
+    @property
+    def failure(self) -> str | None:
+        """Code of the failure it reports, "" where it has none; None of any other event."""
+        return self.decoder.failure(self.name, self.value)
+
+    def texts(self) -> Iterator[TextPlace]:
+        """Yield where pieces of texts stand in the payload."""
+        return self.decoder.texts(self.name, self.value)
+
+    def text(self) -> str | None:
+        """Return what it holds of the answer; None where it holds none."""
+        pieces = [value_at(self.value, it.at) for it in self.texts() if it.track == "text"]
+        return "".join(pieces) if pieces else None
 
 
-class Notable:
-    """Parts that end a stream or say that it failed, in whatever event they stand."""
+class EventDecoder:
+    """What the events of one dialect say; holds no state of a stream."""
 
-    def __init__(self, file: DialectFile) -> None:
-        wanted = {*file.terminal, *file.errors.events}
-        self.paths = {name: paths_of(paths) for name, paths in file.parts.items() if name in wanted}
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.terminal = frozenset(dialect.terminal)
+        self.failures = frozenset(dialect.errors.events)
+        self.name_path: Path = path_of(dialect.event.path or "")
+        self._json = dialect.payload == "json"
+        self.literals = {name.encode(): name for name in dialect.terminal}
+        text, reasoning = dialect.text, dialect.reasoning
+        if not self._json:  # the payload is the text, whatever its place is called
+            text = dict.fromkeys(text or (EVERY,), "")
+            reasoning = dict.fromkeys(reasoning, "")
+        self._tracks = {
+            "text": _paths(text, dialect.growth),
+            "reasoning": _paths(reasoning, dialect.growth),
+        }
+        self._code = paths_of(dialect.errors.code)
 
-    def of(self, value: Any) -> str | None:
-        """Name the first that stands in a payload; null is none."""
-        parts = (
-            part
-            for part, paths in self.paths.items()
-            if any(held is not None for path in paths for held in look(value, path))
-        )
-        return next(parts, None)
+    def event(self, sse_name: str, data: bytes) -> WireEvent:
+        """Read one event: its SSE name, "" where there is none, and its payload."""
+        if (literal := self.literals.get(data.strip())) is not None:
+            return WireEvent(self, sse_name, data, literal, None)
+        if not self._json:
+            value: Any = data.decode("utf-8", "replace")
+            return WireEvent(self, sse_name, data, self.name(sse_name, value), value)
+        try:
+            value = _decode(data)
+        except NO_JSON as error:
+            return WireEvent(self, sse_name, data, self.name(sse_name, None), None, error)
+        return WireEvent(self, sse_name, data, self.name(sse_name, value), value)
+
+    def name(self, sse_name: str, value: Any) -> str:
+        """Name an event by its SSE name and its decoded payload."""
+        names, name = self.dialect.event, sse_name
+        if self.name_path:
+            found = next(look(value, self.name_path), None)
+            if found is not None:
+                name = found if isinstance(found, str) else _encode(found).decode()
+        return names.names.get(name, name) or names.default
+
+    def text_paths(self, track: str, name: str) -> tuple[tuple[Path, ...], Growth]:
+        """Return where events of a name keep a text, and how it grows."""
+        table = self._tracks[track]
+        return table.get(name) or table.get(EVERY) or ((), self.dialect.growth)
+
+    @property
+    def has_deltas(self) -> bool:
+        """Whether some text comes in pieces."""
+        growths = {growth for table in self._tracks.values() for _, growth in table.values()}
+        return self.dialect.tools is not None or "delta" in growths
+
+    def texts(self, name: str, value: Any) -> Iterator[TextPlace]:
+        """Yield where pieces of texts stand in an event: answer, reasoning, then arguments."""
+        for track in self._tracks:
+            paths, growth = self.text_paths(track, name)
+            for path in paths:
+                for at in places_at(value, path):
+                    yield TextPlace(track, at, growth)
+        if self.dialect.tools is not None:
+            for at in places_at(value, self._call_paths[1]):
+                yield TextPlace("arguments", at, "delta")
+
+    def part(self, value: Any) -> str | None:
+        """Name the first part of a payload that ends the stream or reports a failure."""
+        return next((name for name in self.parts if self._held(name, value)), None)
+
+    def failure(self, name: str, value: Any) -> str | None:
+        """Return the code of a failure that an event reports, "" where it has none, else None."""
+        if name in self.failures:
+            return self.code(value)
+        part = self.part(value)
+        if part is None or part not in self.failures:
+            return None
+        return next((self.code(held) for held in self._held(part, value)), "")
+
+    def code(self, value: Any) -> str:
+        """Return the first code at the dialect's places, "" where there is none."""
+        found = (item for path in self._code for item in look(value, path))
+        return str(next((item for item in found if isinstance(item, str | int)), ""))
+
+    def calls_tool(self, value: Any) -> bool:
+        """Whether a piece of a tool call stands in a payload: its name, or some arguments."""
+        if self.dialect.tools is None:
+            return False
+        return any(held not in (None, "") for p in self._call_paths for held in look(value, p))
+
+    @cached_property
+    def parts(self) -> dict[str, tuple[Path, ...]]:
+        """Paths of the parts that end a stream or report a failure."""
+        notable = self.terminal | self.failures
+        return {name: paths_of(p) for name, p in self.dialect.parts.items() if name in notable}
+
+    @cached_property
+    def _call_paths(self) -> tuple[Path, Path]:
+        tools = self.dialect.tools
+        if tools is None:
+            raise AssertionError
+        return path_of(f"{tools.at}.{tools.name}"), path_of(f"{tools.at}.{tools.arguments}")
+
+    def _held(self, part: str, value: Any) -> list[Any]:
+        found = (held for path in self.parts[part] for held in look(value, path))
+        return [held for held in found if held is not None]
 
 
-def calls_in(file: DialectFile, value: Any) -> bool:
-    """Whether a piece of a tool call stands in a payload: its name, or some of its arguments."""
-    tools = file.tools
-    if tools is None:
-        return False
-    paths = [path_of(f"{tools.at}.{place}") for place in (tools.name, tools.arguments)]
-    return any(held not in (None, "") for path in paths for held in look(value, path))
+class WireReader:
+    """Reads the events of one stream from bytes that are cut anywhere."""
+
+    def __init__(self, decoder: EventDecoder) -> None:
+        self._decoder = decoder
+        self._frames = SseDecoder() if decoder.dialect.framing == "sse" else NdjsonDecoder()
+        self._lengths: dict[tuple[str, Place], int] = {}
+        self._added: dict[str, int] = {}
+
+    @property
+    def keepalives(self) -> int:
+        """Count of comments of server-sent events, or of blank lines of NDJSON."""
+        return self._frames.keepalives
+
+    def feed(self, piece: bytes) -> list[WireEvent]:
+        """Take the next bytes; return the events they complete."""
+        return self._events(self._frames.feed(piece))
+
+    def flush(self) -> list[WireEvent]:
+        """End the stream: a last line counts without its end, no event without its blank line."""
+        return self._events(self._frames.flush())
+
+    def _events(self, found: list[SseEvent] | list[bytes]) -> list[WireEvent]:
+        event = self._decoder.event
+        return [
+            event("", it) if isinstance(it, bytes) else event(it.event, it.data) for it in found
+        ]
+
+    def grown(self, event: WireEvent) -> set[str]:
+        """Return the tracks whose texts an event made longer; call it once an event, in order.
+
+        A cumulative text may stand at several places, each of which grows by itself.
+        """
+        grown = set()
+        for track, at, growth in event.texts():
+            length = len(value_at(event.value, at))
+            known = 0
+            if growth == "cumulative":
+                known = max(self._lengths.get((track, at), 0), self._added.get(track, 0))
+                self._lengths[track, at] = max(length, known)
+            else:
+                self._added[track] = self._added.get(track, 0) + length
+            if length > known:
+                grown.add(track)
+        return grown
 
 
-def texts_in(file: DialectFile, name: str, value: Any) -> Iterator[Track]:
-    """Say where in an event of this name pieces of text stand: the answer, the reasoning, calls."""
-    for track, table in (("text", file.text), ("reasoning", file.reasoning)):
-        place = table.get(name, table.get(EVERY))
-        if place is None:
-            continue
-        paths = place.path if isinstance(place, TextPaths) else place
-        growth = place.growth if isinstance(place, TextPaths) else file.growth
-        for path in paths_of(paths):
-            for at in found_at(value, path):
-                yield track, at, growth == "cumulative"
-    if file.tools is not None:
-        for at in found_at(value, path_of(f"{file.tools.at}.{file.tools.arguments}")):
-            yield "arguments", at, False
+def value_at(value: Any, at: Sequence[str | int]) -> Any:
+    """Return what stands at one place, None where nothing does."""
+    for step in at:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
 
 
-def code_in(value: Any, paths: Iterable[Path]) -> str:
-    """Give the code of a failure, the first at one of some paths; "" where none is."""
-    found = (item for path in paths for item in look(value, path))
-    return str(next((item for item in found if isinstance(item, str | int)), ""))
+def _paths(table: TextTable, default: Growth) -> dict[str, tuple[tuple[Path, ...], Growth]]:
+    return {
+        name: (paths_of(held.path), held.growth)
+        if isinstance(held, TextPaths)
+        else (paths_of(held), default)
+        for name, held in table.items()
+    }

@@ -30,7 +30,7 @@ class SseEvent(msgspec.Struct, frozen=True):
 class SseDecoder:
     """Turns bytes, cut anywhere, into events; an unterminated last event is dropped."""
 
-    __slots__ = ("_after_cr", "_data", "_event", "_id", "_retry", "_start", "_tail", "comments")
+    __slots__ = ("_after_cr", "_data", "_event", "_id", "_retry", "_start", "_tail", "keepalives")
 
     def __init__(self) -> None:
         # Pieces, joined once: a line of megabytes would otherwise be copied with every piece.
@@ -41,7 +41,7 @@ class SseDecoder:
         self._event = ""
         self._id = ""
         self._retry: int | None = None
-        self.comments = 0
+        self.keepalives = 0
 
     def feed(self, piece: bytes) -> list[SseEvent]:
         """Take the next bytes; return the events they complete."""
@@ -99,7 +99,7 @@ class SseDecoder:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not name:
-            self.comments += 1
+            self.keepalives += 1
         elif name == b"data":
             self._data.append(value)
         elif name == b"event":

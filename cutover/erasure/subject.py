@@ -33,7 +33,7 @@ _ROUTE_KEYS: Mapping[Kind, str] = {
 
 def declared_fields(kind: Kind, flows: Iterable[FlowSpec]) -> frozenset[str]:
     """Name the fields that hold such an id in the requests of declared flows."""
-    paths = (flow.route_keys.get(_ROUTE_KEYS[kind]) for flow in flows if flow.dialect.file)
+    paths = (flow.route_keys.get(_ROUTE_KEYS[kind]) for flow in flows if flow.declared)
     return frozenset(path.rpartition(".")[2] for path in paths if path)
 
 

@@ -11,7 +11,7 @@ from router.stack import IN_PROCESS, Powers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from contract.wire.dialect import DialectFile
+    from contract.wire.dialect import Dialect
     from router.config.flow_settings import FlowSettings
     from router.config.sections import GatewaySettings, StackSettings
     from router.stack import StackName
@@ -175,7 +175,7 @@ def _abilities(
     )
 
 
-def told(dialect: DialectFile) -> bool:
+def told(dialect: Dialect) -> bool:
     """Whether a dialect says where its text is, so that it can be followed."""
     return bool(dialect.text) and dialect.payload == "json"
 

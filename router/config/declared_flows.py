@@ -10,7 +10,7 @@ import msgspec
 
 from contract.declarations import DeclarationRefused
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import DialectFile, built_in, dialect_in
+from contract.wire.dialect import Dialect, built_in, dialect_in
 from router.config.addresses import path_fault
 from router.config.toml_table import (
     ConfigRefused,
@@ -108,7 +108,7 @@ def _path(value: object, where: str, key: str) -> str:
     return value
 
 
-def _dialect(name: str, table: Table, where: str) -> DialectFile:
+def _dialect(name: str, table: Table, where: str) -> Dialect:
     """Read the dialect, with the order and the failure frames that stand beside it."""
     prefix = f"flows.{name}."
     said = table["dialect"]

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contract.records import ErrorRecord
+from contract.wire.frames import MAX_FRAME_BYTES, FrameReader, FrameTooLarge, splitter_of
 from effects.tape import Signal
 from router.remote.headers import returned
 from router.remote.http1.answer import AnswerLost
 from router.remote.http1.client import ConnectTimedOut, Unreachable
 from router.remote.media import media_type, streams
-from router.remote.reading import FrameReader
 from router.remote.refusal import refusal
-from router.remote.splitting import MOST_BYTES, FrameTooLarge, splitter
 from router.serving.run import Frame, Incoming, Run, RunOutcome
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class RemoteDrive(Run):
         super().__init__(order, run, stamp)
         self._endpoint = endpoint
         self._reader = reader
-        self._split = splitter(self.spec.dialect)
+        self._split = splitter_of(self.spec.dialect)
         self._turned = Signal()
         self._held: list[bytes] = []
         self._holding = 0
@@ -78,14 +77,16 @@ class RemoteDrive(Run):
 
     def text_of(self, frame: Frame) -> str | None:
         """Read a frame's text; where it is none of the flow's events there is none."""
-        return self._reader.text(frame.data)
+        event = self._reader.event(frame.data)
+        return None if event is None else event.text()
 
     def last_event(self, frame: Frame) -> Event:
         """Read the last event up to a frame; where that is none of the flow's, one of no flow."""
         position = next(at for at, one in enumerate(self.frames) if one is frame)
         for earlier in reversed(self.frames[: position + 1]):
-            if self._reader.speaks(earlier.data):
-                return self._reader.event(earlier.data) or _PASSED
+            if self._reader.is_event(earlier.data):
+                event = self._reader.event(earlier.data)
+                return (event and self.spec.decoded(event)) or _PASSED
         return _PASSED
 
     async def _produce(self) -> None:
@@ -152,7 +153,7 @@ class RemoteDrive(Run):
         rest = self._split.flush()
         if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
             self._take([rest])  # only its blank line is missing
-        told = self.reported and self.spec.dialect.file is not None
+        told = self.reported and self.spec.declared
         self._whole = bool(self.frames) and (self._endless or told)
 
     def _hear(self, piece: bytes) -> None:
@@ -178,14 +179,14 @@ class RemoteDrive(Run):
 
     def _take(self, pieces: Sequence[bytes]) -> None:
         """Keep what has come; what follows the terminal frame is nothing to anybody."""
-        if not self.frames and not any(map(self._reader.speaks, pieces)):
+        if not self.frames and not any(map(self._reader.is_event, pieces)):
             # A sign of life is no answer: whoever falls silent after it can be replaced.
             self._held += pieces
             self._hold(sum(map(len, pieces)))
             return
         at = self._stamp()
         frames = [Frame(at, data, _PASSED) for data in pieces]
-        for suspect in self._reader.suspect(pieces):
+        for suspect in self._reader.suspects(pieces):
             name = self._reader.notable(pieces[suspect])
             self.reported = self.reported or name in self._reader.failures
             if name in self._reader.terminal:
@@ -200,7 +201,7 @@ class RemoteDrive(Run):
 
     def _hold(self, size: int) -> None:
         self._holding += size
-        if self._holding > MOST_BYTES:
+        if self._holding > MAX_FRAME_BYTES:
             raise FrameTooLarge(self._holding)
 
     def _fail(self, code: str, why: object, outcome: Outcome = "failed") -> None:

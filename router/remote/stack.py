@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
+from contract.wire.frames import FrameReader
 from router.config import powers_at
 from router.remote.endpoint import Endpoint, endpoint_url
 from router.remote.http1.client import Client
-from router.remote.reading import FrameReader, reader_of
 from router.remote.run import RemoteDrive
 
 if TYPE_CHECKING:
@@ -73,5 +73,5 @@ class RemoteStack:
         if found is None:
             url = endpoint_url(self.address, spec, path)
             endpoint = Endpoint(self._client, url, self.address)
-            found = self._flows[path] = endpoint, reader_of(spec)
+            found = self._flows[path] = endpoint, FrameReader(spec.dialect)
         return found

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
-from contract.wire.dialect import TextField
-from contract.wire.reader import Names, Notable, calls_in, texts_in
+from contract.wire.reader import EventDecoder, Place, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from contract.wire.dialect import Dialect
+    from contract.wire.dialect import Dialect, Growth
     from effects.tape import Tape
 
 
@@ -40,7 +39,8 @@ class Said:
     """A text of an event: where it stands, how it grows, what it is."""
 
     track: Track
-    place: TextField
+    at: Place
+    growth: Growth
     units: Units
 
 
@@ -64,17 +64,12 @@ class Wording:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self._sse = dialect.framing == "sse"
-        file = dialect.file
-        self._declared = None if file is None else Names(file.event)
-        self._parts = None if file is None else Notable(file)
+        self.decoder = EventDecoder(dialect)
 
     @property
     def tells(self) -> bool:
         """Whether the wire says where its texts are: without, no two streams can be matched."""
-        file = self.dialect.file
-        if file is not None:
-            return bool(file.text) and file.payload == "json"
-        return bool(self.dialect.text)
+        return bool(self.dialect.text) and self.dialect.payload == "json"
 
     def read(self, frame: bytes) -> Worded | None:
         """Take a frame apart; None where it is no event: a comment, a blank line."""
@@ -84,14 +79,14 @@ class Wording:
         tree = _tree(payload)
         if tree is None:
             said = payload.strip()
-            name = said if said in self.dialect.terminal else event or _UNNAMED
+            name = said if said in self.decoder.terminal else event or _UNNAMED
             return Worded(name, (), (name,), said)
-        name = self._name(event, tree)
+        name = self.decoder.name(event, tree)
         texts = tuple(self._texts(name, tree))
-        calls = self.dialect.file is not None and calls_in(self.dialect.file, tree)
-        part = self._parts.of(tree) if self._parts is not None else None
+        calls = self.decoder.calls_tool(tree)
+        part = self.decoder.part(tree)
         for one in texts:
-            _put(tree, one.place.path, "")
+            _put(tree, one.at, "")
         kind = (name, *sorted(set(_said_of(tree))))
         return Worded(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls)
 
@@ -100,7 +95,7 @@ class Wording:
         _, payload = self._payload(frame)
         tree = _tree(payload or "")
         for one, text in zip(worded.said, texts, strict=True):
-            _put(tree, one.place.path, text.decode(_UTF_16, "surrogatepass"))
+            _put(tree, one.at, text.decode(_UTF_16, "surrogatepass"))
         data = _encoded(tree)
         return _with_data(frame, data) if self._sse else data + frame[len(frame.rstrip()) :]
 
@@ -117,25 +112,9 @@ class Wording:
                 event = value.removeprefix(" ")
         return event, "\n".join(data) if data else None
 
-    def _name(self, event: str, tree: Any) -> str:
-        if self._declared is not None:
-            return self._declared.of(event, tree)
-        if self.dialect.name is None:
-            return event or _UNNAMED
-        name = _at(tree, self.dialect.name)
-        return name if isinstance(name, str) else _UNNAMED
-
     def _texts(self, name: str, tree: Any) -> Iterator[Said]:
-        if self.dialect.file is not None:
-            for track, at, whole in texts_in(self.dialect.file, name, tree):
-                path = tuple(str(step) for step in at)
-                place = TextField(path, "cumulative" if whole else "delta")
-                yield Said(track, place, _units(_at(tree, path)))
-            return
-        tracks = ("text", self.dialect.text), ("reasoning", self.dialect.reasoning)
-        for track, fields in tracks:
-            if (known := fields.get(name)) and isinstance(text := _at(tree, known.path), str):
-                yield Said(track, known, _units(text))
+        for track, at, growth in self.decoder.texts(name, tree):
+            yield Said(track, at, growth, _units(value_at(tree, at)))
 
 
 def _units(text: str) -> Units:
@@ -171,25 +150,8 @@ def _with_data(frame: bytes, data: bytes) -> bytes:
     return b"".join(lines)
 
 
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
-    """Give what stands at a path of keys and, in lists, of numbers; None where nothing does."""
-    for key in path:
-        if isinstance(tree, dict):
-            tree = tree.get(key)
-        elif isinstance(tree, list) and key.isdecimal() and int(key) < len(tree):
-            tree = tree[int(key)]
-        else:
-            return None
-    return tree
-
-
-def _put(tree: Any, path: tuple[str, ...], text: str) -> None:
-    *above, last = path
-    holder = _at(tree, tuple(above))
-    if isinstance(holder, list):
-        holder[int(last)] = text
-    else:
-        holder[last] = text
+def _put(tree: Any, at: Place, text: str) -> None:
+    value_at(tree, at[:-1])[at[-1]] = text
 
 
 def _said_of(tree: Any, path: str = "") -> Iterator[str]:
@@ -249,7 +211,7 @@ class Prefix:
         worded = self._wording.read(frame)
         if worded is None:
             return None
-        if worded.name in self._wording.dialect.failures:
+        if worded.name in self._wording.decoder.failures:
             self._goes_on = True  # that it fails is news wherever it says so
             return frame
         rests = [self._rest(said) for said in worded.said]
@@ -262,13 +224,13 @@ class Prefix:
 
     def _keep(self, worded: Worded) -> None:
         """Note an event the client has had."""
-        dialect = self._wording.dialect
-        ended = worded.name in dialect.failures | dialect.terminal
+        decoder = self._wording.decoder
+        ended = worded.name in decoder.failures | decoder.terminal
         # Of calls that were cut elsewhere nobody could tell which piece belongs to which.
         self._sound = self._sound and not ended and not worded.calls
         for said in worded.said:
             had = self._had.get(said.track, b"")
-            if said.place.growth == "delta":
+            if said.growth == "delta":
                 self._had[said.track] = had + said.units
             else:
                 self._sound = self._sound and said.units.startswith(had)
@@ -279,7 +241,7 @@ class Prefix:
     def _rest(self, said: Said) -> Units:
         """Give what of a text is to be sent, for a cumulative one with what has been sent."""
         had, units = self._had.get(said.track, b""), said.units
-        if said.place.growth == "delta":
+        if said.growth == "delta":
             start = self._reached.get(said.track, 0)
             overlap = had[start : start + len(units)]
             self._reached[said.track] = start + len(units)
@@ -307,13 +269,11 @@ class Prefix:
             return False
         if not worded.said:
             return self._met[worded.kind] > self._silent[worded.kind]
-        cumulative = any(said.place.growth == "cumulative" for said in worded.said)
+        cumulative = any(said.growth == "cumulative" for said in worded.said)
         return (worded.rest if cumulative else worded.kind) not in self._spoken
 
     def _is_more(self, said: Said, rest: Units) -> bool:
-        return (
-            bool(rest) if said.place.growth == "delta" else rest != self._had.get(said.track, b"")
-        )
+        return bool(rest) if said.growth == "delta" else rest != self._had.get(said.track, b"")
 
 
 def resumption(dialect: Dialect, had: Iterable[bytes], tape: Tape) -> Prefix | None:

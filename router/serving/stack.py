@@ -81,7 +81,7 @@ class FlowDrive(Run):
         name = spec.name_of(event)
         if self._check is not None:
             self._check.event(name, spec.text_of(event))
-        if name in spec.dialect.failures:
+        if name in spec.decoder.failures:
             self.reported = True
         data = spec.encode(event)
         self._accept(event, data)

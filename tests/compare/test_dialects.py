@@ -14,15 +14,13 @@ from compare.streams.events import NOT_JSON, EventReader, read_stream
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, RunRecord
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect
 from cutover.selftest.exchanges import exchange
 
 DELTA = replace(
     CHAT,
     grammar=Grammar((many("token"), one("done"))),
-    dialect=Dialect(
-        text={"token": TextField(("data", "content"), "delta")}, terminal=frozenset({"done"})
-    ),
+    dialect=Dialect(text={"token": "data.content"}, terminal=("done",)),
 )
 
 
@@ -75,7 +73,7 @@ def test_a_frame_that_is_no_event_is_read_as_what_it_is(frame: str) -> None:
 
 def test_lines_of_json_are_read_without_sse() -> None:
     """Framing `ndjson`."""
-    lines = replace(CHAT, dialect=replace(CHAT.dialect, framing="ndjson"))
+    lines = replace(CHAT, dialect=msgspec.structs.replace(CHAT.dialect, framing="ndjson"))
     event = EventReader(lines).read('{"step":"SEND","content":"x"}\n')
     assert event is not None
     assert (event.name, event.text, event.bare) == ("SEND", "x", True)

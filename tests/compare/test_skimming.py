@@ -31,7 +31,7 @@ from contract.flows.chat import (
 )
 from contract.grammar import Grammar, many
 from contract.records import RunRecord, decode_run, encode_run
-from contract.wire.dialect import Dialect, PlainWire, TextField
+from contract.wire.dialect import Dialect, EventNames, RecordedWire, TextPaths
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault
 
@@ -172,9 +172,9 @@ class Free(msgspec.Struct, tag="FREE", tag_field="step"):
 
 def test_a_text_with_conditions_is_always_read() -> None:
     """That one text is allowed does not say that a longer one is."""
-    field = TextField(("text",), "cumulative")
-    wire = PlainWire(
-        Dialect(name=("step",), text={"SHORT": field, "FREE": field}),
+    field = TextPaths(path="text", growth="cumulative")
+    wire = RecordedWire(
+        Dialect(event=EventNames(path="step"), text={"SHORT": field, "FREE": field}),
         Grammar((many("SHORT", "FREE"),)),
         Short | Free,
     )
@@ -187,8 +187,10 @@ def test_a_text_with_conditions_is_always_read() -> None:
 
 def test_a_wire_that_names_every_stream_anew_is_still_learnt() -> None:
     """A template is learnt per stream where frames bear its id, and goes on paying."""
-    field = TextField(("delta",), "delta")
-    wire = PlainWire(Dialect(name=("step",), text={"SEND": field}), Grammar((many("SEND"),)))
+    field = "delta"
+    wire = RecordedWire(
+        Dialect(event=EventNames(path="step"), text={"SEND": field}), Grammar((many("SEND"),))
+    )
     reader, seen = EventReader(wire), 0
     for stream in range(200):
         frame = f'data: {{"step":"SEND","id":"stream-{stream}-{"x" * 99}","delta":"%s"}}\n\n'

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from contract.wire.dialect import (
-    DialectFile,
+    Dialect,
     ErrorPaths,
     EventNames,
     GrammarTable,
@@ -52,11 +52,11 @@ def test_the_example_runs_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_page_names_every_key() -> None:
     """Those of the tables below, too."""
-    for kind in (DialectFile, EventNames, ToolPaths, ErrorPaths, GrammarTable, StepTable):
+    for kind in (Dialect, EventNames, ToolPaths, ErrorPaths, GrammarTable, StepTable):
         for key in kind.__struct_encode_fields__:
             assert re.search(rf"`\[?{key}\b", PAGE), key
     for key in ("framing", "payload", "growth", "empty"):
-        for word in get_args(get_type_hints(DialectFile)[key]):
+        for word in get_args(get_type_hints(Dialect)[key]):
             assert f'"{word}"' in PAGE
 
 

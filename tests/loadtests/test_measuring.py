@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from contract.flows.chat import (
     Success,
     ToolFeedback,
 )
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect, EventNames
 from loadtests.measuring import How, Planned, StreamMeter
 from tests.loadtests.streams import MS, SENT, measured
 
@@ -130,10 +131,8 @@ def test_no_answer_at_all_is_unreachable() -> None:
 
 def test_any_dialect_can_be_measured() -> None:
     """Deltas, events named by the SSE field, lines of JSON: the declaration is enough."""
-    dialect = Dialect(
-        text={"text": TextField(("data", "content"), "delta")}, terminal=frozenset({"done"})
-    )
-    lines = dataclasses.replace(dialect, framing="ndjson", name=("event",))
+    dialect = Dialect(text={"text": "data.content"}, terminal=("done",))
+    lines = msgspec.structs.replace(dialect, framing="ndjson", event=EventNames(path="event"))
     for spec, wire in (
         (dialect, b'event: text\ndata: {"data":{"content":"hi"}}\n\nevent: done\ndata: {}\n\n'),
         (lines, b'{"event":"text","data":{"content":"hi"}}\n\n{"event":"done"}\n'),

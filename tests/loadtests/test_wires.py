@@ -7,9 +7,9 @@ import pytest
 from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire.dialect import built_in, dialect_of
-from loadtests.measuring import How, Planned, StreamMeter
+from contract.wire.reader import EventDecoder, value_at
+from loadtests.measuring import How, Planned, StreamMeter, accepted
 from loadtests.rows import Row
-from loadtests.wires import Said, accepted, value_at, wire_of
 from tests.loadtests.streams import MS, SENT
 
 OPENAI = (
@@ -116,8 +116,9 @@ def test_plain_text_ends_with_its_body() -> None:
 
 def test_a_payload_that_is_no_object_says_nothing() -> None:
     """A number, a list, null: events without a text."""
-    wire = wire_of(spec("openai").dialect)
-    assert [wire.read("", data) for data in (b"7", b"[1]", b"null")] == [Said()] * 3
+    decoder = EventDecoder(spec("openai").dialect)
+    for event in (decoder.event("", data) for data in (b"7", b"[1]", b"null")):
+        assert (list(event.texts()), event.failure, event.ends) == ([], None, False)
 
 
 def test_nothing_stands_behind_the_end_of_a_list() -> None:

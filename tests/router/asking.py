@@ -16,7 +16,7 @@ from contract.grammar import Grammar, many, one
 from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
 from contract.ports import Effects
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect, EventNames
 from contract.wire.sse import SseDecoder
 from cutover.selftest.world import World
 from effects.stores import MemoryPauses
@@ -92,9 +92,9 @@ SPEC = FlowSpec(
     events=Said | Asked | Done,
     grammar=Grammar((many("said", "asked"), one("done"))),
     dialect=Dialect(
-        name=("type",),
-        text={"said": TextField(("content",), "delta")},
-        terminal=frozenset({"done"}),
+        event=EventNames(path="type"),
+        text={"said": "content"},
+        terminal=("done",),
     ),
     failure=lambda _options, _code, _last: (Done("failed"),),
     encode=_encode,

@@ -9,6 +9,7 @@ import msgspec
 
 from contract.records import FeedbackRecord, RequestRecord, RunRecord
 from contract.wire.dialect import Dialect
+from contract.wire.reader import EventDecoder
 from router.capture.redaction import halves
 from router.capture.redaction.dictionary import Dictionary
 from router.capture.redaction.entries import EntryText, play_after, raw_after
@@ -69,7 +70,8 @@ class Redactor:
     def _looked_at(
         self, records: Sequence[RunRecord], dialect: Dialect
     ) -> tuple[list[_Run], Patterns]:
-        runs = [_Run(record, dialect, self._places) for record in records]
+        decoder = EventDecoder(dialect)
+        runs = [_Run(record, decoder, self._places) for record in records]
         return runs, self._possible(b"\n".join([part for run in runs for part in run.raw()]))
 
     def _possible(self, raw: bytes) -> Patterns:
@@ -108,10 +110,10 @@ class _Places(NamedTuple):
 class _Run:
     """One record under redaction."""
 
-    def __init__(self, record: RunRecord, dialect: Dialect, places: _Places) -> None:
+    def __init__(self, record: RunRecord, decoder: EventDecoder, places: _Places) -> None:
         self._record = record
         self._places = places
-        self._frames = FrameText(record.frames, dialect, places.frames)
+        self._frames = FrameText(record.frames, decoder, places.frames)
         self._entries = [
             EntryText(entry, places.tape)
             for entry in record.tape or ()

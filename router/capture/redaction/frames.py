@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from contract.wire.dialect import Dialect, TextField
-from contract.wire.reader import Names, Track, texts_in
+from contract.wire.reader import EventDecoder
 from router.capture.redaction.halves import decoded, encoded
 from router.capture.redaction.passes import Pass
 from router.capture.redaction.places import Json, Paths, Walk, below
-from router.capture.redaction.slots import Slot, joined, read, treated
+from router.capture.redaction.slots import Slot, joined, treated
 
 Frames = tuple[tuple[int, str], ...]
 
@@ -41,23 +40,22 @@ class Frame:
 class FrameText:
     """The frames of one run; they are only taken apart when that can matter."""
 
-    def __init__(self, frames: Frames, dialect: Dialect, paths: Paths) -> None:
+    def __init__(self, frames: Frames, decoder: EventDecoder, paths: Paths) -> None:
         self._frames = frames
-        self._dialect = dialect
+        self._decoder = decoder
         self._paths = paths
         self.raw = "".join(_distinct([text for _, text in frames])).encode()
 
     @cached_property
     def texts(self) -> list[str]:
         """The texts that only show when pieces are joined; growing ones stand in `raw`."""
-        fields = (*self._dialect.text.values(), *self._dialect.reasoning.values())
-        if self._dialect.file is None and all(field.growth == "cumulative" for field in fields):
+        if not self._decoder.has_deltas:
             return []
         return joined([frame and frame.tree for frame in self._parsed], self._slots)
 
     @cached_property
     def _parsed(self) -> list[Frame | None]:
-        return [parsed(text, self._dialect) for _, text in self._frames]
+        return [parsed(text, self._decoder) for _, text in self._frames]
 
     @cached_property
     def _slots(self) -> list[Slot]:
@@ -96,29 +94,16 @@ class FrameText:
         return text if changed is None else frame.text(changed)
 
     def _slots_of(self, index: int, frame: Frame) -> Iterator[Slot]:
-        dialect = self._dialect
-        tracks = (
-            _declared(frame, dialect)
-            if dialect.file is None
-            else texts_in(dialect.file, frame.name, frame.tree)
-        )
-        for track, path, cumulative in tracks:
+        for track, path, growth in self._decoder.texts(frame.name, frame.tree):
             if self._paths and () in below(self._paths, frame.name, *map(str, path)):
                 continue  # a path takes the whole field, piece by piece
-            yield Slot(index, path, track, cumulative)
+            yield Slot(index, path, track, growth == "cumulative")
 
 
-def _declared(frame: Frame, dialect: Dialect) -> Iterator[Track]:
-    for track, fields in (("text", dialect.text), ("reasoning", dialect.reasoning)):
-        field: TextField | None = fields.get(frame.name)
-        if field is not None and read(frame.tree, field.path) is not None:
-            yield track, field.path, field.growth == "cumulative"
-
-
-def parsed(text: str, dialect: Dialect) -> Frame | None:
+def parsed(text: str, decoder: EventDecoder) -> Frame | None:
     """Take a frame apart; None where its data is not JSON."""
     lines = tuple(text.split("\n"))
-    if dialect.framing == "ndjson":
+    if decoder.dialect.framing == "ndjson":
         data: tuple[int, ...] = (0,)
         content = lines[0]
     else:
@@ -128,16 +113,12 @@ def parsed(text: str, dialect: Dialect) -> Frame | None:
         tree = decoded(content)
     except (ValueError, RecursionError):
         return None
-    return Frame(lines, data, tree, _name(lines, tree, dialect))
+    return Frame(lines, data, tree, _name(lines, tree, decoder))
 
 
-def _name(lines: tuple[str, ...], tree: Json, dialect: Dialect) -> str:
-    if dialect.name is not None:
-        return read(tree, dialect.name) or ""
+def _name(lines: tuple[str, ...], tree: Json, decoder: EventDecoder) -> str:
     named = (line[len("event:") :].strip() for line in lines if line.startswith("event:"))
-    if dialect.file is not None:
-        return Names(dialect.file.event).of(next(named, ""), tree)
-    return next(named, "message")
+    return decoder.name(next(named, ""), tree)
 
 
 def _distinct(frames: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare.streams.normal import NAME, REASONING, TEXT
+from compare.streams.events import NAME, REASONING, TEXT
 from cutover.flows import SPECS
 from tests.compare.dialects.bodies import (
     ARGUMENTS,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.flow import FlowSpec
-from contract.flows.declared import DeclaredFlow, PassedEvent, declared_spec
-from contract.wire.dialect import DialectFile, FailureFrame, built_in
+from contract.flow import FlowSpec, PassedEvent
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import Dialect, FailureFrame, built_in
 
 
-def flow(file: DialectFile | None = None, **route_keys: str) -> FlowSpec:
+def flow(file: Dialect | None = None, **route_keys: str) -> FlowSpec:
     """Declare a flow."""
     dialect = file or built_in()["openai"]
     return declared_spec("x", DeclaredFlow(path="/x", dialect=dialect, route_keys=route_keys))
@@ -64,10 +64,10 @@ def test_a_broken_stream_ends_in_the_frames_of_its_wire() -> None:
 
 def test_failure_frames_may_be_named_or_lines() -> None:
     """As the framing has it; where none is declared there is none."""
-    named = DialectFile(failure=(FailureFrame(event="error", data="a\n{code}"),))
+    named = Dialect(failure=(FailureFrame(event="error", data="a\n{code}"),))
     (event,) = flow(named).failure(None, "stall", None)
     assert flow(named).encode(event) == b"event: error\ndata: a\ndata: stall\n\n"
-    lines = DialectFile(framing="ndjson", failure=('{"error":"{code}"}',))
+    lines = Dialect(framing="ndjson", failure=('{"error":"{code}"}',))
     (event,) = flow(lines).failure(None, "stall", None)
     assert flow(lines).encode(event) == b'{"error":"stall"}\n'
-    assert flow(DialectFile()).failure(None, "stall", None) == ()
+    assert flow(Dialect()).failure(None, "stall", None) == ()

@@ -35,7 +35,7 @@ def test_blank_lines_are_keep_alives(blank: bytes) -> None:
     """Counted, not passed on."""
     decoder = NdjsonDecoder()
     assert decoder.feed(blank + b"1\n" + blank + blank) == [b"1"]
-    assert decoder.blanks == 3
+    assert decoder.keepalives == 3
 
 
 def test_a_last_line_without_its_end_counts() -> None:

@@ -25,7 +25,7 @@ def comments(*pieces: bytes) -> int:
     decoder = SseDecoder()
     for piece in pieces:
         decoder.feed(piece)
-    return decoder.comments
+    return decoder.keepalives
 
 
 def data(*pieces: bytes) -> list[bytes]:
@@ -123,7 +123,7 @@ def test_comments_are_counted_and_passed_over() -> None:
     decoder = SseDecoder()
     events = decoder.feed(b": one\n\n:\ndata: a\n:two\ndata: b\n\n")
     assert events == [SseEvent(b"a\nb")]
-    assert decoder.comments == 3
+    assert decoder.keepalives == 3
 
 
 def test_unknown_fields_and_other_cases_are_ignored() -> None:

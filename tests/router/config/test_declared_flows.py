@@ -24,13 +24,13 @@ def test_a_built_in_dialect_is_named() -> None:
     """With its endings and its failure frames; the flow's grammar and frames go before them."""
     flow = flows_of(read(AT + FLOW))["support"]
     assert flow.path == "/api/support"
-    assert flow.dialect.terminal == {"[DONE]"}
+    assert flow.dialect.terminal == ("[DONE]",)
     assert [one.startswith(b"data: ") for one in _ended(flow)] == [True, True]
     own = FLOW + 'failure = ["[DONE]"]\ngrammar = { steps = [{ many = "*" }] }\n'
     flow = flows_of(read(AT + own))["support"]
     assert _ended(flow) == [b"data: [DONE]\n\n"]
-    assert flow.dialect.file is not None
-    assert flow.dialect.file.grammar is not None
+    assert flow.declared
+    assert flow.dialect.grammar is not None
 
 
 def _ended(flow: object) -> list[bytes]:

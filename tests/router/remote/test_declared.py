@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import DialectFile, built_in, dialect_of
+from contract.wire.dialect import Dialect, built_in, dialect_of
+from contract.wire.frames import FrameReader
 from router.capture.redaction import Redactor
 from router.config import compile_patterns
-from router.remote.reading import FrameReader, reader_of
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.captured import a_run
 from tests.router.remote.service import (
@@ -35,9 +35,9 @@ from tests.router.remote.service import (
 DONE = b"data: [DONE]\n\n"
 
 
-def reader(file: DialectFile) -> FrameReader:
+def reader(file: Dialect) -> FrameReader:
     """Read a declared wire."""
-    return reader_of(declared_spec("x", DeclaredFlow(path="/x", dialect=file)))
+    return FrameReader(file)
 
 
 @asynccontextmanager
@@ -236,7 +236,7 @@ def test_what_ends_or_fails_is_seen(dialect: str, frame: bytes, name: str | None
     """And it is among the frames that are looked at."""
     read = reader(built_in()[dialect])
     assert read.notable(frame) == name
-    assert name is None or list(read.suspect([frame])) == [0]
+    assert name is None or list(read.suspects([frame])) == [0]
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1).filter(
@@ -249,14 +249,14 @@ def test_whatever_is_notable_is_looked_at(
     *, end: str, said: str, path: bool, ascii_alone: bool
 ) -> None:
     """However a name is written: a frame that is passed over is no ending."""
-    file = DialectFile(terminal=(end,), event=dialect_of('[event]\npath = "k.n"', "", "").event)
-    read = reader(file if path else DialectFile(terminal=(end,)))
+    file = Dialect(terminal=(end,), event=dialect_of('[event]\npath = "k.n"', "", "").event)
+    read = reader(file if path else Dialect(terminal=(end,)))
     value = {"k": {"n": said}}
     encoded = json.dumps(value).encode() if ascii_alone else msgspec.json.encode(value)
     frame = b"data: " + encoded + b"\n\n"
     if not path:
         frame = f"event: {said}\n".encode() + frame
-    assert read.notable(frame) is None or read.suspect([frame])
+    assert read.notable(frame) is None or read.suspects([frame])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,8 @@ def test_whatever_is_notable_is_looked_at(
 )
 def test_the_answers_text_is_found(frames: bytes, text: str | None) -> None:
     """For the time to the first of it."""
-    assert reader(built_in()["openai"]).text(frames) == text
+    event = reader(built_in()["openai"]).event(frames)
+    assert (event and event.text()) == text
 
 
 def test_a_name_spread_over_chunks_is_redacted() -> None:

@@ -11,13 +11,13 @@ from yarl import URL
 
 from contract.flow import Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
+from contract.wire.frames import FrameReader
 from cutover.selftest.world import World
 from effects.tape import TapeSession
 from router.config import RemoteStackSettings
 from router.remote import RemoteStack
 from router.remote.http1.answer import PATIENCE, Answer
 from router.remote.http1.client import Client
-from router.remote.reading import FrameReader
 from router.remote.run import RemoteDrive
 from router.serving.run import Order, RunOutcome
 from tests.router.remote.service import HEAD
@@ -88,7 +88,7 @@ def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
         TapeSession(exchange, "run"),
         exchange.stamp,
         cast("Endpoint", endpoint),
-        FrameReader(CHAT),
+        FrameReader(CHAT.dialect),
     )
 
 

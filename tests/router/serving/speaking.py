@@ -9,26 +9,27 @@ from typing import Any
 
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect, TextField, built_in
+from contract.wire.dialect import Dialect, ErrorPaths, EventNames, built_in
 from router.serving.prefix import Wording
 
 TOKENS = Dialect(
-    text={"token": TextField(("text",), "delta")},
-    reasoning={"thought": TextField(("text",), "delta")},
-    terminal=frozenset({"done"}),
-    failures=frozenset({"error"}),
+    text={"token": "text"},
+    reasoning={"thought": "text"},
+    terminal=("done",),
+    errors=ErrorPaths(events=("error",)),
 )
 CHUNKS = Dialect(
-    text={"message": TextField(("choices", "0", "delta", "content"), "delta")},
-    reasoning={"message": TextField(("choices", "0", "delta", "reasoning"), "delta")},
-    terminal=frozenset({"[DONE]"}),
+    text={"message": "choices.0.delta.content"},
+    reasoning={"message": "choices.0.delta.reasoning"},
+    terminal=("[DONE]",),
 )
 LINES = Dialect(
     framing="ndjson",
-    name=("type",),
-    text={"say": TextField(("text",), "cumulative"), "whole": TextField(("text",), "cumulative")},
-    reasoning={"say": TextField(("thought",), "cumulative")},
-    terminal=frozenset({"end"}),
+    event=EventNames(path="type"),
+    growth="cumulative",
+    text={"say": "text", "whole": "text"},
+    reasoning={"say": "thought"},
+    terminal=("end",),
 )
 OPENAI = declared_spec("d", DeclaredFlow(path="/d", dialect=built_in()["openai"])).dialect
 DIALECTS = {
@@ -144,7 +145,7 @@ def heard(wire: str, frames: Sequence[bytes]) -> Heard:
             silent.append("/".join(worded.kind))
         for said in worded.said:
             whole = texts[said.track] + said.units
-            grows = said.place.growth == "delta"
+            grows = said.growth == "delta"
             assert grows or said.units.startswith(texts[said.track]), "a text may not shrink"
             texts[said.track] = whole if grows else said.units
     joined = {track: units.decode("utf-16-le", "surrogatepass") for track, units in texts.items()}

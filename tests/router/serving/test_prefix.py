@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect, DialectFile
+from contract.wire.dialect import Dialect
 from router.serving.prefix import Prefix, PrefixDiffers, Wording
 from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, heard, spoken
 
@@ -215,5 +215,5 @@ def test_a_declared_wire_tells_its_text_or_not() -> None:
     """Where it is text altogether, or says nothing, nobody follows it."""
     told = Wording(DIALECTS["openai"])
     assert told.tells
-    plain = DeclaredFlow(path="/d", dialect=DialectFile(payload="text", text={"*": ""}))
+    plain = DeclaredFlow(path="/d", dialect=Dialect(payload="text", text={"*": ""}))
     assert not Wording(declared_spec("d", plain).dialect).tells

@@ -9,7 +9,7 @@ import msgspec
 from contract.errors import Fault
 from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect, EventNames, TextPaths
 from router.capture.redaction import Redactor
 from router.capture.redaction.places import Json
 from router.config import Patterns, RedactionSettings
@@ -17,12 +17,12 @@ from router.config import Patterns, RedactionSettings
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")
 KEY = b"the key of these tests"
 
-DELTAS = Dialect(text={"text": TextField(("content",), "delta")}, terminal=frozenset({"done"}))
+DELTAS = Dialect(text={"text": "content"}, terminal=("done",))
 GROWING = Dialect(
-    name=("step",),
-    text={"SEND": TextField(("content",), "cumulative")},
-    reasoning={"SEND": TextField(("reason_content",), "cumulative")},
-    terminal=frozenset({"END"}),
+    event=EventNames(path="step"),
+    text={"SEND": TextPaths(path="content", growth="cumulative")},
+    reasoning={"SEND": TextPaths(path="reason_content", growth="cumulative")},
+    terminal=("END",),
 )
 
 

@@ -4,14 +4,12 @@ import msgspec
 import pytest
 
 from contract.model import Chunk
-from contract.wire.dialect import Dialect, TextField
+from contract.wire.dialect import Dialect, EventNames
 from router.capture.redaction.views import unescaped, views
 from router.config import Pattern, compile_patterns
 from tests.router.capture.redaction import exchanges as ex
 
-NDJSON = Dialect(
-    framing="ndjson", name=("type",), text={"text": TextField(("data", "content"), "delta")}
-)
+NDJSON = Dialect(framing="ndjson", event=EventNames(path="type"), text={"text": "data.content"})
 
 
 def said(text: str, **patterns: str) -> str:

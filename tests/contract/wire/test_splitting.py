@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
+from contract.wire import frames
+from contract.wire.frames import FrameTooLarge, LineSplitter, SseSplitter, splitter_of
 from contract.wire.sse import SseDecoder
-from router.remote import splitting
-from router.remote.splitting import FrameTooLarge, LineSplitter, SseSplitter, splitter
 
 ENDS = [b"\n", b"\r\n", b"\r"]
 
@@ -59,7 +59,7 @@ def test_a_frame_without_end_is_refused(
     split: SseSplitter | LineSplitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream that never ends a frame does not fill the memory."""
-    monkeypatch.setattr(splitting, "MOST_BYTES", 10)
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 10)
     split.feed(b"12345")
     with pytest.raises(FrameTooLarge, match="12 bytes without the end of a frame"):
         split.feed(b"1234567")
@@ -67,7 +67,7 @@ def test_a_frame_without_end_is_refused(
 
 def test_a_wire_has_its_splitter() -> None:
     """The dialect says which."""
-    assert isinstance(splitter(CHAT.dialect), SseSplitter)
+    assert isinstance(splitter_of(CHAT.dialect), SseSplitter)
 
 
 PIECES = st.lists(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
+from contract.flow import Event
 from contract.flows.chat import CHAT, ChatOptions, End, Send
-from contract.grammar import Grammar, many, one
-from contract.wire.dialect import Dialect
-from router.remote.reading import FrameReader
+from contract.wire.dialect import Dialect, EventNames
+from contract.wire.frames import FrameReader
 
-CHAT_READER = FrameReader(CHAT)
+CHAT_READER = FrameReader(CHAT.dialect)
 
 
 def reader(terminal: str, dialect: Dialect) -> FrameReader:
     """Read a wire whose streams end with one event."""
-    grammar = Grammar((many("token"), one(terminal)))
-    return FrameReader(replace(CHAT, dialect=dialect, grammar=grammar))
+    return FrameReader(msgspec.structs.replace(dialect, terminal=(terminal,)))
 
 
 @pytest.mark.parametrize(
@@ -40,34 +37,34 @@ def reader(terminal: str, dialect: Dialect) -> FrameReader:
 def test_only_the_event_itself_ends_a_stream(frame: bytes, name: str | None) -> None:
     """A word in a text is no ending, and what cannot be read is none either."""
     assert CHAT_READER.notable(frame) == name
-    assert name is None or list(CHAT_READER.suspect([b": c\n\n", frame])) == [1]
+    assert name is None or list(CHAT_READER.suspects([b": c\n\n", frame])) == [1]
 
 
 def test_names_may_be_sse_fields_payloads_or_escaped() -> None:
     """Every way a dialect has of naming an event, on both framings."""
     fields = reader("end", Dialect())
     assert fields.notable(b"event: end\ndata: {}\n\n") == "end"
-    assert fields.suspect([b"event: end\ndata: {}\n\n"])
+    assert fields.suspects([b"event: end\ndata: {}\n\n"])
     assert fields.notable(b"event: token\ndata: the end\n\n") is None
     done = reader("[DONE]", Dialect())
     assert done.notable(b"data: [DONE]\n\n") == "[DONE]"
-    assert done.suspect([b"data: [DONE]\n\n"])
+    assert done.suspects([b"data: [DONE]\n\n"])
     assert done.notable(b'data: "say [DONE]"\n\n') is None
-    escaped = reader("完了", Dialect(name=("kind",)))
+    escaped = reader("完了", Dialect(event=EventNames(path="kind")))
     assert escaped.notable(b'data: {"kind":"\\u5b8c\\u4e86"}\n\n') == "完了"
-    assert escaped.suspect([b'data: {"kind":"\\u5b8c\\u4e86"}\n\n'])
+    assert escaped.suspects([b'data: {"kind":"\\u5b8c\\u4e86"}\n\n'])
     assert escaped.notable('data: {"kind":"完了"}\n\n'.encode()) == "完了"
-    assert escaped.suspect(['data: {"kind":"完了"}\n\n'.encode()])
-    lines = reader("end", Dialect(framing="ndjson", name=("a", "b")))
+    assert escaped.suspects(['data: {"kind":"完了"}\n\n'.encode()])
+    lines = reader("end", Dialect(framing="ndjson", event=EventNames(path="a.b")))
     assert lines.notable(b'{"a":{"b":"end"}}\r\n') == "end"
-    assert lines.suspect([b'{"a":{"b":"end"}}\r\n'])
+    assert lines.suspects([b'{"a":{"b":"end"}}\r\n'])
     assert lines.notable(b'{"a":"end"}\n') is None
 
 
 def test_texts_are_not_read() -> None:
     """Most frames of most answers have no such name between quotes."""
     sends = [CHAT.encode(Send(text)) for text in ("THE END", 'he said "END"', "SEND FAILED")]
-    assert not CHAT_READER.suspect(sends)
+    assert not CHAT_READER.suspects(sends)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +83,27 @@ def test_texts_are_not_read() -> None:
 )
 def test_an_event_is_what_has_data(frame: bytes, speaks: bool) -> None:  # noqa: FBT001 - a table
     """Comments and fields alone are dispatched by no client."""
-    assert CHAT_READER.speaks(frame) is speaks
+    assert CHAT_READER.is_event(frame) is speaks
 
 
 def test_a_blank_line_of_ndjson_says_nothing() -> None:
     """It keeps a connection alive."""
-    lines = reader("end", Dialect(framing="ndjson", name=("a",)))
-    assert [lines.speaks(line) for line in (b"\r\n", b" \n", b"{}\n")] == [False, False, True]
+    lines = reader("end", Dialect(framing="ndjson", event=EventNames(path="a")))
+    assert [lines.is_event(line) for line in (b"\r\n", b" \n", b"{}\n")] == [False, False, True]
+
+
+def decoded(frame: bytes) -> Event | None:
+    """Decode the event in a frame of the chat flow."""
+    event = CHAT_READER.event(frame)
+    return None if event is None else CHAT.decoded(event)
 
 
 def test_events_are_the_flows_own_or_none() -> None:
     """For the failure frames: what the last event was."""
-    assert CHAT_READER.event(CHAT.encode(Send("a"))) == Send("a")
-    assert CHAT_READER.event(b'data: {"step":"END"}') == End()
+    assert decoded(CHAT.encode(Send("a"))) == Send("a")
+    assert decoded(b'data: {"step":"END"}') == End()
     for frame in (b'data: {"step":"ELSE"}\n\n', b"data: {\n\n", b": c\n\n", b""):
-        assert CHAT_READER.event(frame) is None
+        assert decoded(frame) is None
 
 
 def test_whoever_cannot_be_read_gets_no_second_prologue() -> None:
