@@ -19,7 +19,7 @@ from cutover.selftest.world import World
 from effects.tape import Tape, TapeSession
 from router.serving.run import Order, Run, RunOutcome
 from router.serving.stack import LocalStack
-from router.stack import Stack as StackName
+from router.stack import StackName
 from rules.chat import lock_key
 
 T = TypeVar("T")

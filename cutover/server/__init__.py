@@ -1,1 +1,1 @@
-"""Serving HTTP: the server, its connections, its workers, its end, its log."""
+"""The HTTP server: listening sockets, connections, workers, shutdown and logging."""

@@ -1,4 +1,4 @@
-"""Connections: uvicorn's, which an application may drop and write to, and which have limits.
+"""HTTP connections: uvicorn's, with limits, and with what an application may do to them.
 
 The parser has no limits of its own: a head without end, or thousands of requests sent before the
 first is answered, would be kept for as long as the memory lasts.
@@ -7,39 +7,103 @@ first is answered, would be kept for as long as the memory lasts.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
-from cutover.server.corking import Corked
 from router.http.disconnect import ABORT, LEAVING, PASSING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 MOST_HEAD: Final = 65_536
-"""Bytes of a request's first line and headers, and of anything else that is not its body."""
+"""Bytes of a request's first line and headers, and of anything else outside its body."""
 MOST_HEADERS: Final = 256
 MOST_WAITING: Final = 16
-"""Requests a client may send before those before them are answered."""
+"""Pipelined requests a client may send before the first is answered."""
 HEAD_SECONDS: Final = 75.0
-"""What a client gets to send a head, the first one or the next that it has begun."""
+"""What a client gets to send a whole head, the first or the next one."""
+AT_ONCE: Final = 16_384
+"""Bytes from which a write is not delayed: flow control is to notice a slow client in time."""
 
 _TOO_LARGE: Final = 431
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
+class CorkedTransport(asyncio.Transport):
+    """A transport that joins what is written in one turn of the loop.
+
+    The head of a response and its first event leave in one packet, by one system call.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self._held: list[bytes] = []
+        self._size = 0
+        # Bound directly: it is called for every event.
+        self.is_closing: Callable[[], bool] = transport.is_closing
+        self._soon = asyncio.get_running_loop().call_soon
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return a fact about the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Stop reading."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand the connection to another protocol."""
+        self._transport.set_protocol(protocol)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write together with everything else written in this turn."""
+        if not self._held:
+            self._soon(self.flush)
+        self._held.append(bytes(data))
+        self._size += len(data)
+        if self._size >= AT_ONCE:
+            self.flush()
+
+    def write_now(self, data: bytes) -> None:
+        """Write without waiting for more."""
+        if self._held:
+            self._held.append(data)
+            self.flush()
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._held:
+            held, self._held, self._size = self._held, [], 0
+            self._transport.write(b"".join(held))
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection and what is not sent yet."""
+        self._held.clear()
+        self._transport.abort()
+
+
 class _TooMuch(CutoverError):
-    """A client sends more than a request is made of."""
+    """A client sends more than a request consists of."""
 
     def __init__(self) -> None:
-        super().__init__("a client sends more than a request is made of")
+        super().__init__("a client sends more than a request consists of")
 
 
-class _Unsaid(int):
-    """The length of a body that ends with its connection: never too short, never too long."""
+class _UnknownLength(int):
+    """The length of a body that ends with its connection: never exceeded, never missed."""
 
     def __lt__(self, _: int) -> bool:
         return False
@@ -47,92 +111,92 @@ class _Unsaid(int):
     def __ne__(self, _: object) -> bool:
         return False
 
-    def __sub__(self, _: int) -> _Unsaid:
+    def __sub__(self, _: int) -> _UnknownLength:
         return self
 
 
 class _Parser(HttpRequestParser):
-    """Reads requests to their end, also those that would go on in another protocol.
+    """Reads requests to their end, also those that ask for another protocol.
 
-    The JDK's client wishes for HTTP/2 with every request, bodies included. Nobody has to grant that
-    (RFC 9110, 7.8), but httptools takes the wish for the change and leaves what follows the head.
+    The JDK's client asks for HTTP/2 with every request, bodies included. A server may ignore that
+    (RFC 9110, 7.8), but httptools takes the request for the change and stops after the head.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._begin()
+        self._restart()
 
-    def _begin(self) -> None:
+    def _restart(self) -> None:
         super().__init__(self._connection)
         # As uvicorn does: a pipelined request may follow one after which the connection is closed.
         self.set_dangerous_leniencies(lenient_data_after_close=True)
 
-    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # no other kind comes
-        """Take what has come."""
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override] # only bytes come
+        """Parse received bytes."""
         while data:
             try:
                 super().feed_data(data)
-            except HttpParserUpgrade as wish:
-                data = self._connection.framing + data[wish.args[0] :]
-                self._begin()  # of what closes the connection it would read no more
+            except HttpParserUpgrade as upgrade:
+                data = self._connection.framing + data[upgrade.args[0] :]
+                self._restart()  # after a request that closes the connection it would stop
             else:
                 return
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn only closes connections: that waits until the client has taken all that was sent."""
+    """uvicorn's connection; a scope offers to drop it, write at once and notice a disconnect."""
 
     framing = b""
-    """A head that says where the body ends that the parser has left; empty where there is none."""
+    """A head that frames the body the parser has not read after an upgrade; empty otherwise."""
     _beside = 0
     """Bytes since the last that belonged to a body, or ended a request."""
     _too_large = False
     _lost = False
-    _heading = True
+    _in_head = True
     """Whether a head is due, or has begun and not ended."""
-    _silent: asyncio.TimerHandle | None = None
-    _told: Callable[[], None] | None = None
-    transport: Corked
+    _head_timer: asyncio.TimerHandle | None = None
+    _on_disconnect: Callable[[], None] | None = None
+    transport: CorkedTransport
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.parser = _Parser(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
-        """Keep the connection; what is said in one turn of the loop leaves together."""
-        super().connection_made(Corked(transport))
+        """Cork the transport, and wait for the first head."""
+        super().connection_made(CorkedTransport(transport))
         self._extensions: dict[str, dict[object, object]] = {
             ABORT: {"call": self.transport.abort},
-            PASSING: {"call": self.pass_on},
-            LEAVING: {"call": self.tell_of_leaving},
+            PASSING: {"call": self.write_body_now},
+            LEAVING: {"call": self.on_disconnect},
         }
-        self._watch()
+        self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who wants to know."""
+        """Call back the application, if it asked for that."""
         super().connection_lost(exc)
         self._lost = True
-        self._heard()
-        told, self._told = self._told, None
-        if told is not None:
-            told()
+        self._head_ended()
+        callback, self._on_disconnect = self._on_disconnect, None
+        if callback is not None:
+            callback()
 
-    def tell_of_leaving(self, told: Callable[[], None] | None) -> None:
-        """Have somebody told when the client leaves, or nobody any more."""
-        self._told = told
-        if told is not None and self._lost:
-            told()
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Call back when the client disconnects; None cancels that."""
+        self._on_disconnect = callback
+        if callback is not None and self._lost:
+            callback()
 
     def on_message_begin(self) -> None:
-        """Begin a request; its scope says how to drop the connection."""
+        """Begin a request; its scope carries the extensions."""
         super().on_message_begin()
         self.scope["extensions"] = self._extensions
-        self._heading = True
+        self._in_head = True
 
-    def pass_on(self, body: bytes) -> bool:
-        """Send a piece of the response's body; False where it cannot be sent now, and by whom.
+    def write_body_now(self, body: bytes) -> bool:
+        """Send a piece of the response's body; False where it cannot be sent at once.
 
-        That is where the client is behind, or where it has sent its next request already.
+        That is where the client is behind, or has sent its next request already.
         """
         cycle = self.cycle
         if cycle.response_complete or cycle.disconnected or self.flow.write_paused:
@@ -143,45 +207,45 @@ class Connection(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come; refuse what does not get on."""
+        """Parse received bytes; refuse what makes no progress."""
         self._beside += len(data)
         super().data_received(data)
         if self._beside > MOST_HEAD and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("Too large.")
-        if self._silent is None and not self.transport.is_closing():
-            cycle: Any = self.cycle  # None before the first request, whose head is due
-            # Answered, it may send empty lines, or what nobody reads of its body.
-            if self._heading or cycle.response_complete:
-                self._watch()
+        if self._head_timer is None and not self.transport.is_closing():
+            cycle: Any = self.cycle  # None before the first request
+            # After its response a client may send empty lines, or a body that is not read.
+            if self._in_head or cycle.response_complete:
+                self._start_head_timer()
 
-    def _watch(self) -> None:
-        """Drop a client that sends something and no whole head: uvicorn keeps it for ever."""
-        self._silent = self.loop.call_later(HEAD_SECONDS, self._give_up)
+    def _start_head_timer(self) -> None:
+        """Drop a client that sends bytes but no whole head: uvicorn keeps it for ever."""
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
 
-    def _give_up(self) -> None:
+    def _head_timed_out(self) -> None:
         cycle: Any = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
-            self._watch()  # it is being answered, and has time for its next head until then
+            self._start_head_timer()  # it is being answered: its next head is not due yet
         else:
-            self.transport.close()  # once it has taken all that was sent
+            self.transport.close()  # once everything is sent
 
-    def _heard(self) -> None:
-        self._heading = False
-        if self._silent is not None:
-            self._silent.cancel()
-            self._silent = None
+    def _head_ended(self) -> None:
+        self._in_head = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or one behind the body."""
+        """Take a header, or a trailer."""
         if len(self.headers) >= MOST_HEADERS:
             self._too_large = True
             raise _TooMuch
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to serve, or wait until the requests before have been."""
-        self._heard()
+        """Begin to serve, or wait until the requests before it are served."""
+        self._head_ended()
         if self.framing:
             self.framing = b""
             return
@@ -189,15 +253,15 @@ class Connection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self.framing = _framing(self.headers)
         if self.scope["http_version"] == "1.0":
-            # It knows no chunks (RFC 9112, 6.1): it would take their sizes for what was said.
+            # HTTP/1.0 knows no chunks (RFC 9112, 6.1): their sizes would be read as text.
             self.cycle.chunked_encoding = False
-            self.cycle.expected_content_length = _Unsaid()
+            self.cycle.expected_content_length = _UnknownLength()
         if len(self.pipeline) > MOST_WAITING:
             self.transport.abort()
             raise _TooMuch
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body: how large that may be is the application's to say."""
+        """Take a piece of the body; the application limits its size."""
         self._beside = 0
         super().on_body(body)
 
@@ -218,6 +282,6 @@ class Connection(HttpToolsProtocol):
 
 
 def _framing(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Write a head that says how long its body is, as these headers do; empty if they do not."""
+    """Return a head with the headers that frame a body; empty if there are none."""
     lines = [b"%b: %b\r\n" % header for header in headers if header[0] in _FRAMING]
     return b"".join([b"POST / HTTP/1.1\r\n", *lines, b"\r\n"]) if lines else b""

@@ -1,61 +1,68 @@
-"""Log lines as JSON: an object each, struck of the same as lines for people."""
+"""Log lines as JSON, one object each, redacted as the lines for people are."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import structlog
+from structlog.typing import EventDict
 
+from cutover.server.logging import Redactor
 from effects.tasks import EXCHANGE
 from router.config import PatternTooSlow
 from router.telemetry.access_log import FIELDS
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from structlog.typing import EventDict
-
-    from cutover.server.redaction import Striking
-
-_OURS = frozenset({"at", "level", "logger", "exchange"})
-"""What the process itself writes: an id must stay whole, also where it looks like a number."""
+_WHOLE = frozenset({"at", "level", "logger", "exchange"})
+"""Fields the process writes itself: an id stays whole even where it looks like a number."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Runs structlog's processors over a record; every text is struck before it is JSON.
+    """Runs structlog's processors over a record; texts are redacted before they are JSON.
 
     structlog's own formatter copies each record first, which took half of the time.
     """
 
-    def __init__(self, striking: Striking) -> None:
+    def __init__(self, redactor: Redactor) -> None:
         super().__init__()
-        self._striking = striking
+        self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
         """Format one record."""
-        event: EventDict = _described(record)
+        event = _event(record)
         if record.exc_info:
             event["exc_info"] = record.exc_info
             event = structlog.processors.format_exc_info(_LOGGER, record.levelname, event)
-        written = _render(_LOGGER, record.levelname, self._struck(event))
-        return written if isinstance(written, str) else written.decode()
+        line = _render(_LOGGER, record.levelname, self._redacted(event))
+        return line if isinstance(line, str) else line.decode()
 
-    def _struck(self, event: EventDict) -> EventDict:
+    def _redacted(self, event: EventDict) -> EventDict:
         texts: list[str] = []
-        _gather(event, texts, _OURS)
-        if self._striking.unneeded(texts):
+        _collect_texts(event, texts, _WHOLE)
+        if self._redactor.unneeded(texts):
             return event
-        said = {key: one for key, one in event.items() if key not in _OURS}
-        ours = {key: one for key, one in event.items() if key in _OURS}
-        return {**ours, **_each(self._striking, said)}
+        whole = {key: value for key, value in event.items() if key in _WHOLE}
+        rest = {key: value for key, value in event.items() if key not in _WHOLE}
+        return {**whole, **self._redact(rest)}
+
+    def _redact(self, value: Any) -> Any:
+        match value:
+            case str():
+                try:
+                    return self._redactor(value)
+                except PatternTooSlow as slow:
+                    return f"[withheld, {slow}]"
+            case dict():
+                return {self._redact(key): self._redact(one) for key, one in value.items()}
+            case _:
+                return value
 
 
-def _described(record: logging.LogRecord) -> dict[str, Any]:
-    """Say when, how grave, by whom, for which exchange, what, and what beside it."""
+def _event(record: logging.LogRecord) -> EventDict:
     fields: Mapping[str, Any] = getattr(record, FIELDS, {})
     exchange = fields.get("exchange") or EXCHANGE.get()
     return {
@@ -68,36 +75,21 @@ def _described(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
-def _gather(value: Mapping[str, Any], texts: list[str], but: frozenset[str] = frozenset()) -> None:
-    """Gather all texts: a generator that calls itself took half as long as all the rest."""
+def _collect_texts(
+    value: Mapping[str, Any], texts: list[str], excluded: frozenset[str] = frozenset()
+) -> None:
+    """Append all texts to a list: a recursive generator took half as long as all the rest."""
     for key, one in value.items():
-        if key in but:
+        if key in excluded:
             continue
         texts.append(key)
         if isinstance(one, str):
             texts.append(one)
         elif isinstance(one, dict):
-            _gather(one, texts)
+            _collect_texts(one, texts)
 
 
-def _each(striking: Striking, value: Any) -> Any:
-    match value:
-        case str():
-            return _struck(striking, value)
-        case dict():
-            return {_each(striking, key): _each(striking, one) for key, one in value.items()}
-        case _:
-            return value
-
-
-def _struck(striking: Striking, text: str) -> str:
-    try:
-        return striking(text)
-    except PatternTooSlow as late:
-        return f"[withheld, {late}]"
-
-
-def _written(event: EventDict, **_: object) -> str:
+def _encode(event: EventDict, **_: object) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=repr).decode()
     except UnicodeEncodeError:
@@ -107,5 +99,5 @@ def _written(event: EventDict, **_: object) -> str:
 
 
 _LOGGER = logging.getLogger(__name__)
-"""Processors want one, and do nothing with it."""
-_render = structlog.processors.JSONRenderer(serializer=_written)
+"""Required by structlog's processors, which do not use it."""
+_render = structlog.processors.JSONRenderer(serializer=_encode)

@@ -1,62 +1,95 @@
-"""Logs that keep secrets: the keys in use and personal data are struck from every line."""
+"""Log lines without secrets: keys in use and personal data are replaced in every line."""
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from cutover.server.redaction import Striking
 from cutover.wiring.models import KEY
 from cutover.wiring.telemetry import HEADERS
 from effects.tasks import EXCHANGE
 from router.admin.tokens import split_tokens
-from router.config import PatternTooSlow
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from router.config import LogSettings, Settings
+from router.config import LogSettings, Patterns, PatternTooSlow, Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+REPLACEMENT = "[secret]"
 _HEADER = re.compile(r"=([^,]+)")
 """The values in `name=value,name=value`."""
 _SHORTEST_SECRET = 6
-"""Shorter ones would strike ordinary words, and protect nothing."""
+"""Shorter ones would replace ordinary words, and protect nothing."""
+_EXCHANGE_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
+"""Stays whole even where its digits look like a phone number."""
 
 
-class DiscreetFormatter(logging.Formatter):
-    """Formats as usual, tracebacks included, and strikes what nobody may read.
+class Redactor:
+    """Replaces secrets by value and personal data by pattern."""
 
-    An exception of a stack may quote what its user said; only the whole text can be searched.
+    def __init__(self, patterns: Patterns, secrets: frozenset[str] = frozenset()) -> None:
+        self._patterns = patterns
+        self._secrets = sorted(secrets, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them; raises `PatternTooSlow`: then no part of it may be read."""
+        for secret in self._secrets:
+            text = text.replace(secret, REPLACEMENT)
+        return "".join(self._redacted(text))
+
+    def unneeded(self, texts: Iterable[str]) -> bool:
+        """Whether no text can hold anything to replace; one search is cheaper than many."""
+        joined = "\n".join(texts)
+        raw = joined.encode("utf-8", "surrogatepass")
+        return not (
+            any(secret in joined for secret in self._secrets) or self._patterns.possible(raw)
+        )
+
+    def _redacted(self, text: str) -> Iterator[str]:
+        end = 0
+        raw = text.encode("utf-8", "surrogatepass")
+        found = sorted(self._patterns.possible(raw).matches(text))
+        ids = [one.span() for one in _EXCHANGE_ID.finditer(text)] if found else ()
+        for match in found:
+            if any(start <= match.start and match.end <= stop for start, stop in ids):
+                continue
+            if match.start >= end:
+                yield text[end : match.start]
+                yield f"[{match.name}]"
+            end = max(end, match.end)
+        yield text[end:]
+
+
+class TextFormatter(logging.Formatter):
+    """Formats as usual, tracebacks included, and redacts the whole text.
+
+    An exception of a stack may quote what its user wrote.
     """
 
-    def __init__(self, striking: Striking) -> None:
+    def __init__(self, redactor: Redactor) -> None:
         super().__init__(FORMAT)
-        self._striking = striking
+        self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format one record; the exchange it is of stands at the end of its first line."""
+        """Format one record; the exchange's id stands at the end of its first line."""
         exchange = EXCHANGE.get()
         try:
-            text = self._striking(super().format(record))
-        except PatternTooSlow as late:
-            text = f"{record.levelname} {record.name}: [withheld, {late}]"
+            text = self._redactor(super().format(record))
+        except PatternTooSlow as slow:
+            text = f"{record.levelname} {record.name}: [withheld, {slow}]"
         if not exchange:
             return text
-        # After the striking: an id may look like somebody's number.
+        # After the redaction: an id may look like a phone number.
         first, end, rest = text.partition("\n")
         return f"{first} exchange={exchange}{end}{rest}"
 
 
-class Discretion:
-    """Keeps a handler discreet while the configuration changes; called with each new one.
+class LogRedaction:
+    """Sets a handler's formatter; called with each new configuration.
 
-    Keys that are in use no more stay secret. The format stays that of the first.
+    Keys that are no longer in use stay secret. The format stays that of the first configuration.
     """
 
     def __init__(self, handler: logging.Handler, environ: Mapping[str, str]) -> None:
@@ -70,28 +103,27 @@ class Discretion:
         self._log = self._log or settings.log
         self._secrets |= _secrets(settings, self._environ)
         settings = msgspec.structs.replace(settings, log=self._log)
-        self._handler.setFormatter(discreet(settings, self._environ, self._secrets))
+        self._handler.setFormatter(log_formatter(settings, self._environ, self._secrets))
 
 
-def discreet(
-    settings: Settings, environ: Mapping[str, str], also: frozenset[str] = frozenset()
+def log_formatter(
+    settings: Settings, environ: Mapping[str, str], secrets: frozenset[str] = frozenset()
 ) -> logging.Formatter:
-    """Build the formatter for a configuration: its patterns, the keys it names, and others."""
-    striking = Striking(settings.patterns, _secrets(settings, environ) | also)
+    """Return the formatter of a configuration: its patterns, the keys it names, more secrets."""
+    redactor = Redactor(settings.patterns, _secrets(settings, environ) | secrets)
     if settings.log.format == "text":
-        return DiscreetFormatter(striking)
-    # Imported where it is wanted: structlog takes longer than the rest of this module.
-    formatter: logging.Formatter = import_module("cutover.server.json_logs").JsonFormatter(striking)
+        return TextFormatter(redactor)
+    # Imported only for this format: structlog takes longer than the rest of this module.
+    formatter: logging.Formatter = import_module("cutover.server.json_logs").JsonFormatter(redactor)
     return formatter
 
 
 def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
-    stores = settings.stores
     variables = {provider.key_env for provider in settings.providers.values()}
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
     variables.add(settings.tracing.endpoint_env)
     variables |= {name for one in settings.tools.mcp.values() for name in (*one.env, one.token_env)}
-    for where in msgspec.structs.astuple(stores):
+    for where in msgspec.structs.astuple(settings.stores):
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
     values |= {one.strip() for one in environ.get(settings.pauses.key_env, "").split(",")}
@@ -104,7 +136,6 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def _password(value: str) -> str | None:
-    """Give the password of an address, if a value is one and has one."""
     try:
         return urlsplit(value).password
     except ValueError:

@@ -1,94 +1,50 @@
-"""Running a router: a socket of our own, uvicorn on it, and a graceful end."""
+"""Serving: uvicorn on a socket of ours, in this process or in several workers, with a drain."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import ctypes
 import gc
+import os
 import signal
 import socket
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
+from fastapi import FastAPI
 
 from contract.errors import CutoverError
+from cutover.application import application, in_force
 from cutover.server.connections import Connection
+from cutover.server.shutdown import run_until_closed
+from cutover.server.sockets import listen, shared_listeners
+from cutover.server.workers import Supervisor, WorkerChannel
+from cutover.wiring.addresses import Crew, shared
+from router.config import Settings, SettingsWatcher
+from router.gateway import Neighbours
+from router.router import Router
+from router.telemetry.metrics.instruments import FOLDER
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fastapi import FastAPI
-
-    from router.router import Router
-
-BACKLOG = 2_048
-# A chat makes some thousand objects, few of which outlive it: 700, the default, is met in each.
-_GENERATIONS = (10_000, 20, 20)
+FAILURE_FRAME_SECONDS = 5
+"""What a client gets to read the failure frames of a stream that was ended at the deadline."""
+CLOSING_SECONDS = 10.0
+"""What a worker may need beyond its streams: for captures, stores and connections."""
+_KEEP_ALIVE_SECONDS = 75
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_UNSENT = 131_072
-"""Bytes the kernel takes that it cannot send yet: megabytes of what nobody reads are no use."""
-LAST_WORDS = 5
-"""Seconds a client has to take the failure frames of a stream that was cut at the deadline."""
-
-
-_LAST_PORT = 65_535
-_NO_ADDRESS = "[server] host is to be an address of this machine"
-_ADVICE = {
-    errno.EADDRINUSE: "stop what uses it, or set [server] port (0 takes a free one)",
-    errno.EADDRNOTAVAIL: _NO_ADDRESS,
-    socket.EAI_NONAME: _NO_ADDRESS,
-}
-
-
-class PortTaken(CutoverError):
-    """The address cannot be listened on."""
-
-    def __init__(self, host: str, port: int, why: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {why}")
-
-
-def settle() -> None:
-    """Spare the garbage collector what lives as long as the process: code and what was opened.
-
-    Walking that took a fifth of a chat's processor time, in pauses its reader waits through.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GENERATIONS)
-
-
-def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """Open a listening socket, one of several on its address if `shared`; raises `PortTaken`."""
-    if not 0 <= port <= _LAST_PORT:
-        raise PortTaken(host, port, f"ports are 0 to {_LAST_PORT}")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server(
-            (host, port), family=family, backlog=BACKLOG, reuse_port=shared
-        )
-    except OSError as error:
-        raise PortTaken(host, port, _why(error)) from error
-    # Its connections inherit it.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-    return listening
-
-
-def _why(error: OSError) -> str:
-    """Say what happened, without the address that Python adds, and what to do."""
-    said = (error.strerror or str(error)).partition(" (while")[0].lower()
-    advice = _ADVICE.get(error.errno or 0)
-    return f"{said}; {advice}" if advice else said
-
-
-def address(listening: socket.socket) -> str:
-    """Give the address others reach a listening socket by."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+# A chat creates about a thousand objects, few of which live on: 700, the default, is met in each.
+_GENERATIONS = (10_000, 20, 20)
+_LARGE = 1_048_576
+_M_MMAP_THRESHOLD = -3
+_MALLOC_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 class Server(uvicorn.Server):
-    """uvicorn that ends the streams it cannot wait for, and lets its caller end the process."""
+    """uvicorn that ends streams at a deadline and leaves the end of the process to its caller."""
 
     def __init__(self, config: uvicorn.Config, router: Router, drain_seconds: float) -> None:
         super().__init__(config)
@@ -97,7 +53,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, without raising it again: that would kill before captures are kept."""
+        """Stop on a signal without raising it again: captures are still to be written."""
         loop = asyncio.get_running_loop()
         for one in _SIGNALS:
             loop.add_signal_handler(one, self.handle_exit, one, None)
@@ -108,7 +64,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(one)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more requests; streams that outlast the deadline end in their failure frames."""
+        """Take no more requests; streams open at the deadline end in their failure frames."""
         self._router.draining = True
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._router.cut)
         try:
@@ -118,20 +74,136 @@ class Server(uvicorn.Server):
 
 
 def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
-    """Prepare uvicorn: streams in flight may finish within so many seconds."""
+    """Return a configured server; open streams have `drain_seconds` to finish."""
     config = uvicorn.Config(
         app,
         loop="uvloop",
         http=Connection,
         ws="none",
         lifespan="off",
-        # Who asked is told to stacks behind an address (router/remote/forwarding.py).
+        # The client's address is passed to stacks behind a URL by the router itself.
         proxy_headers=False,
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=round(drain_seconds) + LAST_WORDS,
-        # An idle connection kept open for long spares clients the connecting.
-        timeout_keep_alive=75,
+        timeout_graceful_shutdown=round(drain_seconds) + FAILURE_FRAME_SECONDS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
     return Server(config, router, drain_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ServePlan:
+    """What is served, and where; `gateways` is the folder in which workers' gateways meet."""
+
+    watched: SettingsWatcher | None
+    settings: Settings
+    host: str
+    port: int
+    workers: int
+    announce: Callable[[socket.socket], None]
+    report: Callable[[CutoverError], None]
+    gateways: Path | None = None
+
+
+def run_server(plan: ServePlan) -> int:
+    """Serve until a signal comes and return the exit status; raises `CutoverError` at the start."""
+    if plan.workers > 1:
+        return _serve_with_workers(plan)
+    with listen(plan.host, plan.port) as listening:
+        _run(plan, listening, lambda _: plan.announce(listening))
+    return 0
+
+
+def _serve_with_workers(plan: ServePlan) -> int:
+    # Refused before anything is created.
+    shared(plan.settings.stores, os.environ, plan.workers)
+    freeze_garbage_collector()
+    listeners = shared_listeners(plan.host, plan.port, plan.workers)
+    watched, drain = plan.watched, plan.settings.server.drain_seconds
+    with _common_metrics(plan.settings), TemporaryDirectory(prefix="cutover-workers-") as folder:
+        return Supervisor(
+            listeners,
+            partial(_work, replace(plan, gateways=Path(folder))),
+            stop_seconds=2 * drain + FAILURE_FRAME_SECONDS + CLOSING_SECONDS,
+            announce=lambda: plan.announce(listeners[0].open()),
+            # A restarted worker begins with the last good configuration, as the others have it.
+            tick=(lambda: None) if watched is None else watched.poll_once,
+        ).run()
+
+
+@contextmanager
+def _common_metrics(settings: Settings) -> Iterator[None]:
+    """Set the folder in which the workers' metrics are merged, unless one is set."""
+    if not settings.metrics.enabled or FOLDER in os.environ:
+        yield
+        return
+    with TemporaryDirectory(prefix="cutover-metrics-") as folder:
+        os.environ[FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER]
+
+
+def _work(plan: ServePlan, listening: socket.socket, channel: WorkerChannel) -> int:
+    """Be one of several workers; returns the status of its process."""
+
+    def ready(serving: Server) -> None:
+        stop = partial(serving.handle_exit, signal.SIGTERM, None)
+        channel.on_close(asyncio.get_running_loop(), stop)
+        channel.report_ready()
+
+    try:
+        _run(plan, listening, ready)
+    except CutoverError as error:
+        plan.report(error)
+        return 2
+    return 0
+
+
+def _run(plan: ServePlan, listening: socket.socket, ready: Callable[[Server], None]) -> None:
+    run_until_closed(_serve(plan, listening, ready))
+
+
+async def _serve(
+    plan: ServePlan, listening: socket.socket, ready: Callable[[Server], None]
+) -> None:
+    watched, settings = plan.watched, in_force(plan.watched)()
+    map_large_allocations()
+    async with AsyncExitStack() as stack:
+        if watched is not None:
+            await stack.enter_async_context(watched.watching())
+        sockets, neighbours = [listening], None
+        if plan.gateways is not None and settings.gateway.enabled:
+            neighbours = stack.enter_context(Neighbours.joined(plan.gateways))
+            sockets.append(neighbours.listening)
+        built = await stack.enter_async_context(
+            application(watched, os.environ, host=plan.host, crew=Crew(plan.workers, neighbours))
+        )
+        serving = server(built.app, built.house.router, settings.server.drain_seconds)
+        ready(serving)
+        freeze_garbage_collector()
+        await serving.serve(sockets=sockets)
+
+
+def freeze_garbage_collector() -> None:
+    """Exempt what lives as long as the process, code and what was opened, from collection.
+
+    Walking it took a fifth of a chat's processor time, in pauses its client waits through.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GENERATIONS)
+
+
+def map_large_allocations() -> bool:
+    """Let glibc return allocations of a MiB and more to the system; False where it cannot.
+
+    By default it keeps blocks of up to 32 MiB once it has seen one: bodies with pictures took five
+    times the memory they were allowed, and kept it. A variable that sets this otherwise wins.
+    """
+    if any(name in os.environ for name in _MALLOC_VARIABLES):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
+    return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _LARGE))

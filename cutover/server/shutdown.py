@@ -1,4 +1,4 @@
-"""Leaving: once all is closed the process ends, whatever in it does not."""
+"""Shutdown: the process exits even if tasks, threads or callbacks of a stack do not end."""
 
 from __future__ import annotations
 
@@ -7,58 +7,80 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import uvloop
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 3.0
-"""Seconds that tasks and threads get to end once everything has been closed and kept."""
+EXIT_SECONDS = 3.0
+"""What tasks and threads get to end once everything else is closed."""
 
 
-class Leaving:
-    """A block around a loop's run: a stack that swallows its cancellation must not keep it open.
+def run_until_closed(
+    main: Coroutine[Any, Any, None],
+    seconds: float = EXIT_SECONDS,
+    end: Callable[[int], object] = os._exit,
+) -> None:
+    """Run a coroutine on uvloop and raise what it raises; then end the process if need be.
 
-    Nor must a tool's thread that never returns. `end` ends the process without waiting for them.
+    A task that ignores its cancellation would keep the loop running, a tool's blocked thread the
+    interpreter: after `seconds` `end` is called instead.
     """
+    before = set(threading.enumerate())
+    timers: list[threading.Timer] = []
 
-    def __init__(self, seconds: float = PATIENCE, end: Callable[[int], object] = os._exit) -> None:
-        self._seconds = seconds
-        self._end = end
-        self._before: set[threading.Thread] = set()
-        self._timer: threading.Timer | None = None
+    def remaining_threads() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one not in before and not one.daemon]
 
-    def __enter__(self) -> Self:
-        self._before = set(threading.enumerate())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        deadline = time.monotonic() + self._seconds
-        for thread in self._threads():
-            thread.join(max(deadline - time.monotonic(), 0.0))
-        if left := self._threads():
-            self._leave(f"threads: {', '.join(thread.name for thread in left)}")
-
-    def begin(self) -> None:
-        """All is closed: what the running loop still holds has only so long."""
-        loop = asyncio.get_running_loop()
-        self._timer = threading.Timer(self._seconds, self._out, (loop, asyncio.current_task()))
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _out(self, loop: asyncio.AbstractEventLoop, us: asyncio.Task[object] | None) -> None:
-        names = sorted(task.get_name() for task in asyncio.all_tasks(loop) - {us})
-        self._leave(f"tasks: {', '.join(names)}")
-
-    def _leave(self, what: str) -> None:
-        log.error("the process ends without what does not: %s", what)
+    def abandon(what: str) -> None:
+        log.error("the process ends while these are still running: %s", what)
         logging.shutdown()
-        self._end(0)
+        end(0)
 
-    def _threads(self) -> list[threading.Thread]:
-        """Those that would keep the interpreter from ending."""
-        return [one for one in threading.enumerate() if one not in self._before and not one.daemon]
+    def abandon_tasks(loop: asyncio.AbstractEventLoop, main: asyncio.Task[object] | None) -> None:
+        names = sorted(task.get_name() for task in asyncio.all_tasks(loop) - {main})
+        abandon(f"tasks: {', '.join(names)}")
+
+    async def closing() -> None:
+        try:
+            await main
+        finally:
+            arguments = asyncio.get_running_loop(), asyncio.current_task()
+            timer = threading.Timer(seconds, abandon_tasks, arguments)
+            timer.daemon = True
+            timer.start()
+            timers.append(timer)
+
+    try:
+        run_through_system_exits(closing())
+    finally:
+        for timer in timers:
+            timer.cancel()
+        deadline = time.monotonic() + seconds
+        for thread in remaining_threads():
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        if blocked := remaining_threads():
+            abandon(f"threads: {', '.join(thread.name for thread in blocked)}")
+
+
+def run_through_system_exits(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end although callbacks on the loop raise `SystemExit`.
+
+    Tasks are contained where they are created (`effects/tasks.py`); what a stack schedules by
+    `call_soon` is not, and asyncio lets its `SystemExit` out. Only that callback is lost.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        task = runner.get_loop().create_task(main)
+
+        async def wait() -> None:
+            await task
+
+        while not task.done():
+            try:
+                runner.run(wait())
+            except SystemExit:
+                if task.done():
+                    raise
+                log.exception("a callback asked for the end of the process")

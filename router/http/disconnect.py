@@ -21,7 +21,7 @@ ABORT: Final = "cutover.abort"
 """Its `call` drops the connection without waiting for anything."""
 PASSING: Final = "cutover.passing"
 """Its `call` sends bytes of a body there and then, or gives False."""
-LEAVING: Final = "cutover.server.shutdown"
+LEAVING: Final = "cutover.leaving"
 """Its `call` takes what is to be called when the client leaves, None for nothing any more."""
 
 

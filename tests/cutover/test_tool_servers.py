@@ -14,7 +14,7 @@ from mcp.server import MCPServer
 from cutover.doctor import examine
 from cutover.finding import Finding
 from cutover.flows import SPECS
-from cutover.server.logging import discreet
+from cutover.server.logging import log_formatter
 from cutover.wiring.tools import tool_server, tool_servers
 from effects.extras import MissingExtra
 from effects.model import Secret
@@ -52,7 +52,7 @@ def test_a_section_becomes_a_server() -> None:
     assert "sesame" not in repr(a)
     assert "given" not in repr(b)
     said = logging.LogRecord("a", logging.INFO, "", 1, "open-sesame, a given word", (), None)
-    assert discreet(settings, ENVIRON).format(said).endswith(" a [secret], [secret]")
+    assert log_formatter(settings, ENVIRON).format(said).endswith(" a [secret], [secret]")
 
 
 def test_a_variable_that_is_not_set_is_refused() -> None:

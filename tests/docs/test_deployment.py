@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cutover.cli.serve import CLOSING_SECONDS
 from cutover.flows import SPECS
-from cutover.server.serve import LAST_WORDS
+from cutover.server.serve import CLOSING_SECONDS, FAILURE_FRAME_SECONDS
 from router.config import parse_settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -144,7 +143,7 @@ def test_the_service_gives_the_router_the_time_it_may_take_to_stop() -> None:
     unit.read(DEPLOY / "cutover.service", "utf-8")
     service = unit["Service"]
     drain = parse_settings("", "defaults", SPECS).server.drain_seconds
-    assert float(service["TimeoutStopSec"]) >= 2 * drain + LAST_WORDS + CLOSING_SECONDS
+    assert float(service["TimeoutStopSec"]) >= 2 * drain + FAILURE_FRAME_SECONDS + CLOSING_SECONDS
     assert service["RestartPreventExitStatus"] == "2"
     assert service["KillMode"] == "mixed"
 

@@ -17,7 +17,8 @@ from contract.records import RunRecord, decode_run
 from contract.wire.sse import SseDecoder
 from cutover.application import application
 from cutover.flows import SPECS
-from cutover.server.serve import Server, address, listen, server
+from cutover.server.serve import Server, server
+from cutover.server.sockets import address, listen
 from loadtests.simulator import Profile, Served, running
 from router.config import SettingsWatcher
 from tests.patience import PATIENCE_S

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from cutover.server.logging import discreet
+from cutover.server.logging import log_formatter
 from cutover.wiring.stacks import load_stacks
 from effects.tools import ToolContext, tool
 from router.serving.stack import LocalStack
@@ -93,7 +93,7 @@ def logged(place: Deployment, environ: Mapping[str, str] = SECRETS) -> Iterator[
     """Collect what the router's process would log, at the finest level."""
     said = io.StringIO()
     handler = logging.StreamHandler(said)
-    handler.setFormatter(discreet(place.watched.current, environ))
+    handler.setFormatter(log_formatter(place.watched.current, environ))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from cutover.server.serve import PortTaken, listen
-from cutover.server.workers import places
+from cutover.server.sockets import PortTaken, listen, shared_listeners
+from cutover.server.workers import STABLE_SECONDS, deaths_in_a_row, restart_pause
 from loadtests.children import child_environment
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
-PROGRAM = Path(__file__).parent / "program.py"
+PROGRAM = Path(__file__).parent / "worker_program.py"
 ENOUGH = 64
 """Connections after which each of two workers has had one, but for one time in 2^63."""
 
@@ -134,9 +134,9 @@ def test_a_worker_that_never_starts_ends_everything_with_its_status(tmp_path: Pa
 def test_a_worker_that_dies_again_and_again_gives_its_place_to_the_others(tmp_path: Path) -> None:
     """It is tried less and less often, and no connection waits for it."""
     with supervised(tmp_path, "one") as it:
-        it.log("worker 2 is started again in 0.5 s")
+        it.log("worker 2 is restarted in 0.5 s")
         assert len(it.pids(16)) == 1
-        it.log("worker 2 is started again in 1 s")
+        it.log("worker 2 is restarted in 1 s")
         it.process.send_signal(signal.SIGTERM)
         assert it.ended() == 0
     assert any("ended with status 2" in line for line in it.logged)
@@ -166,13 +166,30 @@ def test_workers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
 
 def test_an_address_is_not_shared_with_strangers() -> None:
     """Another router's workers would be given half of our users."""
-    stands = places("127.0.0.1", 0, 2)
-    port = stands[0].open().getsockname()[1]
+    listeners = shared_listeners("127.0.0.1", 0, 2)
+    port = listeners[0].open().getsockname()[1]
     try:
         with pytest.raises(PortTaken):
-            places("127.0.0.1", port, 2)
+            shared_listeners("127.0.0.1", port, 2)
         with pytest.raises(PortTaken):
             listen("127.0.0.1", port)
     finally:
-        for place in stands:
-            place.close()
+        for listener in listeners:
+            listener.close()
+
+
+def test_the_first_restart_is_immediate_and_each_further_pause_doubles() -> None:
+    """Up to half a minute: a fault that stays must not eat the machine."""
+    assert [restart_pause(deaths) for deaths in range(1, 10)] == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert restart_pause(10_000) == 30
+
+
+@pytest.mark.parametrize(
+    ("before", "lived", "deaths"),
+    [(0, 0.1, 1), (3, 0.1, 4), (3, STABLE_SECONDS, 1), (0, STABLE_SECONDS, 1)],
+)
+def test_a_worker_that_lived_long_has_not_died_of_its_start(
+    before: int, lived: float, deaths: int
+) -> None:
+    """Only deaths in a row count."""
+    assert deaths_in_a_row(before, lived) == deaths

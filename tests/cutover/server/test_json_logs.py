@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cutover.flows import SPECS
-from cutover.server.logging import discreet
+from cutover.server.logging import log_formatter
 from effects.tasks import EXCHANGE, exchange_context
 from router.config import parse_settings, patterns
 from router.telemetry.access_log import FIELDS
@@ -29,7 +29,7 @@ def line(text: str, *arguments: object, more: str = "", **fields: Any) -> dict[s
 def formatted(record: logging.LogRecord, more: str = "") -> dict[str, Any]:
     """Give the object of a record."""
     text = f'[log]\nformat = "json"\n[server]\nqa_key_env = "QA"\n{more}'
-    said = discreet(parse_settings(text, "x", SPECS), ENVIRON).format(record)
+    said = log_formatter(parse_settings(text, "x", SPECS), ENVIRON).format(record)
     assert "\n" not in said
     return msgspec.json.decode(said, type=dict[str, Any])
 

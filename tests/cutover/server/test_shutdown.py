@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from cutover.server.shutdown import Leaving
+from cutover.server.shutdown import run_until_closed
 
 
 class Process:
@@ -43,22 +43,23 @@ def test_a_task_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixtur
     async def main() -> None:
         asyncio.create_task(deaf(), name="deaf")  # noqa: RUF006 - the loop holds it
         await asyncio.sleep(0)
-        leaving.begin()
 
-    with Leaving(0.02, process.end) as leaving:
-        asyncio.run(main())
+    run_until_closed(main(), 0.02, process.end)
     assert process.ended.is_set()
-    assert "without what does not: tasks: deaf" in caplog.text
+    assert "are still running: tasks: deaf" in caplog.text
 
 
 def test_a_thread_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     """The interpreter would wait for it for ever."""
     process = Process()
-    with Leaving(0.01, process.end):
-        thread = threading.Thread(target=process.ended.wait, name="blocked")
+    thread = threading.Thread(target=process.ended.wait, name="blocked")
+
+    async def main() -> None:
         thread.start()
+
+    run_until_closed(main(), 0.01, process.end)
     thread.join()
-    assert "without what does not: threads: blocked" in caplog.text
+    assert "are still running: threads: blocked" in caplog.text
 
 
 def test_what_ends_is_waited_for() -> None:
@@ -67,10 +68,8 @@ def test_what_ends_is_waited_for() -> None:
     go_on = threading.Event()
 
     async def main() -> None:
-        leaving.begin()
-
-    with Leaving(30.0, process.end) as leaving:
-        asyncio.run(main())
         threading.Thread(target=go_on.wait).start()
         threading.Timer(0.01, go_on.set).start()
+
+    run_until_closed(main(), 30.0, process.end)
     assert not process.ended.is_set()

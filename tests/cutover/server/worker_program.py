@@ -1,7 +1,7 @@
 """A supervisor whose workers tell their pid to whoever connects: a process of its own in tests.
 
 Arguments: what the workers do (`serve`; `refuse` to start; only `one` of them starts; be `deaf` to
-the end of their line), and a folder.
+the end of their channel), and a folder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import socket
 import sys
 from pathlib import Path
 
-from cutover.server.workers import Line, Supervisor, places
+from cutover.server.sockets import shared_listeners
+from cutover.server.workers import Supervisor, WorkerChannel
 from tests.patience import PATIENCE_S
 
 STOP_SECONDS = {"deaf": 0.5}
@@ -21,13 +22,13 @@ STOP_SECONDS = {"deaf": 0.5}
 COUNT = 2
 
 
-def work(listening: socket.socket, line: Line) -> int:
-    """Tell who connects this process's id, until the line is closed."""
+def work(listening: socket.socket, channel: WorkerChannel) -> int:
+    """Tell who connects this process's id, until the channel closes."""
     if sys.argv[1] == "refuse" or (sys.argv[1] == "one" and not _first()):
         return 2
-    line.say_ready()
+    channel.report_ready()
     while True:
-        readable, _, _ = select.select([listening.fileno(), line.fileno()], [], [])
+        readable, _, _ = select.select([listening.fileno(), channel.fileno()], [], [])
         if listening.fileno() in readable:
             connection, _ = listening.accept()
             with connection:
@@ -47,10 +48,10 @@ def _first() -> bool:
 def main() -> int:
     """Supervise; the first line that is printed is the port."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    stands = places("127.0.0.1", 0, COUNT)
-    port = stands[0].open().getsockname()[1]
+    listeners = shared_listeners("127.0.0.1", 0, COUNT)
+    port = listeners[0].open().getsockname()[1]
     supervisor = Supervisor(
-        stands,
+        listeners,
         work,
         stop_seconds=STOP_SECONDS.get(sys.argv[1], PATIENCE_S),
         announce=lambda: print(f"all {port}", flush=True),  # noqa: T201 (the test reads it)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from cutover.flows import SPECS
-from cutover.server.logging import Discretion, discreet
+from cutover.server.logging import LogRedaction, log_formatter
 from effects.tasks import exchange_context
 from router.config import parse_settings, patterns
 
@@ -38,7 +38,9 @@ HEADERS = {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=collector%20key,authorization=Ba
 def line(text: str, *arguments: object) -> str:
     """Format one record."""
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, text, arguments, None)
-    return discreet(parse_settings(CONFIGURATION, "x", SPECS), ENVIRON | HEADERS).format(record)
+    return log_formatter(parse_settings(CONFIGURATION, "x", SPECS), ENVIRON | HEADERS).format(
+        record
+    )
 
 
 def test_an_ordinary_line_stays() -> None:
@@ -66,7 +68,7 @@ def test_tracebacks_are_searched_too() -> None:
         int("ann@example.org with a-provider-key")
     info = (caught.type, caught.value, caught.tb)
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "crashed", (), info)
-    said = discreet(parse_settings(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
+    said = log_formatter(parse_settings(CONFIGURATION, "x", SPECS), ENVIRON).format(record)
     assert "ValueError: invalid literal for int() with base 10: '[email] with [secret]'" in said
 
 
@@ -78,7 +80,7 @@ def test_a_line_that_cannot_be_searched_to_the_end_is_withheld(
     endless = "employee = '((a{1,100}){1,100}){1,100}b'"
     text = CONFIGURATION.replace("employee = 'EMP-[0-9]{6}'", endless)
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, "a" * 3_000, (), None)
-    said = discreet(parse_settings(text, "x", SPECS), ENVIRON).format(record)
+    said = log_formatter(parse_settings(text, "x", SPECS), ENVIRON).format(record)
     assert said == "ERROR a: [withheld, pattern 'employee' took over 0.05 s on one text]"
 
 
@@ -105,7 +107,7 @@ def test_keys_of_a_new_configuration_are_struck_and_those_of_the_old_one_too() -
     """A provider that is added while the router runs; one that is gone was in use a moment ago."""
     environ = ENVIRON | {"ADDED": "an-added-key"}
     handler = logging.StreamHandler()
-    discretion = Discretion(handler, environ)
+    discretion = LogRedaction(handler, environ)
     discretion(parse_settings(CONFIGURATION, "x", SPECS))
     added = CONFIGURATION.replace("PROVIDER", "ADDED") + '[log]\nformat = "json"\n'
     words = ("a-provider-key an-added-key",)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
-from cutover.server.serve import PortTaken, listen
+from cutover.server.sockets import PortTaken, listen
 
 CONFIGURATION = """
 [captures]

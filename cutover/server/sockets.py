@@ -1,0 +1,106 @@
+"""Listening sockets: one for a single process, several on one address for workers."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from contract.errors import CutoverError
+
+BACKLOG = 2_048
+_UNSENT = 131_072
+"""Bytes the kernel buffers beyond what it can send; more would hide a slow client."""
+_LAST_PORT = 65_535
+_NO_ADDRESS = "[server] host is to be an address of this machine"
+_ADVICE = {
+    errno.EADDRINUSE: "stop what uses it, or set [server] port (0 takes a free one)",
+    errno.EADDRNOTAVAIL: _NO_ADDRESS,
+    socket.EAI_NONAME: _NO_ADDRESS,
+}
+
+
+class PortTaken(CutoverError):
+    """The address cannot be listened on."""
+
+    def __init__(self, host: str, port: int, why: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {why}")
+
+
+class SharingImpossible(CutoverError):
+    """This system cannot spread an address over several workers."""
+
+    def __init__(self) -> None:
+        super().__init__("several workers need SO_REUSEPORT, which this system does not have")
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Open a listening socket, `shared`: one of several on its address; raises `PortTaken`."""
+    if not 0 <= port <= _LAST_PORT:
+        raise PortTaken(host, port, f"ports are 0 to {_LAST_PORT}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, reuse_port=shared
+        )
+    except OSError as error:
+        # Without the address that Python appends to the message.
+        detail = (error.strerror or str(error)).partition(" (while")[0].lower()
+        advice = _ADVICE.get(error.errno or 0)
+        raise PortTaken(host, port, f"{detail}; {advice}" if advice else detail) from error
+    # Accepted connections inherit it.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+    return listening
+
+
+def address(listening: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class SharedListener:
+    """The listening socket of one worker, numbered from 1.
+
+    The kernel spreads connections over all open ones. It outlives its worker: a client that
+    connects while the worker is restarted waits a moment instead of being refused.
+    """
+
+    def __init__(self, number: int, host: str, port: int) -> None:
+        self.number = number
+        self._address = host, port
+        self._socket: socket.socket | None = None
+
+    def open(self) -> socket.socket:
+        """Return the socket, opened if it is closed; raises `PortTaken`."""
+        if self._socket is None:
+            self._socket = listen(*self._address, shared=True)
+        return self._socket
+
+    def close(self) -> None:
+        """Close the socket, so that connections go to the other workers; idempotent."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def shared_listeners(host: str, port: int, count: int) -> list[SharedListener]:
+    """Open so many listeners on one address.
+
+    Raises:
+        PortTaken: another process listens there, be it a router with several workers.
+        SharingImpossible: this system has no such sockets.
+    """
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise SharingImpossible
+    # A socket that is not shared is refused where any other listens; port 0 becomes a number.
+    with listen(host, port) as alone:
+        port = alone.getsockname()[1]
+    listeners = [SharedListener(number, host, port) for number in range(1, count + 1)]
+    try:
+        for listener in listeners:
+            listener.open()
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
