@@ -9,45 +9,39 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from cutover.prompts.conversion import Checked, cases_of, checked, outcomes
-from cutover.prompts.proving import Orders, prove_all
+from cutover.prompts.examination import ExaminationOrder, examine_folder
 from loadtests.bench.row import Row, at_most, told
 from router.config import PromptSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_T = TypeVar("_T")
-
 SECONDS = 10.0
 EVERY = 10
-"""One template in so many has a loop over what is passed, and stays."""
+"""One template in so many has a loop over a variable, and stays."""
 _LINES = (
     "{% extends '_base.j2' %}",
     "{% block rules %}",
-    "{# what the assistant is told first #}",
-    "{% set tone = 'warm' %}",
-    "Be {{ tone|upper }}, {{ bot }}, number NUMBER.",
+    "{# what the assistant reads first #}",
+    "Be {{ 'warm'|upper }}, {{ bot }}, number NUMBER.",
     "今天是 {{ date }}，现在是 {{ time }}。",
     'Answer as JSON: {"answer": "…", "sources": [{"url": "…"}]}',
-    "{% for rule in ['brief', 'kind', 'honest'] -%}",
-    "{{ loop.index }}. Be {{ rule }}{{ ';' if not loop.last else '.' }}",
-    "{% endfor -%}",
-    "{% if tone == 'warm' %}",
-    "Smile at {{ user }}.",
-    "{% else %}",
-    "Never smile.",
-    "{% endif %}",
+    "1. Be brief.",
+    "2. Be kind.",
+    "3. Be honest{{ ';' if false else '.' }}",
+    "{% include '_smile.j2' %}",
+    "Smile at {{ guest.name }}.",
+    "{# nothing #}",
+    "Never frown.",
+    "{{ 60 * 24 }} minutes a day.",
     "{% raw %}{{ this is no variable }}{% endraw %}",
     "The question: {{ question }}",
     "{{ super() }}",
     "Topic: {{ topic }}",
+    "{{ notes[0] }}",
     "{% endblock %}",
 )
+_SMILE = "Smile. {{ mood }}\n"
 _BASE = "You are {{ bot }}.\n{% block rules %}Answer {{ user }}.\n{% endblock %}Bye.\n"
 _LOOP = "{% for message in messages %}{{ message }}{% endfor %}"
 
@@ -62,21 +56,25 @@ def main() -> None:
 def measure(folder: Path, many: int, proved: int) -> list[Row]:
     """Check so many prompts, and prove some of them."""
     write(folder, many)
-    found, seconds = _timed(lambda: checked(folder, PromptSettings(), _silent), time.process_time)
+    order = ExaminationOrder(PromptSettings(), folder)
+    began = time.perf_counter()
+    examine_folder(order, _ignore)
+    seconds = time.perf_counter() - began
     how = (
         f"{many:,} templates of {len(_LINES)} lines, one in {EVERY} of which stays, without proof; "
-        "processor time, of one process"
+        "on all cores, starting processes included"
     )
     return [
         at_most("prompts.check", seconds, "s", SECONDS, how),
         told("prompts.check.rate", many / seconds, "templates/s", how),
-        *_proofs(found, proved),
+        *_proofs(folder, proved),
     ]
 
 
 def write(folder: Path, many: int) -> None:
     """Write templates as projects have them; each with all that converts."""
     (folder / "_base.j2").write_text(_BASE, "utf-8")
+    (folder / "_smile.j2").write_text(_SMILE, "utf-8")
     for number in range(many):
         lines = [line.replace("NUMBER", str(number)) for line in _LINES]
         if number % EVERY == 0:
@@ -84,26 +82,23 @@ def write(folder: Path, many: int) -> None:
         (folder / f"{number:05}.j2").write_text("\n".join(lines), "utf-8")
 
 
-def _proofs(found: Checked, many: int) -> list[Row]:
-    fit = [entry for entry in found.report().prompts if entry.label != "stays"][:many]
-    cases = cases_of(found, outcomes(found, fit, found.folder))
-    orders = Orders(found.settings, found.folder)
-    proofs, seconds = _timed(lambda: prove_all(cases, orders, _silent), time.perf_counter)
-    if not all(proof.holds for proof in proofs.values()):
+def _proofs(folder: Path, many: int) -> list[Row]:
+    below = folder / "proved"
+    below.mkdir()
+    write(below, many)
+    began = time.perf_counter()
+    found = examine_folder(ExaminationOrder(PromptSettings(), below, prove=True), _ignore)
+    seconds = time.perf_counter() - began
+    proofs = [prompt.proof for prompt in found if prompt.proof is not None]
+    if not all(proof.holds for proof in proofs):
         raise ValueError(proofs)
-    values = sum(proof.values for proof in proofs.values())
-    how = f"{len(cases)} prompts on {values:,} drawings of values, starting processes included"
-    return [told("prompts.proved", len(cases) / seconds, "templates/s", how)]
+    values = sum(proof.values for proof in proofs)
+    how = f"{len(proofs)} prompts on {values:,} sets of values, starting processes included"
+    return [told("prompts.proved", len(proofs) / seconds, "templates/s", how)]
 
 
-def _timed(work: Callable[[], _T], clock: Callable[[], float]) -> tuple[_T, float]:
-    began = clock()
-    done = work()
-    return done, clock() - began
-
-
-def _silent(_: int) -> None:
-    """Tell nobody."""
+def _ignore(_: int) -> None:
+    """Show no progress."""
 
 
 if __name__ == "__main__":

@@ -48,3 +48,9 @@ def chat_of(messages: Sequence[Mapping[str, str]]) -> RenderChat:
         return [str(message.content) for message in template.format_messages(**parameters)]
 
     return render
+
+
+def jinja2_prompt_of(source: str) -> Callable[[Mapping[str, object]], str]:
+    """Read a text as a Jinja2 PromptTemplate; raises `ValueError` if it is none."""
+    template = PromptTemplate.from_template(source, template_format="jinja2")
+    return lambda parameters: template.format(**parameters)

@@ -1,1 +1,1 @@
-"""Prompts moved from Jinja2 to PromptTemplate: what converts, what stays, and proof."""
+"""Migration of prompts from Jinja2 to PromptTemplate, with proof of equal output."""

@@ -1,141 +1,112 @@
-"""Folders of prompts checked and converted: what there is, and what becomes of each."""
+"""Converted prompts as files: written whole or not at all, and over nothing unasked."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from compare.layers.prompt_sources import MappedPrompt, PromptMap
-from cutover.prompts.case import Case
-from cutover.prompts.environment import prompting
-from cutover.prompts.folder import FolderRefused, is_template, prompts_in
-from cutover.prompts.judging import judge
-from cutover.prompts.report import SILENT, PromptReport, entry_of
-from cutover.prompts.writing import Outcome, encoded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from cutover.prompts.case import Proof
-    from cutover.prompts.folder import Prompt
-    from cutover.prompts.judging import Judged
-    from cutover.prompts.report import Entry
-    from router.config import PromptSettings
+from contract.errors import CutoverError
+from cutover.files import write_whole
+from cutover.prompts.examination import ExaminationOrder, ExaminedPrompt
+from cutover.prompts.folder import FolderRefused, is_template
 
 MAP = "prompts.map.json"
-_ITSELF = "it would be a template itself: another suffix is due, or a folder elsewhere"
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A folder that was read: its prompts, and what was found of each of their templates."""
+class WouldOverwrite(CutoverError):
+    """Files with other content exist."""
 
-    folder: Path
-    settings: PromptSettings
-    prompts: tuple[Prompt, ...]
-    judged: Mapping[str, Judged]
-    silent: bool
-
-    def parts(self, prompt: Prompt) -> list[Judged]:
-        """Give what was found of a prompt's templates."""
-        return [self.judged[name] for name in prompt.templates]
-
-    def report(self, proofs: Mapping[str, Proof] | None = None) -> PromptReport:
-        """Sum up all prompts, with their proofs where there are any."""
-        return PromptReport(
-            folder=str(self.folder),
-            prompts=tuple(self._entry(prompt, proofs or {}) for prompt in self.prompts),
-            notes=(SILENT,) if self.silent else (),
+    def __init__(self, paths: Sequence[Path]) -> None:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        super().__init__(
+            f"{str(paths[0])!r}{more} would be overwritten; nothing is written (--force overwrites)"
         )
 
-    def _entry(self, prompt: Prompt, proofs: Mapping[str, Proof]) -> Entry:
-        entry = entry_of(prompt, self.parts(prompt))
-        return msgspec.structs.replace(entry, proof=proofs.get(prompt.name))
+
+class PathBlocked(CutoverError):
+    """A folder is where a file has to be, or a file where a folder has to be."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{str(path)!r} is {what}; nothing is written")
 
 
-def checked(folder: Path, settings: PromptSettings, on_prompt: Callable[[int], None]) -> Checked:
-    """Judge all prompts of a folder; `on_prompt` hears how many there are to come, once each.
+class PlannedFile(msgspec.Struct, frozen=True):
+    """A file to write: its bytes, and the file whose mode it takes, if any."""
 
-    Raises `FolderRefused`, `NotThere`.
+    path: Path
+    content: bytes
+    like: Path | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is there with this content."""
+        return self.path.is_file() and self.path.read_bytes() == self.content
+
+    def write(self) -> None:
+        """Write it whole."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        mode = None if self.like is None else self.like.stat().st_mode & 0o777
+        write_whole(self.path, self.content, mode)
+
+
+def write_converted(
+    prompts: Iterable[ExaminedPrompt], order: ExaminationOrder, out: Path, *, force: bool
+) -> dict[str, bool]:
+    """Write each prompt that is fit, and the map of all; True for those that were written.
+
+    Those that were there with the same content get False, those that stay are missing. Raises
+    `FolderRefused`, `PathBlocked`, `WouldOverwrite` before anything is written.
     """
-    prompts = prompts_in(folder, settings)
-    made = prompting(settings, folder)
-    judged: dict[str, Judged] = {}
+    prompts = tuple(prompts)
     for prompt in prompts:
-        for name in prompt.templates:
-            judged[name] = judge(made, name)
-        on_prompt(len(prompts))
-    return Checked(folder, settings, prompts, judged, made.silent)
+        target = out / prompt.source.target
+        if is_template(target, order.folder, order.settings):
+            why = "it would be a template itself: choose another suffix or folder"
+            raise FolderRefused(target, why)
+    planned = {prompt.source.name: _planned(prompt, order, out) for prompt in prompts if prompt.fit}
+    fresh = {name: file for name, file in planned.items() if not file.exists}
+    for file in fresh.values():
+        _refuse_blocked(file.path)
+    # A dangling link exists, too.
+    existing = [file.path for file in fresh.values() if os.path.lexists(file.path)]
+    if existing and not force:
+        raise WouldOverwrite(existing)
+    for file in fresh.values():
+        file.write()
+    PlannedFile(out / MAP, map_document(prompts, {p.source.name for p in prompts if p.fit})).write()
+    return {name: name in fresh for name in planned}
 
 
-def refuse_templates(found: Checked, out: Path) -> None:
-    """Raise `FolderRefused` where a converted prompt would lie among the templates as one."""
-    for prompt in found.prompts:
-        if is_template(out / prompt.target, found.folder, found.settings):
-            raise FolderRefused(out / prompt.target, _ITSELF)
-
-
-def outcomes(found: Checked, entries: Sequence[Entry], out: Path) -> dict[str, Outcome]:
-    """Give the files converted prompts become, by name; raises `NotEncoded`."""
-    wanted = {entry.name for entry in entries}
-    return {
-        prompt.name: _outcome(found, prompt, out)
-        for prompt in found.prompts
-        if prompt.name in wanted
-    }
-
-
-def _outcome(found: Checked, prompt: Prompt, out: Path) -> Outcome:
-    path = out / prompt.target
-    like = found.folder / (prompt.templates or (prompt.name,))[0]
-    if prompt.messages:
-        return Outcome(path, chat_document(found, prompt), like if like.is_file() else None)
-    text = found.judged[prompt.name].text
-    return Outcome(path, encoded(path, text, found.settings.encoding), like)
-
-
-def chat_document(found: Checked, prompt: Prompt) -> bytes:
-    """Write a chat as what ChatPromptTemplate takes: a list of roles and contents."""
-    messages = [
-        {"role": message.role, "content": f"{{{message.placeholder}}}"}
-        if message.placeholder
-        else {"role": message.role, "content": found.judged[message.template].text}
-        for message in prompt.messages
-    ]
-    return msgspec.json.format(msgspec.json.encode(messages), indent=2) + b"\n"
-
-
-def cases_of(found: Checked, files: Mapping[str, Outcome]) -> list[Case]:
-    """Give what is to be proved: each prompt as its file will be read again."""
-    encoding = found.settings.encoding
-    return [
-        Case(
-            prompt.name,
-            prompt.templates,
-            entry_of(prompt, found.parts(prompt)).variables,
-            files[prompt.name].content.decode("utf-8" if prompt.messages else encoding),
-            bool(prompt.messages),
-            tuple(m.placeholder for m in prompt.messages if m.placeholder),
-        )
-        for prompt in found.prompts
-        if prompt.name in files
-    ]
-
-
-def map_of(found: Checked, written: Mapping[str, str]) -> PromptMap:
-    """Map all templates, those that stay too; `written` are the files of those converted."""
-    return PromptMap(
+def map_document(prompts: Iterable[ExaminedPrompt], written: Iterable[str] = ()) -> bytes:
+    """Encode the map of all templates, those that stay included, as a file's content."""
+    names = frozenset(written)
+    made = PromptMap(
         tuple(
-            MappedPrompt(name, found.judged[name].pieces, written.get(prompt.name, ""))
-            for prompt in found.prompts
-            for name in prompt.templates
+            MappedPrompt(
+                part.name, part.pieces, prompt.source.target if prompt.source.name in names else ""
+            )
+            for prompt in prompts
+            for part in prompt.templates
         )
     )
-
-
-def map_document(made: PromptMap) -> bytes:
-    """Write a map as a file's content."""
     return msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
+
+
+def _planned(prompt: ExaminedPrompt, order: ExaminationOrder, out: Path) -> PlannedFile:
+    source = prompt.source
+    like = order.folder / (source.templates or (source.name,))[0]
+    encoding = "utf-8" if source.parts else order.settings.encoding
+    content = prompt.content.encode(encoding)
+    return PlannedFile(out / source.target, content, like if like.is_file() else None)
+
+
+def _refuse_blocked(path: Path) -> None:
+    if path.is_dir():
+        raise PathBlocked(path, "a folder, where a prompt has to be written")
+    above = next((folder for folder in path.parents if os.path.lexists(folder)), None)
+    if above is not None and not above.is_dir():
+        raise PathBlocked(above, "not a folder, where prompts have to be written")

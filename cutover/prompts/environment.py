@@ -1,10 +1,12 @@
-"""The Jinja2 environment of a team's prompts, made from `[prompts]` or from the team's own."""
+"""The Jinja2 environment of a team's prompts: built from `[prompts]`, or the team's own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
 
 import jinja2
 from jinja2 import (
@@ -13,24 +15,13 @@ from jinja2 import (
     FileSystemLoader,
     TemplateError,
     TemplateNotFound,
+    Undefined,
     select_autoescape,
 )
-from jinja2.defaults import DEFAULT_NAMESPACE
-from jinja2.filters import FILTERS
 from jinja2.nativetypes import NativeEnvironment
-from jinja2.tests import TESTS
 
-from cutover.prompts.places import NotThere, imported
-from cutover.prompts.sandbox import Sandbox, at_run_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from jinja2 import Undefined, nodes
-
-    from cutover.prompts.reasons import Reach
-    from router.config import PromptSettings
+from contract.errors import CutoverError
+from router.config import PromptSettings
 
 _UNDEFINED: Mapping[str, type[Undefined]] = {
     "default": jinja2.Undefined,
@@ -38,12 +29,6 @@ _UNDEFINED: Mapping[str, type[Undefined]] = {
     "chainable": jinja2.ChainableUndefined,
     "debug": jinja2.DebugUndefined,
 }
-_NO_UNDEFINED = "no subclass of jinja2.Undefined"
-_NOT_CALLED = "it cannot be called"
-_TWO = (
-    "{!r} is another text here than in the environment's own loader: "
-    "check the folder that one loads from"
-)
 _SYNTAX = (
     "block_start_string",
     "block_end_string",
@@ -60,127 +45,92 @@ _SYNTAX = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Prompting:
-    """An environment, and which of its names are Jinja2's own."""
+class ImportRefused(CutoverError):
+    """A name in the settings cannot be imported, or is not what the setting needs."""
 
-    environment: Sandbox
-    filters: Mapping[str, Callable[..., Any]]
-    tests: Mapping[str, Callable[..., Any]]
-    own_globals: frozenset[str]
-    silent: bool
-    encoding: str = "utf-8"
-    drawn_in: dict[str, tuple[nodes.Template, list[Reach]]] = field(default_factory=dict)
-
-    def escaped(self, name: str) -> bool:
-        """Whether the values in a template of that name are escaped."""
-        chosen = self.environment.autoescape
-        return bool(chosen(name)) if callable(chosen) else bool(chosen)
+    def __init__(self, key: str, place: str, why: str) -> None:
+        super().__init__(f"prompts.{key} = {place!r}: {why}")
 
 
-def prompting(settings: PromptSettings, folder: Path) -> Prompting:
-    """Make the environment of a folder; raises `NotThere`."""
-    team = team_environment(settings, folder)
-    encoding = settings.encoding
-    loader = FileSystemLoader([folder, *settings.search], encoding=encoding)
-    environment = _bounded(type(team))(
-        **{name: getattr(team, name) for name in _SYNTAX},
-        extensions=[type(extension) for extension in team.extensions.values()],
-        undefined=team.undefined,
-        finalize=team.finalize,
-        autoescape=team.autoescape,
-        loader=_both(loader, team.loader),
-        cache_size=400,
-    )
-    own = {key: value for key, value in team.globals.items() if key not in DEFAULT_NAMESPACE}
-    own |= {k: v for k, v in team.globals.items() if DEFAULT_NAMESPACE.get(k, v) is not v}
-    environment.globals.update(own)
-    environment.policies.update(team.policies)
-    environment.tests.update(team.tests)
-    environment.filters = {name: at_run_time(name, made) for name, made in team.filters.items()}
-    return Prompting(
-        environment,
-        _built_in(team.filters, FILTERS),
-        _built_in(team.tests, TESTS),
-        frozenset(own),
-        silent=team.undefined in {jinja2.Undefined, jinja2.ChainableUndefined},
-        encoding=encoding,
-    )
+def imported(key: str, place: str) -> object:
+    """Import `package.module:name`, which runs the module; raises `ImportRefused`."""
+    module, colon, name = place.partition(":")
+    if not (module and colon and name):
+        raise ImportRefused(key, place, "expected package.module:name")
+    try:
+        found: object = import_module(module)
+        for step in name.split("."):
+            found = getattr(found, step)
+    except Exception as error:
+        raise ImportRefused(key, place, f"{type(error).__name__}: {error}") from error
+    return found
 
 
-def _bounded(kind: type[Environment]) -> type[Sandbox]:
-    """Give the sandbox of a class of environments, so that a team's own methods hold, too."""
-    if issubclass(Sandbox, kind):
-        return Sandbox
-    return type("Sandbox", (Sandbox, kind), {})
+def environment_of(settings: PromptSettings, folder: Path) -> Environment:
+    """Return the team's environment, loading from the folder first; raises `ImportRefused`."""
+    team = team_environment(settings)
+    own = FileSystemLoader([folder, *settings.search], encoding=settings.encoding)
+    return team.overlay(loader=own if team.loader is None else _FolderFirst(own, team.loader))
 
 
-def _built_in(named: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what is Jinja2's own: what a team put in its place does who knows what."""
-    return {name: made for name, made in named.items() if known.get(name) is made}
+def team_environment(settings: PromptSettings) -> Environment:
+    """Return the environment as the team has it; raises `ImportRefused`."""
+    place = settings.environment
+    if not place:
+        return _built(settings)
+    found = imported("environment", place)
+    if callable(found):
+        try:
+            found = found()
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ImportRefused(key="environment", place=place, why=why) from error
+    if isinstance(found, NativeEnvironment):
+        why = "it renders Python values; a PromptTemplate renders text"
+        raise ImportRefused(key="environment", place=place, why=why)
+    if not isinstance(found, Environment):
+        why = f"expected a jinja2.Environment, got {type(found).__name__}"
+        raise ImportRefused(key="environment", place=place, why=why)
+    return found
 
 
-class _Both(BaseLoader):
-    """A folder, then the team's own loader; a name that is two texts is nobody's."""
+class _FolderFirst(BaseLoader):
+    """Loads from the folder, then with the team's loader; refuses a name that has two texts."""
 
-    def __init__(self, own: FileSystemLoader, other: BaseLoader) -> None:
+    def __init__(self, own: FileSystemLoader, team: BaseLoader) -> None:
         self._own = own
-        self._other = other
+        self._team = team
 
     def get_source(
         self, environment: Environment, template: str
     ) -> tuple[str, str | None, Callable[[], bool] | None]:
-        """Give a template's text; raises `TemplateError`."""
         try:
             found = self._own.get_source(environment, template)
         except TemplateNotFound:
-            return self._other.get_source(environment, template)
-        # In production the team's loader decides: what it gives is what others include.
-        with suppress(TemplateNotFound, RuntimeError):  # the latter: it has no sources
-            if self._other.get_source(environment, template)[0] != found[0]:
-                raise TemplateError(_TWO.format(template))
+            return self._team.get_source(environment, template)
+        # In production the team's loader decides which text other templates include.
+        with suppress(TemplateNotFound, RuntimeError):  # RuntimeError: a loader without sources
+            if self._team.get_source(environment, template)[0] != found[0]:
+                message = (
+                    f"{template!r} is another text here than in the environment's own loader: "
+                    "check the folder it loads from"
+                )
+                raise TemplateError(message)
         return found
 
 
-def _both(own: FileSystemLoader, other: BaseLoader | None) -> BaseLoader:
-    return own if other is None else _Both(own, other)
-
-
-def team_environment(settings: PromptSettings, folder: Path) -> Environment:
-    """Make the environment as the team has it, without a place to load from; raises `NotThere`."""
-    if not settings.environment:
-        return _described(settings)
-    found = _called("environment", settings.environment)
-    if not isinstance(found, Environment):
-        why = f"no jinja2.Environment for {str(folder)!r}, but {type(found).__name__}"
-        raise NotThere(key="environment", place=settings.environment, why=why)
-    if isinstance(found, NativeEnvironment):
-        why = "it renders values of Python, not text: a PromptTemplate renders text"
-        raise NotThere(key="environment", place=settings.environment, why=why)
-    return found
-
-
-def _called(key: str, place: str) -> object:
-    """Import a thing, or have it made by what is imported."""
-    found = imported(key, place)
-    if not callable(found):
-        return found
-    try:
-        return found()
-    except Exception as error:
-        raise NotThere(key, place, f"{type(error).__name__}: {error}") from error
-
-
-def _described(settings: PromptSettings) -> Environment:
-    """Make an environment from settings; an empty prefix is none."""
+def _built(settings: PromptSettings) -> Environment:
     syntax = {name: getattr(settings, name) for name in _SYNTAX}
     for name in ("line_statement_prefix", "line_comment_prefix"):
         syntax[name] = syntax[name] or None
     made = Environment(
         **syntax,
-        extensions=[_extension(name) for name in settings.extensions],
+        extensions=[
+            cast("type[Any]", imported("extensions", name)) if ":" in name else name
+            for name in settings.extensions
+        ],
         undefined=_undefined(settings.undefined),
-        autoescape=_autoescape(settings.autoescape),  # noqa: S701 (the team's own setting holds)
+        autoescape=_autoescape(settings.autoescape),  # noqa: S701 (the team's own setting)
         finalize=_function("finalize", settings.finalize) if settings.finalize else None,
     )
     made.filters |= _functions("filters", settings.filters)
@@ -191,27 +141,22 @@ def _described(settings: PromptSettings) -> Environment:
     return made
 
 
-def _extension(name: str) -> str | type[Any]:
-    return cast("type[Any]", imported("extensions", name)) if ":" in name else name
-
-
 def _undefined(name: str) -> type[Undefined]:
-    if name in _UNDEFINED:
-        return _UNDEFINED[name]
-    found = imported("undefined", name)
-    if not (isinstance(found, type) and issubclass(found, jinja2.Undefined)):
-        raise NotThere(key="undefined", place=name, why=_NO_UNDEFINED)
+    found = _UNDEFINED.get(name) or imported("undefined", name)
+    if not (isinstance(found, type) and issubclass(found, Undefined)):
+        why = "expected a subclass of jinja2.Undefined"
+        raise ImportRefused(key="undefined", place=name, why=why)
     return found
 
 
-def _autoescape(said: bool | str | tuple[str, ...]) -> bool | Callable[[str | None], bool]:  # noqa: FBT001 (as in the file)
-    match said:
-        case bool():
-            return said
-        case str():
-            return cast("Callable[[str | None], bool]", _function("autoescape", said))
-        case _:
-            return select_autoescape(enabled_extensions=said, default_for_string=False)
+def _autoescape(
+    setting: bool | str | tuple[str, ...],  # noqa: FBT001 (as in the file)
+) -> bool | Callable[[str | None], bool]:
+    if isinstance(setting, bool):
+        return setting
+    if isinstance(setting, str):
+        return cast("Callable[[str | None], bool]", _function("autoescape", setting))
+    return select_autoescape(enabled_extensions=setting, default_for_string=False)
 
 
 def _functions(key: str, places: Mapping[str, str]) -> dict[str, Callable[..., Any]]:
@@ -221,5 +166,5 @@ def _functions(key: str, places: Mapping[str, str]) -> dict[str, Callable[..., A
 def _function(key: str, place: str) -> Callable[..., Any]:
     found = imported(key, place)
     if not callable(found):
-        raise NotThere(key, place, _NOT_CALLED)
+        raise ImportRefused(key, place, "it cannot be called")
     return found

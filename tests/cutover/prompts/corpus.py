@@ -1,4 +1,4 @@
-"""Templates of the kinds found in projects, and what is to be said of each."""
+"""Templates of the kinds found in projects, and the verdict on each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Why = tuple[str, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """One template with the files it draws in, the settings of its environment, and its verdict."""
+    """One template with the files it names, the settings of its environment, and its verdict."""
 
     name: str
     text: str
@@ -25,25 +25,24 @@ class Sample:
 def converts(
     name: str, text: str, files: dict[str, str] | None = None, **settings: object
 ) -> Sample:
-    """Give a template that converts."""
+    """Return a template that converts."""
     return Sample(name, text, CONVERTS, (), files or {}, settings)
 
 
 def care(
     name: str, text: str, *why: Why, files: dict[str, str] | None = None, **settings: object
 ) -> Sample:
-    """Give a template that converts with care."""
+    """Return a template that converts with care."""
     return Sample(name, text, CARE, why, files or {}, settings)
 
 
 def stays(
     name: str, text: str, *why: Why, files: dict[str, str] | None = None, **settings: object
 ) -> Sample:
-    """Give a template that stays."""
+    """Return a template that stays."""
     return Sample(name, text, STAYS, why, files or {}, settings)
 
 
-SHELL = "{% if a %}{% set t = 'x' %}{% endif %}"
 BASE = (
     "You are {{ bot }}.\n{% block rules %}Be kind.\n{% endblock %}"
     "{% block end %}{% endblock %}Bye {{ user }}"
@@ -67,18 +66,18 @@ PLAIN = (
     care("a carriage return written", "{{ a }}\n{{ '\\r\\n' }}", ("carriage return", 2)),
     converts("raw", "{% raw %}{{ not_a_name }} {% if %}{% endraw %} {{ a }}"),
     converts("comments", "{# TODO: {{ nothing }} #}a{# x\ny #}b {{ c }}"),
-    converts("whitespace control", "a  \n  {%- set x = 1 -%}  \n b {{- c -}}  d"),
+    converts("whitespace control", "a  \n  {#- x -#}  \n b {{- c -}}  d"),
     converts(
         "trim and lstrip",
-        "  {% if true %}\n  a {{ b }}\n  {% endif %}\nc\n",
+        "  {% block x %}\n  a {{ b }}\n  {% endblock %}\nc\n",
         trim_blocks=True,
         lstrip_blocks=True,
     ),
-    converts("trim switched off", "{% if true +%}\na{% endif %}\n{{ b }}", trim_blocks=True),
-    converts("not trimmed", "  {% if true %}\n  a {{ b }}\n  {% endif %}\nc\n"),
+    converts("trim switched off", "{% block x +%}\na{% endblock %}\n{{ b }}", trim_blocks=True),
+    converts("not trimmed", "  {% block x %}\n  a {{ b }}\n  {% endblock %}\nc\n"),
     converts(
         "other delimiters",
-        "[% set x = 'y' %]<< a >> {{ b }} {% c %} << x >>",
+        "[% block x %]<< a >>[% endblock %] {{ b }} {% c %} << x >>",
         block_start_string="[%",
         block_end_string="%]",
         variable_start_string="<<",
@@ -86,7 +85,7 @@ PLAIN = (
     ),
     converts(
         "line statements",
-        "# set x = 'y'\nHi {{ a }} {{ x }}\n## nothing\nBye\n",
+        "# block x\nHi {{ a }} {{ x }}\n## nothing\n# endblock\nBye\n",
         line_statement_prefix="#",
         line_comment_prefix="##",
     ),
@@ -96,44 +95,17 @@ PLAIN = (
     care("empty", "{# nothing #}", ("empty", 1)),
 )
 CONSTANT = (
-    converts("set", "{% set tone = 'warm' %}Be {{ tone }}, {{ name }}."),
-    converts("set in a block", "{% set head %}# {{ title }}\n{% endset %}{{ head }}x{{ head }}"),
-    converts("set again", "{{ x }}{% set x = 'b' %}{{ x }}"),
-    converts("with", "{% with a = 'x', b = c %}{{ a }}{{ b }}{% endwith %}{{ a }}"),
     converts(
         "folded filters",
         "{{ 'hello world'|upper|replace('O', '0') }} {{ [1, 2]|join(', ') }} {{ a }}",
     ),
     converts("tojson of a constant", "{{ {'a': ['<é>', 1]}|tojson }} {{ b }}"),
-    converts("joined text", "{{ 'Dear ' ~ name ~ '{}' }}"),
-    converts(
-        "constant conditions",
-        "{% set v = 2 %}{% if v >= 2 and not false %}{{ a }}{% else %}{{ b|upper }}{% endif %}",
-    ),
-    converts(
-        "a choice of constants", "{{ 'a' if 1 in [1, 2] else b|title }}{{ 'x' if false }}{{ c }}"
-    ),
-    converts(
-        "a loop over constants",
-        "{% for r in ['kind', 'brief'] %}{{ loop.index }}. Be {{ r }}{{ ', ' if not loop.last }}{% endfor %} {{ a }}",
-    ),
-    converts(
-        "a loop over pairs",
-        "{% for k, v in [('a', 1), ('b', 2)] if v > 1 %}{{ k }}={{ v }}{{ x }}{% else %}none{% endfor %}",
-    ),
-    converts("a loop over nothing", "{% for k in [] %}{{ k }}{% else %}none {{ a }}{% endfor %}"),
-    converts("ranges", "{% for i in range(1, 4) %}{{ i }}:{{ a }} {% endfor %}"),
     converts("arithmetic", "{{ 2 * 3 + 1 }} {{ 7 // 2 }} {{ -1 }} {{ 2 ** 10 }} {{ a }}"),
+    converts("a choice of constants", "{{ 'a' if 1 in [1, 2] else 'b' }}{{ c }}"),
+    converts("a test of a constant", "{{ 3 is odd and 'x' is not none }}{{ a }}"),
     converts(
         "constants as Python writes them",
         "{{ none }} {{ true }} {{ 1.0 }} {{ [1, 'a'] }} {{ {'k': none} }}{{ a }}",
-    ),
-    converts("values as they are", "{{ a|string }}{{ b|safe }}"),
-    converts("a constant item", "{% set names = {'en': 'English'} %}{{ names['en'] }} {{ a }}"),
-    converts("a test of a constant", "{% if 3 is odd and 'x' is not none %}{{ a }}{% endif %}"),
-    converts("a filter block of constants", "{% filter upper %}quiet{% endfilter %} {{ a }}"),
-    care(
-        "default", "Topic: {{ topic|default('none') }}\n{{ x|d }}", ("default", 1), ("default", 2)
     ),
     care(
         "own global",
@@ -142,21 +114,33 @@ CONSTANT = (
         globals={"company": "sys:byteorder"},
     ),
 )
-DRAWN_IN = (
-    converts("include", "A{% include '_head.j2' %}B{{ b }}", {"_head.j2": "head {{ a }} {}\n"}),
-    converts(
-        "include with names set",
-        "{% set a = 'x' %}{% include '_h.j2' %}",
-        {"_h.j2": "{{ a }}{{ b }}"},
+ATTRIBUTES = (
+    care("an attribute", "\n{{ user.name }} {{ b }}", ("attribute", 2)),
+    care("attributes of attributes", "{{ a.b.c }}{{ a.b.d }}", ("attribute", 1)),
+    care("items", "{{ rows[0] }}{{ rows[1] }}{{ names['a'] }}", ("attribute", 1)),
+    care("an attribute called like a method", "{{ user.items }}", ("attribute", 1)),
+    care(
+        "attributes in what is included",
+        "a\n{% include '_h.j2' %}",
+        ("attribute@_h.j2", 1),
+        files={"_h.j2": "{{ user.name }}"},
     ),
+    stays("whole and in part", "{{ user }}\n{{ user.name }}", ("attribute", 2)),
+    stays("two values of one name", "{{ user_name }}\n{{ user.name }}", ("attribute", 2)),
+    stays("a private attribute", "{{ user._name }}", ("attribute", 1)),
+    stays("an item by a value", "{{ rows[i] }}", ("attribute", 1)),
+    stays("an item by a text that is no name", "{{ rows['a b'] }}", ("attribute", 1)),
+)
+NAMED = (
+    converts("include", "A{% include '_head.j2' %}B{{ b }}", {"_head.j2": "head {{ a }} {}\n"}),
     converts(
         "include without context",
         "{% include '_h.j2' without context %}{{ b }}",
-        {"_h.j2": "[{{ a }}]"},
+        {"_h.j2": "[{{ 1 + 1 }}]"},
     ),
     converts(
-        "include of what may lack",
-        "{% include 'no.j2' ignore missing %}{% include ['no.j2', '_h.j2'] %}",
+        "include of what may be missing",
+        "{% include 'no.j2' ignore missing %}{% include '_h.j2' ignore missing %}",
         {"_h.j2": "{{ a }}"},
     ),
     converts(
@@ -166,51 +150,59 @@ DRAWN_IN = (
     ),
     converts(
         "three generations",
-        "{% extends '_mid.j2' %}\n{% set z = 'Z' %}{% block end %}{{ z }}{{ super() }}{% endblock %}",
+        "{% extends '_mid.j2' %}\n{% block end %}Z{{ super() }}{% endblock %}",
         {
             "_base.j2": BASE,
-            "_mid.j2": "{% extends '_base.j2' %}{% block end %}mid {{ m }}{% endblock %}ignored {{ n }}",
+            "_mid.j2": "{% extends '_base.j2' %}{% block end %}mid {{ m }}{% endblock %}no {{ n }}",
         },
     ),
     converts(
         "a comment before extends", "{# head #}\n{% extends '_base.j2' %}", {"_base.j2": BASE}
     ),
-    converts("macros", MACROS + "{{ line() }}{{ rule('Be kind') }}{{ rule(own, mark='*') }}"),
-    converts(
-        "imported macros",
-        "{% from '_m.j2' import rule, line as l %}{% import '_m.j2' as m %}{{ l() }}{{ rule(a) }}{{ m.rule('x', '+') }}",
-        {"_m.j2": MACROS},
-    ),
-    converts(
-        "a macro in a macro",
-        "{% macro a() %}[{{ x }}]{% endmacro %}{% macro b() %}{{ a() }}{{ a() }}{% endmacro %}{{ b() }}",
-    ),
     converts("blocks without children", BASE),
     converts(
-        "scoped blocks",
-        "{% for x in [1, 2] %}{% block b scoped %}{{ x }}{{ a }}{% endblock %}{% endfor %}",
+        "a block in a block", "{% block a %}1{% block b %}{{ x }}{% endblock %}2{% endblock %}"
+    ),
+    converts(
+        "an included child",
+        "{% include '_c.j2' %}!",
+        {"_base.j2": BASE, "_c.j2": "{% extends '_base.j2' %}"},
     ),
     converts("escaped text without values", "<b>{{ '<i>' }}</b>", autoescape=True),
-    converts("values marked safe", "<b>{{ a|safe }}</b> & co", autoescape=True),
-    converts(
-        "escaping switched off",
-        "{% autoescape false %}{{ a }}{{ '<' }}{% endautoescape %}<",
-        autoescape=True,
-    ),
 )
 STAYING = (
+    stays("set", "a\n{% set tone = 'warm' %}Be {{ tone }}.", ("set", 2)),
+    stays("set in a block", "{% set head %}# {{ title }}{% endset %}{{ head }}", ("set", 1)),
+    stays("with", "{% with a = 'x' %}{{ a }}{% endwith %}", ("set", 1)),
+    stays("joined text", "{{ 'Dear ' ~ name ~ '{}' }}", ("expression", 1)),
+    stays("a constant condition", "{% if true %}{{ a }}{% endif %}", ("condition", 1)),
+    stays("a loop over constants", "{% for r in ['kind', 'brief'] %}{{ r }}{% endfor %}", ("loop", 1)),
+    stays("values as they are", "{{ a|string }}\n{{ b|safe }}", ("filter", 1), ("filter", 2)),
+    stays("default", "Topic: {{ topic|default('none') }}", ("filter", 1)),
+    stays("a filter block of constants", "{% filter upper %}quiet{% endfilter %}", ("filter", 1)),
+    stays("an include of the first there is", "{% include ['no.j2', '_h.j2'] %}", ("include", 1), files={"_h.j2": "x"}),
+    stays("macros", MACROS + "{{ line() }}", ("macro", 1), ("macro", 2), ("call", 3)),
+    stays("imported macros", "{% from '_m.j2' import rule %}\n{% import '_m.j2' as m %}", ("import", 1), ("import", 2), files={"_m.j2": MACROS}),
+    stays("statements beside blocks", "{% extends '_base.j2' %}\n{% set z = 'Z' %}", ("inheritance", 2), files={"_base.j2": BASE}),
+    stays("a scoped block in a loop", "{% for x in [1, 2] %}{% block b scoped %}{{ x }}{% endblock %}{% endfor %}", ("loop", 1)),
+    stays("values marked safe", "<b>{{ a|safe }}</b>", ("filter", 1), autoescape=True),
+    stays("escaping switched off", "{% autoescape false %}{{ a }}{% endautoescape %}", ("autoescape", 1), autoescape=True),
+    stays("a dunder", "{{ ''.__class__.__mro__ }}", ("attribute", 1)),
+    stays("a macro with a condition", "{% macro m(x) %}\n{% if x %}{{ x }}{% endif %}{% endmacro %}{{ m(a) }}", ("macro", 1), ("call", 2)),
+    stays("a call block", "{% macro m() %}{{ caller() }}{% endmacro %}\n{% call m() %}x{% endcall %}", ("macro", 1), ("macro", 2)),
+    stays("do", "{% do items.append(1) %}{{ a }}", ("call", 1), extensions=["jinja2.ext.do"]),
+    stays("break", "{% for i in [1, 2] %}\n{% break %}{% endfor %}", ("loop", 1), extensions=["jinja2.ext.loopcontrols"]),
+    stays("translation", "{% trans %}Hello{% endtrans %}", ("call", 1), extensions=["jinja2.ext.i18n"]),
+    stays("undefined refused", "{% include '_h.j2' without context %}", ("undefined@_h.j2", 1), files={"_h.j2": "{{ a }}"}, undefined="strict"),
     stays("messages", "x\n{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", ("loop", 2)),
     stays("a condition", "a\n\n{% if context %}Context: {{ context }}{% endif %}", ("condition", 3)),
     stays("a filter", "{{ a }}\n{{ name|title }}\n{{ items|join(', ') }}", ("filter", 2), ("filter", 3)),
     stays("truthy default", "{{ a|default('x', true) }}", ("filter", 1)),
     stays("tojson of a value", "{{ a }}\n{{ data|tojson }}", ("filter", 2)),
-    stays("an attribute", "\n{{ user.name }}", ("attribute", 2)),
-    stays("an item", "{{ rows[0] }}{{ rows['a'] }}", ("attribute", 1)),
     stays("a call", "{{ now() }}\n{{ a.strip() }}", ("call", 1), ("call", 2)),
-    stays("a dunder", "{{ ''.__class__.__mro__ }}", ("attribute", 1)),
     stays("the attr filter", "{{ a|attr('b') }}", ("filter", 1)),
-    stays("defined or not", "{% if a is defined %}{{ a }}{% endif %}", ("test", 1)),
-    stays("a test of a value", "{{ 'x' if a is none else a }}", ("test", 1)),
+    stays("defined or not", "{% if a is defined %}{{ a }}{% endif %}", ("condition", 1)),
+    stays("a test of a value", "{{ a is none }}", ("test", 1)),
     stays("a choice by value", "{{ 'x' if a else 'y' }}", ("condition", 1)),
     stays("a comparison", "{{ a == 1 }}", ("expression", 1)),
     stays("a sum", "{{ 'n: ' + a }}", ("expression", 1)),
@@ -218,13 +210,7 @@ STAYING = (
     stays("a missing include", "a\n{% include 'gone.j2' %}", ("include", 2)),
     stays("a dynamic parent", "{% extends layout %}", ("inheritance", 1)),
     stays("included loop", "a\n{% include '_l.j2' %}", ("loop@_l.j2", 2), files={"_l.j2": "x\n{% for a in b %}{{ a }}{% endfor %}"}),
-    stays("a macro with a condition", "{% macro m(x) %}\n{% if x %}{{ x }}{% endif %}{% endmacro %}{{ m(a) }}", ("condition", 2)),
-    stays("a call block", "{% macro m() %}{{ caller() }}{% endmacro %}\n{% call m() %}x{% endcall %}", ("macro", 2)),
     stays("text in a filter block", "{% filter upper %}{{ a }}{% endfilter %}", ("filter", 1)),
-    stays("a name that depends", SHELL + "\n{{ t }}", ("condition", 1)),
-    stays("do", "{% do items.append(1) %}{{ a }}", ("call", 1), extensions=["jinja2.ext.do"]),
-    stays("break", "{% for i in [1, 2] %}\n{% break %}{% endfor %}", ("loop", 2), extensions=["jinja2.ext.loopcontrols"]),
-    stays("translation", "{% trans %}Hello{% endtrans %}", ("call", 1), extensions=["jinja2.ext.i18n"]),
     stays("own filter", "{{ 'x'|shout }}", ("filter", 1), filters={"shout": "textwrap:dedent"}),
     stays("own filter in place of Jinja2's", "{{ 'x'|upper }}", ("filter", 1), filters={"upper": "textwrap:dedent"}),
     stays("escaped values", "a\n<b>{{ a }}</b>", ("autoescape", 2), autoescape=True),
@@ -234,22 +220,15 @@ STAYING = (
     stays("reserved by PromptTemplate", "{{ a }}{{ stop }}", ("name", 1)),
     stays("reserved by Jinja2", "{{ self }}", ("name", 1)),
     stays("a function as a value", "{{ range }}", ("name", 1)),
-    stays("undefined refused", "{% include '_h.j2' without context %}", ("undefined@_h.j2", 1), files={"_h.j2": "{{ a }}"}, undefined="strict"),
     stays("a mistake", "a\n{% if x %}", ("syntax", 2)),
     stays("an unknown tag", "a\n{% nope %}", ("syntax", 2)),
     stays("a mistake when it is rendered", "{{ 1 // 0 }}", ("expression", 1)),
     stays("extends itself", "{% extends 'it.j2' %}", ("inheritance", 1)),
     stays("includes itself", "{% include 'it.j2' %}", ("include", 1)),
-    stays("a macro that calls itself", "{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("macro", 1)),
-    stays("a text that reads itself", "\n{% set x %}{{ x }}!{% endset %}{{ x }}", ("expression", 2)),
     stays("a required block", "{% block a required %}{% endblock %}", ("block", 1)),
-    stays("a huge text", "a\n{{ 'a' * 10**9 }}", ("size", 2)),
-    stays("a huge number", "{{ 9 ** (9 ** 9) }}", ("size", 1)),
-    stays("a huge loop", "{% for i in range(10 ** 9) %}x{% endfor %}", ("size", 1)),
-    stays("loops in loops", "{% for i in range(900) %}{% for j in range(900) %}x{% endfor %}{% endfor %}", ("size", 1)),
-    stays("much work", "{% set x = 'a' * 900000 %}{% for i in range(900) %}{% if x|upper == i %}{% endif %}{% endfor %}", ("size", 1)),
-    stays("a wide filter", "{{ 'a'|center(10 ** 9) }}", ("size", 1)),
-    stays("a doubled text", "{% set a = 'xxxxxxxxxx' %}" + "{% set a = a ~ a ~ a ~ a %}" * 12 + "{{ a }}", ("size", 1)),
+    stays("a huge text", "a\n{{ 'a' * 10**7 }}", ("size", 2)),
+    stays("a huge loop", "{% for i in range(10 ** 9) %}x{% endfor %}", ("loop", 1)),
+    stays("a wide filter", "{{ 'a'|center(10 ** 7) }}", ("size", 1)),
 )  # fmt: skip
 
-SAMPLES = (*PLAIN, *CONSTANT, *DRAWN_IN, *STAYING)
+SAMPLES = (*PLAIN, *CONSTANT, *ATTRIBUTES, *NAMED, *STAYING)

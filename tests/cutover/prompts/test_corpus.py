@@ -1,4 +1,4 @@
-"""Templates as projects have them: what is said of each, and that it is true."""
+"""Templates as projects have them: the verdict on each, and that what converts is equal."""
 
 from __future__ import annotations
 
@@ -8,51 +8,55 @@ from typing import Any
 import pytest
 from jinja2 import FileSystemLoader
 
-from cutover.prompts.case import Case
-from cutover.prompts.environment import prompting, team_environment
-from cutover.prompts.judging import Judged, judge
-from cutover.prompts.proof import graph_way, search
+from cutover.prompts.environment import environment_of, team_environment
+from cutover.prompts.judgement import JudgedTemplate, judge, nested
+from cutover.prompts.proof import ProofCase, search
+from graph_impl.templates import prompt_of
 from router.config import PromptSettings, convert_table
 from tests.cutover.prompts.corpus import CARE, CONVERTS, SAMPLES, STAYS, Sample
 
 NAME = "it.j2"
 
 
-def laid_out(sample: Sample, folder: Path) -> tuple[PromptSettings, Judged]:
+def laid_out(sample: Sample, folder: Path) -> tuple[PromptSettings, JudgedTemplate]:
     """Write a sample's files and judge it."""
     for name, text in {NAME: sample.text, **sample.files}.items():
         (folder / name).write_bytes(text.encode())
     settings = convert_table(sample.settings, PromptSettings, "test", "prompts.")
-    return settings, judge(prompting(settings, folder), NAME)
+    return settings, judge(environment_of(settings, folder), NAME)
 
 
-def said(judged: Judged) -> set[tuple[str, int]]:
-    """Give kind and line of all that is said of a template."""
-    found: list[Any] = [*judged.reasons, *judged.cares]
+def reported(judged: JudgedTemplate) -> set[tuple[str, int]]:
+    """Return kind and line of each reason and caution."""
+    found: list[Any] = [*judged.reasons, *judged.cautions]
     return {(why.kind if why.file == NAME else f"{why.kind}@{why.file}", why.line) for why in found}
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_what_is_said_of_a_template(sample: Sample, tmp_path: Path) -> None:
-    """Its label, and kind and line of each reason; each says something and what to do."""
+def test_the_verdict_on_a_template(sample: Sample, tmp_path: Path) -> None:
+    """Its label, and kind and line of each reason, with a detail and what to do."""
     _, judged = laid_out(sample, tmp_path)
-    assert (judged.label, said(judged)) == (sample.label, set(sample.why)), judged.reasons
-    assert all(why.said and why.todo for why in judged.reasons)
+    assert (judged.label, reported(judged)) == (sample.label, set(sample.why)), judged.reasons
+    assert all(why.detail and why.todo for why in judged.reasons)
 
 
 @pytest.mark.parametrize(
     "sample", [s for s in SAMPLES if s.label != STAYS], ids=lambda sample: sample.name
 )
 def test_what_converts_is_equal(sample: Sample, tmp_path: Path) -> None:
-    """Byte for byte with what the team's own environment renders, in no sandbox."""
+    """Byte for byte with what the team's own environment renders."""
     settings, judged = laid_out(sample, tmp_path)
-    own = team_environment(settings, tmp_path)
+    own = team_environment(settings)
     own.loader = FileSystemLoader(tmp_path)
-    template = own.get_template(NAME)
-    case = Case(NAME, (NAME,), judged.variables, judged.text)
-    found = search(case, lambda values: [template.render(values)], graph_way(case), count=5)
+    template, render = own.get_template(NAME), prompt_of(judged.text)
+    found = search(
+        ProofCase(NAME, (NAME,), judged.paths, judged.text),
+        lambda values: [template.render(nested(judged.paths, values))],
+        lambda values: [render(values)],
+        count=5,
+    )
     assert found.holds, found
-    assert found.values >= (26 if judged.variables else 1)
+    assert found.values >= (26 if judged.paths else 1)
 
 
 def test_there_are_many_and_of_each_kind() -> None:

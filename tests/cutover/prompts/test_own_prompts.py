@@ -1,4 +1,4 @@
-"""The project's own prompts are what its own command makes of the old ones."""
+"""The project's own prompts are what its own command converts the old ones into."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SETTINGS = ("--set", "keep_trailing_newline=true")
 
 
 @pytest.mark.slow
-def test_the_prompts_of_the_graph_stack_are_those_of_the_old_one(tmp_path: Path) -> None:
-    """Converted, byte for byte; none is missing and none is there beside them."""
+def test_the_graph_stacks_prompts_are_the_converted_legacy_ones(tmp_path: Path) -> None:
+    """Byte for byte; none is missing and there are no others."""
     arguments = ["prompts", "convert", str(OLD), "-o", str(tmp_path), *SETTINGS]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output

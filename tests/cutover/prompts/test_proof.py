@@ -6,19 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from cutover.prompts.case import Case
-from cutover.prompts.environment import prompting
-from cutover.prompts.proof import proved
-from cutover.prompts.proving import Orders, prove_all
+from cutover.prompts.environment import environment_of
+from cutover.prompts.examination import ExaminationOrder, examine_folder
+from cutover.prompts.proof import ProofCase, jinja2_format_cost, proved
+from cutover.prompts.template import ValuePath
 from router.config import PromptSettings
 
 SETTINGS = PromptSettings()
 
 
-def case(folder: Path, old: str, new: str, *variables: str) -> Case:
-    """Give a prompt, as somebody might have converted it."""
+def paths(*names: str) -> dict[str, ValuePath]:
+    """Return variables that are passed under their own names."""
+    return {name: (name,) for name in names}
+
+
+def case(folder: Path, old: str, new: str, *variables: str) -> ProofCase:
+    """Write a template; return it with the text a careless conversion gives."""
     (folder / "it.j2").write_bytes(old.encode())
-    return Case("it.j2", ("it.j2",), variables, new)
+    return ProofCase("it.j2", ("it.j2",), paths(*variables), new)
 
 
 @pytest.mark.parametrize(
@@ -39,15 +44,15 @@ def test_a_difference_is_found_and_shrunk(
 ) -> None:
     """To values as simple as there are, with what both ways gave."""
     prompt = case(tmp_path, old, new, *shown)
-    found = proved(prompting(SETTINGS, tmp_path), prompt).counterexample
+    found = proved(environment_of(SETTINGS, tmp_path), prompt).counterexample
     assert found is not None
     assert (found.template, found.values) == ("it.j2", shown)
     assert found.legacy != found.graph
 
 
 def test_literal_braces_left_alone_are_found(tmp_path: Path) -> None:
-    """PromptTemplate takes them for variables nobody gives."""
-    made = prompting(SETTINGS, tmp_path)
+    """PromptTemplate takes them for variables."""
+    made = environment_of(SETTINGS, tmp_path)
     found = proved(made, case(tmp_path, '{"a": 1} {{ a }}', '{"a": 1} {a}', "a"))
     assert found.counterexample is not None
     assert "KeyError" in found.counterexample.graph
@@ -55,7 +60,7 @@ def test_literal_braces_left_alone_are_found(tmp_path: Path) -> None:
 
 def test_equal_ways_are_tried_on_edges_and_drawings(tmp_path: Path) -> None:
     """And the report says on how many; a prompt without variables has one rendering."""
-    made = prompting(SETTINGS, tmp_path)
+    made = environment_of(SETTINGS, tmp_path)
     found = proved(made, case(tmp_path, "{{ a }}{{ b }}\n\n", "{a}{b}\n", "a", "b"))
     assert (found.holds, found.values > 50) == (True, True)
     assert proved(made, case(tmp_path, "x{}", "x{{}}")).values == 1
@@ -67,42 +72,51 @@ def test_a_chat_is_rendered_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "2.j2").write_text("{}{{ b }}", "utf-8")
     text = """[{"role": "system", "content": "{a}"}, {"role": "placeholder", "content": "{old}"},
         {"role": "user", "content": "{{}}{b}"}]"""
-    prompt = Case("it.chat", ("1.j2", "2.j2"), ("a", "b"), text, chat=True, placeholders=("old",))
-    made = prompting(SETTINGS, tmp_path)
+    both = paths("a", "b")
+    parts = ("1.j2", "2.j2")
+    prompt = ProofCase("it.chat", parts, both, text, chat=True, placeholders=("old",))
+    made = environment_of(SETTINGS, tmp_path)
     assert proved(made, prompt).holds
-    wrong = Case("it.chat", ("2.j2", "1.j2"), ("a", "b"), text, chat=True, placeholders=("old",))
+    wrong = ProofCase("it.chat", parts[::-1], both, text, chat=True, placeholders=("old",))
     found = proved(made, wrong).counterexample
     assert found is not None
     assert found.template == "2.j2"
-    clash = Case("it.chat", ("1.j2", "2.j2"), ("a", "b"), text, chat=True, placeholders=("a",))
+    clash = ProofCase("it.chat", parts, both, text, chat=True, placeholders=("a",))
     assert not proved(made, clash).holds
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "verdict"),
     [
-        "{{ 'a' * 10 ** 9 }}",
-        "{% for i in range(10 ** 9) %}x{% endfor %}",
-        "{{ 9 ** (9 ** 9) }}",
-        "{{ 'a'|center(10 ** 9) }}",
-        "{{ '%1000000000d'|format(1) }}",
-        "{{ a.__class__.__mro__ }}",
+        ("{% for m in messages %}{{ m.role }}: {{ m['role'] }}\n{% endfor %}x", "offered"),
+        ("{% if a %}{{ a|upper }}{% endif %}", "offered"),
+        ("{{ a }}{% if b %}x{% endif %}\n\n", "offered"),
+        ("{{ a|shout }}", "not offered"),
+        ("{% include '_h.j2' %}{{ a|upper }}", "not offered"),
+        ("{% if x %}\n{{ x }}{% endif %}\n", "not offered"),
     ],
 )
-def test_rendering_refuses_what_has_no_bounds(text: str, tmp_path: Path) -> None:
-    """In the sandbox, were such a template ever to come so far."""
-    found = proved(prompting(SETTINGS, tmp_path), case(tmp_path, text, "", "a"))
-    assert not found.holds
+def test_jinja2_format_is_offered_where_it_is_equal(
+    text: str, verdict: str, tmp_path: Path
+) -> None:
+    """With the price of a call; not where filters, includes or settings are the team's own."""
+    (tmp_path / "_h.j2").write_text("x", "utf-8")
+    (tmp_path / "it.j2").write_text(text, "utf-8")
+    settings = PromptSettings(
+        trim_blocks=verdict == "not offered", filters={"shout": "textwrap:dedent"}
+    )
+    cost = jinja2_format_cost(environment_of(settings, tmp_path), "it.j2")
+    assert (cost is not None and cost > 0) == (verdict == "offered")
 
 
 @pytest.mark.slow
 def test_a_template_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """With its process, and it is said; the others are proved in the next."""
+    """With its process, also within one computation; the others are examined in the next."""
     (tmp_path / "good.j2").write_text("{{ a }}", "utf-8")
-    loops = "{% for i in range(9999) %}" * 3 + "x" + "{% endfor %}" * 3
-    cases = [case(tmp_path, loops, ""), Case("good.j2", ("good.j2",), ("a",), "{a}")]
-    told: list[int] = []
-    proofs = prove_all(cases, Orders(SETTINGS, tmp_path, seconds=1.5), told.append)
-    assert proofs["it.j2"].failed == "it took more than 1.5 s"
-    assert proofs["good.j2"].holds
-    assert told == [2, 2]
+    (tmp_path / "huge.j2").write_text("{{ 9 ** (9 ** 9) }}", "utf-8")
+    calls: list[int] = []
+    order = ExaminationOrder(SETTINGS, tmp_path, prove=True, seconds=1.5)
+    good, huge = examine_folder(order, calls.append)
+    assert huge.templates[0].reasons[0].detail.startswith("it took more than 1.5 s")
+    assert (good.label, good.fit, huge.label) == ("converts", True, "stays")
+    assert calls == [2, 2]
