@@ -62,11 +62,26 @@ Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
 """A flow: an async generator function; it raises `Refused` before its first event or never."""
 
 
+class Breaker(Protocol):
+    """Permits calls of something that may hang; `now` is in seconds of a monotonic clock."""
+
+    def permit(self, now: float) -> Any | None:
+        """Permit a call, or refuse it: None."""
+        ...
+
+    def record(
+        self, permit: Any | None, result: Literal["success", "failure", "ignored"], now: float
+    ) -> object:
+        """Record how a permitted call ended."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedFlows:
-    """What a stack's `opened(address)` gives: its flows, and how it forgets a conversation.
+    """What a stack's `opened(address, breaker)` yields: its flows, and how it forgets a session.
 
-    A stack that keeps something of its own beside the ports has such a hook beside its `FLOWS`.
+    A stack that stores something of its own beside the ports has such a hook beside its `FLOWS`;
+    `breaker` lets it skip a store that hangs.
     """
 
     flows: Mapping[str, Flow]

@@ -152,7 +152,7 @@ async def measure(sessions: int, postgres: str = "") -> list[Row]:
     memory = MemoryThreads()
 
     async def held() -> int:
-        return _bytes((memory.saver.storage, memory.saver.blobs, memory.saver.writes))
+        return _bytes((memory.storage, memory.blobs, memory.writes))
 
     found = await rows("memory", memory, held, sessions)
     async with AsyncExitStack() as stack:
@@ -160,7 +160,7 @@ async def measure(sessions: int, postgres: str = "") -> list[Row]:
         threads: Any = await stack.enter_async_context(opened_threads(f"sqlite:///{folder}/t.db"))
 
         async def stored() -> int:
-            return int(await threads.saver.hop(partial(_of_file, threads.saver.conn)))
+            return int(await threads.hop(partial(_of_file, threads.conn)))
 
         found += await rows("sqlite", threads, stored, sessions)
     if not postgres:

@@ -1,23 +1,22 @@
-"""Flow `chat`: admission, the opening frames, the conversation; then the graph: model ⇄ tools.
+"""Flow `chat`, as a graph.
 
-Each node may end the reply. What comes before the first question and after the last answer is no
-node of its own: a superstep of the engine costs more than all of it. The engine takes longer to
-start than all that comes before the opening frames: it is started once they are out.
+initialize → prompt_generation → model_call ⇄ tool_execution → output_processing → cleanup
+
+An effect that fails is noted as `failure`; the run then continues at output_processing.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import add
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import Command
 
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow, Request
@@ -26,191 +25,258 @@ from contract.flows.chat import (
     ChatOptions,
     ChatRequest,
     End,
-    Failed,
     StartReply,
     Success,
     ToolFeedback,
     failed,
 )
-from contract.model import ModelCall, ToolCall, ToolResult
+from contract.model import Chunk, ToolCall, ToolResult
 from contract.ports import Effects
+from contract.stores import Turn
 from graph_impl import draft as drafts
-from graph_impl.admission import admit, earlier
-from graph_impl.ahead import asked_ahead
 from graph_impl.draft import Draft
-from graph_impl.engine import Course, Sink, run
-from graph_impl.rounds import calls_of, plain_tool, question, started
-from graph_impl.state import ChatContext, ChatState, draft_of
+from graph_impl.engine import Graph, RunContext, add_nodes, run
+from graph_impl.rounds import (
+    Plain,
+    calls_of,
+    check_model,
+    model_call,
+    offered_tools,
+    plain,
+    plains,
+    read_answer,
+    started_tools,
+)
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
-from rules.answers import ModelAnswer
-from rules.conversation import reply_turn
+from rules.conversation import reply_turn, window
 from rules.model_calls import prompt_messages, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
 
+ChatAsked = Request[ChatRequest, ChatOptions]
+
+
+class ChatState(TypedDict, total=False):
+    """What flows between the nodes: plain values only.
+
+    `finish` is the model's reason to end, once it calls no more tools; `failure` the code of the
+    effect that failed.
+    """
+
+    turn: Plain
+    messages: Annotated[list[Plain], add]
+    tools: list[Plain]
+    draft: Plain
+    finish: str
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatContext(RunContext):
+    """What one run reaches the world and the client through."""
+
+    request: ChatAsked
+    model: rules.ChatModel
+    render: Render
+
+    @property
+    def options(self) -> ChatOptions:
+        """The deployment's options."""
+        return self.request.options
+
+    async def send(self, sent: drafts.Sent) -> Draft:
+        """Send the frames of a step; return the draft after it."""
+        draft, frames = sent
+        for frame in frames:
+            await self.sink.send(frame)
+        return draft
+
+
 Chat = Runtime[ChatContext]
-# Commands, not conditional edges: for an edge the engine puts the whole state together once more.
-ToModel = Command[Literal["model", "__end__"]]
-ToTools = Command[Literal["tools", "__end__"]]
 
 
-async def _lay_out(context: ChatContext, render: Render) -> ChatState:
-    """Lay out the conversation as the graph starts from it; raises `EffectFailed`."""
-    effects, request, turn = context.effects, context.request, context.turn
-    now = await effects.clock.now("prompt")
-    system = render(parameters(now, request.options.timezone, request.body.prompt_params))
-    messages = prompt_messages(system, await earlier(turn, request.options, effects), turn)
-    tools = await effects.tools.list("offer") if context.model.enable_tools else ()
-    return {
-        "messages": msgspec.to_builtins(messages),
-        "tools": [plain_tool(tool) for tool in tools],
-        "draft": {},
-    }
+def _turn(state: ChatState) -> Turn:
+    return msgspec.convert(state["turn"], Turn)
 
 
-@dataclass(slots=True)
-class _Round:
-    """What one answer of the model brings, and the draft it makes; lives inside one node."""
-
-    draft: Draft
-    answer: ModelAnswer
-
-    async def read(self, context: ChatContext, call: ModelCall) -> None:
-        """Read the answer to its end, sending on the way; raises `EffectFailed`."""
-        options = context.request.options
-        async for chunk in context.effects.model.stream("reply", call):
-            self.answer.add(chunk)
-            self.draft = await context.send(drafts.take(self.draft, chunk, options))
+def _draft(state: ChatState) -> Draft:
+    return msgspec.convert(state.get("draft", {}), Draft)
 
 
-async def _model(state: ChatState, runtime: Chat) -> ToTools:
-    """Ask the model once."""
+async def _initialize(state: ChatState, runtime: Chat) -> ChatState:  # noqa: ARG001 - as the engine calls it
+    """Admit the request and open the stream; raises `Refused`."""
     context = runtime.context
-    model = context.model
-    rounds = model.max_tool_iterations
-    call = question(model, state["messages"], state["tools"], rounds=rounds)
-    made = _Round(draft_of(state), ModelAnswer())
+    turn = await _admit(context)
+    await context.sink.send(Accept())
+    await context.sink.send(StartReply())
+    return {"turn": plain(turn)}
+
+
+async def _admit(context: ChatContext) -> Turn:
+    """Check the model, take the lock and store or find the message."""
+    effects, body, options = context.effects, context.request.body, context.options
+    await check_model(effects, context.model.model_id, context.model.max_tokens)
+    key = rules.lock_key(body.message_id)
+    if not await effects.locks.acquire("message", key, options.lock_ttl):
+        raise rules.message_locked()
+    if body.content is None:
+        found = await effects.conversations.find("message", body.message_id)
+        if found is None:
+            raise rules.unknown_message()
+        return found
+    turn = rules.sent(body, body.content)
+    if not await effects.conversations.put("message", turn):
+        raise rules.message_conflict()
+    return turn
+
+
+async def _prompt_generation(state: ChatState, runtime: Chat) -> ChatState:
+    """Lay out the conversation: system prompt, earlier turns, the user's message; offer tools."""
+    context, turn = runtime.context, _turn(state)
+    effects, options = context.effects, context.options
     try:
-        with context.effects.trace.node("model"):
-            await made.read(context, call)
+        now = await effects.clock.now("prompt")
+        values = parameters(now, options.timezone, context.request.body.prompt_params)
+        messages = prompt_messages(context.render(values), await _earlier(turn, context), turn)
+        tools = await offered_tools(effects, enabled=context.model.enable_tools)
     except EffectFailed as failure:
-        return await _fail(context, made.draft, failure)
-    calls = made.answer.calls(call)
+        return {"failure": failure.fault.code}
+    return {"messages": plains(messages), "tools": plains(tools)}
+
+
+async def _earlier(turn: Turn, context: ChatContext) -> tuple[Turn, ...]:
+    """Read the earlier turns of the same chat, within the token budget."""
+    options = context.options
+    if turn.chat_id is None or not options.history_limit:
+        return ()
+    turns = await context.effects.conversations.history(
+        "history", turn.chat_id, before=turn.message_id, limit=options.history_limit
+    )
+    return window(turns, options.history_tokens)
+
+
+async def _model_call(state: ChatState, runtime: Chat) -> ChatState:
+    """Call the model once, sending its text on the way."""
+    context, draft = runtime.context, _draft(state)
+    rounds = context.model.max_tool_iterations
+    call = model_call(context.model, state["messages"], state["tools"], rounds=rounds)
+
+    async def take(chunk: Chunk) -> None:
+        nonlocal draft
+        draft = await context.send(drafts.take(draft, chunk, context.options))
+
+    try:
+        answer = await read_answer(context.effects, "reply", call, take)
+    except EffectFailed as failure:
+        return {"draft": plain(draft), "failure": failure.fault.code}
+    calls = answer.calls(call)
     if not calls:
-        return await _finish(context, made)
-    said = tool_round(made.answer.text, calls)
-    update: ChatState = {
-        "messages": [*state["messages"], msgspec.to_builtins(said)],
-        "draft": msgspec.to_builtins(made.draft),
-    }
-    return Command(update=update, goto="tools")
+        return {"draft": plain(draft), "finish": answer.finish}
+    return {"draft": plain(draft), "messages": [plain(tool_round(answer.text, calls))]}
 
 
-async def _tools(state: ChatState, runtime: Chat) -> ToModel:
+async def _tool_execution(state: ChatState, runtime: Chat) -> ChatState:
     """Run the round's calls side by side; show and remember them in index order."""
-    context = runtime.context
-    calls = calls_of(state["messages"][-1])
-    with context.effects.trace.node("tools"):
-        return await _use(state, context, calls)
-
-
-async def _use(state: ChatState, context: ChatContext, calls: tuple[ToolCall, ...]) -> ToModel:
-    options, draft = context.request.options, draft_of(state)
-    messages = list(state["messages"])
+    context, draft, messages = runtime.context, _draft(state), []
+    calls, options = calls_of(state["messages"]), context.options
     for call in calls:
-        news = ToolFeedback(call.name, "running")
-        draft = await context.send(drafts.feedback(draft, news, options))
+        draft = await context.send(drafts.feedback(draft, _status(call), options))
     try:
-        async with started(context.effects, calls) as tasks:
-            for call, task in zip(calls, tasks, strict=True):
+        async with started_tools(context.effects, calls) as running:
+            for call, task in zip(calls, running, strict=True):
                 result = await task
-                messages.append(msgspec.to_builtins(tool_answer(call, result)))
+                messages.append(plain(tool_answer(call, result)))
                 draft = msgspec.structs.replace(draft, at=max(draft.at, result.at))
-                draft = await context.send(drafts.feedback(draft, _news(call, result), options))
+                draft = await context.send(drafts.feedback(draft, _status(call, result), options))
     except EffectFailed as failure:
-        return await _fail(context, draft, failure)
-    update: ChatState = {"messages": messages, "draft": msgspec.to_builtins(draft)}
-    return Command(update=update, goto="model")
+        return {"draft": plain(draft), "failure": failure.fault.code}
+    return {"draft": plain(draft), "messages": messages}
 
 
-def _news(call: ToolCall, result: ToolResult) -> ToolFeedback:
+def _status(call: ToolCall, result: ToolResult | None = None) -> ToolFeedback:
+    if result is None:
+        return ToolFeedback(call.name, "running")
     return ToolFeedback(call.name, "done" if result.ok else "error")
 
 
-async def _finish(context: ChatContext, made: _Round) -> Command[Any]:
-    """Send what is left, store the reply, and end the stream."""
-    options = context.request.options
-    notice = ending_notice(made.answer.finish, options.texts)
-    whole = msgspec.structs.replace(made.draft, content=made.draft.content + notice)
-    draft = await context.send(drafts.flush(whole, options))
+async def _output_processing(state: ChatState, runtime: Chat) -> ChatState:
+    """Append the notice of an early end, send what the client lacks and store the reply."""
+    context, draft, effects = runtime.context, _draft(state), runtime.context.effects
+    if "failure" in state:
+        return {"draft": plain(await context.send(drafts.flush(draft, context.options)))}
+    notice = ending_notice(state["finish"], context.options.texts)
+    whole = msgspec.structs.replace(draft, content=draft.content + notice)
+    draft = await context.send(drafts.flush(whole, context.options))
     try:
-        await _keep(context, draft.content)
+        reply = reply_turn(await effects.ids.new("reply"), _turn(state), draft.content)
+        await effects.conversations.put("reply", reply)
     except EffectFailed as failure:
-        return await _fail(context, draft, failure)
-    return await _end(context, Success(draft.content))
+        return {"draft": plain(draft), "failure": failure.fault.code}
+    return {"draft": plain(draft)}
 
 
-async def _fail(context: ChatContext, draft: Draft, failure: EffectFailed) -> Command[Any]:
-    """Send what is left, and say that the reply has failed."""
-    options = context.request.options
-    await context.send(drafts.flush(draft, options))
-    return await _end(context, failed(options, failure.fault.code))
-
-
-async def _end(context: ChatContext, ending: Success | Failed) -> Command[Any]:
-    await context.sink.send(ending)
+async def _cleanup(state: ChatState, runtime: Chat) -> ChatState:
+    """Release the lock and end the stream."""
+    context, failure = runtime.context, state.get("failure")
+    if failure is None:
+        try:
+            key = rules.lock_key(_turn(state).message_id)
+            await context.effects.locks.release("message", key)
+        except EffectFailed as error:
+            failure = error.fault.code
+    content = _draft(state).content
+    await context.sink.send(
+        Success(content) if failure is None else failed(context.options, failure)
+    )
     await context.sink.send(End())
-    return Command(goto=END)
+    return {}
 
 
-async def _keep(context: ChatContext, content: str) -> None:
-    """Store the finished reply and say that the lock is no longer needed."""
-    effects, turn = context.effects, context.turn
-    reply_id = await effects.ids.new("reply")
-    await effects.conversations.put("reply", reply_turn(reply_id, turn, content))
-    await effects.locks.release("message", rules.lock_key(turn.message_id))
+async def _after_prompt(state: ChatState) -> Literal["model_call", "output_processing"]:
+    return "output_processing" if "failure" in state else "model_call"
 
 
-def build() -> CompiledStateGraph[Any, ChatContext, Any, Any]:
+async def _after_model(state: ChatState) -> Literal["tool_execution", "output_processing"]:
+    ended = "failure" in state or "finish" in state
+    return "output_processing" if ended else "tool_execution"
+
+
+async def _after_tools(state: ChatState) -> Literal["model_call", "output_processing"]:
+    return "output_processing" if "failure" in state else "model_call"
+
+
+def build() -> Graph:
     """Compile the graph."""
     graph = StateGraph(ChatState, context_schema=ChatContext)
-    graph.add_node("model", _model)
-    graph.add_node("tools", _tools)
-    graph.add_edge(START, "model")
+    add_nodes(
+        graph,
+        initialize=_initialize,
+        prompt_generation=_prompt_generation,
+        model_call=_model_call,
+        tool_execution=_tool_execution,
+        output_processing=_output_processing,
+        cleanup=_cleanup,
+    )
+    graph.add_edge(START, "initialize")
+    graph.add_edge("initialize", "prompt_generation")
+    graph.add_conditional_edges("prompt_generation", _after_prompt)
+    graph.add_conditional_edges("model_call", _after_model)
+    graph.add_conditional_edges("tool_execution", _after_tools)
+    graph.add_edge("output_processing", "cleanup")
+    graph.add_edge("cleanup", END)
     return graph.compile(name="chat")
 
 
 def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    graph = build()
-    render = system_prompt("chat_system.md", prompts)
+    graph, render = build(), system_prompt("chat_system.md", prompts)
 
-    async def flow(
-        request: Request[ChatRequest, ChatOptions], effects: Effects
-    ) -> AsyncIterator[Event]:
+    async def flow(request: ChatAsked, effects: Effects) -> AsyncIterator[Event]:
         model = rules.settings(request.body, request.options)
-        with effects.trace.node("prepare"):
-            turn = await admit(request, model, effects)
-        yield Accept()
-        yield StartReply()
-        context = ChatContext(request, model, turn, effects, Sink())
-        try:
-            with effects.trace.node("prepare"):
-                state = await _lay_out(context, render)
-        except EffectFailed as failure:
-            yield failed(request.options, failure.fault.code)
-            yield End()
-            return
-        rounds = model.max_tool_iterations
-        call = question(model, state["messages"], state["tools"], rounds=rounds)
-        # the last question, and two supersteps a round of tools; some to spare
-        course = Course(2 * rounds + 5)
-        async with (
-            asked_ahead(effects, "reply", call) as ahead,
-            aclosing(
-                run(graph, state, replace(context, effects=ahead), context.sink, course)
-            ) as events,
-        ):
+        context = ChatContext(effects=effects, request=request, model=model, render=render)
+        # six nodes, and two supersteps a round of tools; some to spare
+        steps = 2 * model.max_tool_iterations + 10
+        async with aclosing(run(graph, {"messages": []}, context, steps=steps)) as events:
             async for event in events:
                 yield event
 

@@ -1,210 +1,402 @@
-"""Flow `companion`: admission; then the graph of messages, or that of pictures.
+"""Flow `companion`: a graph of messages and one of pictures, behind the same admission.
 
-A message is felt, and memories of it recalled, side by side; then the graph: model ⇄ tools, with a
-question to the user in between. What comes before the first question and after the last answer is
-no node of its own: a superstep of the engine costs more than all of it.
-
-Nodes raise what goes wrong, and so that the flow pauses: the engine hands both on as they are.
+Message: emotion ∥ memory → reasoning ⇄ tools, reasoning → human → reasoning or end. Picture:
+vision → memory_extraction → human → end. The node that has the last word stores the reply and ends
+the stream; so does an effect that fails.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass
+from operator import add
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
-from langgraph.graph import START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
+from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import Command
 
 from contract.errors import EffectFailed
 from contract.flow import Event, Flow
-from contract.flows.companion import Emotion, ImageTurn, failed
-from contract.model import ModelCall, ToolResult
+from contract.flows.companion import (
+    CompanionDone,
+    CompanionText,
+    Emotion,
+    ImageTurn,
+    failed,
+)
+from contract.flows.session import lock_key
+from contract.human import Form, HumanAnswer
+from contract.model import Chunk, ToolResult
 from contract.ports import Effects
-from graph_impl import pictures
-from graph_impl.ahead import asked_ahead
-from graph_impl.engine import Course, Sink, run
-from graph_impl.rounds import Plain, beside, calls_of, plain_tool, question, started
-from graph_impl.templates import FOLDER
-from graph_impl.visit import Prompts, VisitContext, VisitState, admit
+from contract.stores import Turn
+from graph_impl.engine import Graph, RunContext, add_nodes, ask_human, end_on_failure, run
+from graph_impl.rounds import (
+    Plain,
+    calls_of,
+    check_model,
+    model_call,
+    offered_tools,
+    plain,
+    plains,
+    read_answer,
+    read_text,
+    recalled,
+    remember,
+    started_tools,
+)
+from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
-from rules import questions
-from rules.answers import ModelAnswer
-from rules.conversation import window
+from rules import memories, questions
+from rules.conversation import reply_turn, session_busy, window
 from rules.emotion import feel
-from rules.images import picture
+from rules.images import Picture, picture
+from rules.memories import Fact, worth
 from rules.model_calls import prompt_messages, tool_answer, tool_round
+from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
 log = logging.getLogger(__name__)
 
-Visit = Runtime[VisitContext]
-# Commands, not conditional edges: for an edge the engine puts the whole state together once more,
-# and one that is no coroutine waits for a thread.
-ToTools = Command[Literal["tools", "__end__"]]
+
+class MessageState(TypedDict, total=False):
+    """What flows between the nodes of a message; `results` are those of the round so far."""
+
+    emotion: Plain
+    memories: str
+    messages: Annotated[list[Plain], add]
+    tools: list[Plain]
+    results: dict[str, Plain]
+    text: Annotated[str, add]
 
 
-async def _recall(context: VisitContext) -> str:
-    """Recall; a memory that fails is a memory of nothing."""
-    wanted = rules.recall(context.asked)
-    if wanted is None:
-        return rules.told(())
-    try:
-        with context.effects.trace.node("recall"):
-            return rules.told(await context.effects.memory.recall("recall", wanted))
-    except EffectFailed as failure:
-        log.warning("nothing is recalled: %s", failure.fault.code)
-        return rules.told(())
+class PictureState(TypedDict, total=False):
+    """What flows between the nodes of a picture: the text read in it, the facts found there."""
+
+    text: str
+    facts: list[Plain]
 
 
-async def _lay_out(context: VisitContext, mood: Emotion, memories: str) -> VisitState:
-    """Lay out the conversation as the graph starts from it; raises `EffectFailed`."""
-    effects, asked, admitted = context.effects, context.asked, context.admitted
-    now = await effects.clock.now("prompt")
-    given = rules.prompt(now, asked, mood, memories, admitted.earlier)
-    history = window(admitted.earlier, asked.options.history_tokens)
-    messages = prompt_messages(context.prompts.system(given), history, admitted.turn)
-    offered = await effects.tools.list("offer") if asked.options.enable_tools else ()
-    tools = questions.offer(offered, asking=asked.options.ask_human)
+def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
+    """Read the prompts of the flow from a folder, by name."""
+    defaults = {
+        "system": COMPANION_PROMPT,
+        "vision": VISION_PROMPT,
+        "extraction": EXTRACTION_PROMPT,
+    }
     return {
-        "messages": msgspec.to_builtins(messages),
-        "tools": [plain_tool(one) for one in tools],
-        "text": "",
+        name: system_prompt(f"companion_{name}.md", folder, default)
+        for name, default in defaults.items()
     }
 
 
-async def _reasoning(state: VisitState, runtime: Visit) -> ToTools:
-    """Ask the model once; an answer that calls no tool is kept."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionContext(RunContext):
+    """What one run reaches the world and the client through, and the turn it was admitted with.
+
+    `image` is the picture of a request that shows one.
+    """
+
+    request: rules.Asked
+    prompts: Mapping[str, Render]
+    turn: Turn
+    earlier: tuple[Turn, ...]
+    image: Picture | None = None
+
+    async def say(self, content: str) -> str:
+        """Send a piece of the reply and return it; after the last, await `sink.drained`."""
+        await self.sink.push(CompanionText(content))
+        return content
+
+    async def finish(self, text: str) -> None:
+        """Store the whole reply, release the session and end the stream."""
+        effects = self.effects
+        await self.sink.drained()
+        reply = reply_turn(await effects.ids.new("reply"), self.turn, text)
+        await effects.conversations.put("reply", reply)
+        await effects.locks.release("session", lock_key(self.request.body.session_id))
+        await self.sink.send(CompanionDone("completed"))
+
+    async def ask(self, question: Any) -> Any:
+        """Open a question, show it and wait for its answer.
+
+        None if a question of the model's cannot be opened.
+        """
+        form, kind = msgspec.convert(question["form"], Form), question["kind"]
+        try:
+            opening = rules.opening(self.request, form, kind)
+            hitl_id = await self.effects.human.open("ask", opening)
+        except EffectFailed as failure:
+            if kind != rules.QUESTION:
+                raise
+            log.warning("the user is not asked: %s", failure.fault.code)
+            return None
+        await self.sink.send(rules.hitl(self.request, hitl_id, form, kind))
+        return plain(await self.effects.human.answer("ask", hitl_id))
+
+
+Companion = Runtime[CompanionContext]
+
+
+def _asked(form: Form, kind: str) -> HumanAnswer | None:
+    """Ask the user; None where nothing could be asked."""
+    answer = ask_human({"form": plain(form), "kind": kind})
+    return msgspec.convert(answer, HumanAnswer | None)
+
+
+# Messages
+
+
+async def _emotion(state: MessageState, runtime: Companion) -> MessageState:  # noqa: ARG001 - as the engine calls it
+    """Read the message's emotion and send it."""
+    emotion = feel(runtime.context.request.body.message)
+    await runtime.context.sink.send(emotion)
+    return {"emotion": plain(emotion)}
+
+
+async def _memory(state: MessageState, runtime: Companion) -> MessageState:  # noqa: ARG001 - as the engine calls it
+    """Recall memories."""
     context = runtime.context
-    options = context.asked.options
-    rounds = options.max_tool_iterations
-    call = question(options, state["messages"], state["tools"], rounds=rounds)
-    with context.effects.trace.node("reasoning"):
-        answer = await _read(context, call)
-    calls, so_far = answer.calls(call), state["text"] + answer.text
+    return {"memories": rules.told(await recalled(context.effects, rules.recall(context.request)))}
+
+
+async def _reasoning(state: MessageState, runtime: Companion) -> MessageState:
+    """Call the model once; a reply that calls no tool is the last."""
+    context, options = runtime.context, runtime.context.request.options
+    update: MessageState = {} if state.get("messages") else await _prompt(state, context)
+    messages = [*state.get("messages", ()), *update.get("messages", ())]
+    tools = update.get("tools", state.get("tools", []))
+    call = model_call(options, messages, tools, rounds=options.max_tool_iterations)
+
+    async def take(chunk: Chunk) -> None:
+        if chunk.text:
+            await context.say(chunk.text)
+
+    answer = await read_answer(context.effects, "reasoning", call, take)
+    await context.sink.drained()
+    calls = answer.calls(call)
     if not calls:
-        await context.keep(so_far)
-        return Command(goto="__end__")
-    said = msgspec.to_builtins(tool_round(answer.text, calls))
-    update: VisitState = {"messages": [*state["messages"], said], "text": so_far}
-    return Command(update=update, goto="tools")
+        await context.finish(state.get("text", "") + answer.text)
+        return {}
+    begun = plain(tool_round(answer.text, calls))
+    return {**update, "messages": [*update.get("messages", ()), begun], "text": answer.text}
 
 
-async def _read(context: VisitContext, call: ModelCall) -> ModelAnswer:
-    """Read an answer to its end, sending its text on the way."""
-    answer = ModelAnswer()
-    async for chunk in context.effects.model.stream("reasoning", call):
-        if text := answer.add(chunk):
-            await context.say(text)
-    await context.sink.taken()
-    return answer
+async def _prompt(state: MessageState, context: CompanionContext) -> MessageState:
+    """Lay out the conversation and the tools as the model is first called with them."""
+    effects, request, earlier = context.effects, context.request, context.earlier
+    options = request.options
+    now = await effects.clock.now("prompt")
+    emotion = msgspec.convert(state["emotion"], Emotion)
+    system = context.prompts["system"](
+        rules.prompt(now, request, emotion, state["memories"], earlier)
+    )
+    history = window(earlier, options.history_tokens)
+    offered = await offered_tools(effects, enabled=options.enable_tools)
+    return {
+        "messages": plains(prompt_messages(system, history, context.turn)),
+        "tools": plains(questions.offer(offered, asking=options.ask_human)),
+    }
 
 
-async def _tools(state: VisitState, runtime: Visit) -> Command[Literal["ask", "reasoning"]]:
+async def _tools(state: MessageState, runtime: Companion) -> MessageState:
     """Run the round's calls side by side; show them in index order."""
-    context = runtime.context
-    todo = _round(state, context)
+    context, todo = runtime.context, _round(state, runtime)
     results = dict(todo.refused)
-    with context.effects.trace.node("tools"):
-        async with started(context.effects, todo.runs) as running:
-            tasks = {one.id: task for one, task in zip(todo.runs, running, strict=True)}
-            for call in todo.before:
-                if call.id in tasks:
-                    results[call.id] = await tasks[call.id]
-                await context.sink.send(rules.shown(call, results[call.id]))
-    if todo.question is not None:
-        return Command(update={"results": msgspec.to_builtins(results)}, goto="ask")
-    return Command(update=_told(state, todo, results), goto="reasoning")
+    async with started_tools(context.effects, todo.runs) as running:
+        tasks = {call.id: task for call, task in zip(todo.runs, running, strict=True)}
+        for call in todo.before:
+            if call.id in tasks:
+                results[call.id] = await tasks[call.id]
+            await context.sink.send(rules.shown(call, results[call.id]))
+    if todo.question is None:
+        return _answers(todo, results)
+    return {"results": plain(results)}
 
 
-async def _ask(state: VisitState, runtime: Visit) -> VisitState:
-    """Ask the user what the round's question says, once its other calls are over."""
+async def _human(state: MessageState, runtime: Companion) -> MessageState:
+    """Ask the user the round's question, once its other calls have ended."""
+    todo = _round(state, runtime)
+    if todo.question is None:
+        return {}
+    call, form = todo.question.call, todo.question.form
+    answer = _asked(form, rules.QUESTION)
+    result = questions.NOT_ASKED if answer is None else questions.answered(form, answer)
+    results = msgspec.convert(state.get("results", {}), dict[str, ToolResult])
+    await runtime.context.sink.send(rules.shown(call, result))
+    return _answers(todo, {**results, call.id: result})
+
+
+def _round(state: MessageState, runtime: Companion) -> questions.Round:
+    """Sort the calls of the round the last message begins."""
+    options = runtime.context.request.options
+    return questions.sort_out(calls_of(state["messages"]), asking=options.ask_human)
+
+
+def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageState:
+    answers = [plain(tool_answer(call, results[call.id])) for call in todo.calls]
+    return {"messages": answers, "results": {}}
+
+
+async def _after_reasoning(
+    state: MessageState, runtime: Companion
+) -> Literal["tools", "human", "__end__"]:
+    todo = _round(state, runtime)
+    if not todo.calls:
+        return "__end__"
+    return "tools" if todo.before else "human"
+
+
+async def _after_tools(state: MessageState) -> Literal["reasoning", "human"]:
+    return "human" if calls_of(state["messages"]) else "reasoning"
+
+
+# Pictures
+
+
+async def _vision(state: PictureState, runtime: Companion) -> PictureState:  # noqa: ARG001 - as the engine calls it
+    """Read the text in the picture, sending it on the way."""
     context = runtime.context
-    todo = _round(state, context)
-    results = msgspec.convert(state["results"], dict[str, ToolResult])
-    if todo.question is not None:
-        call = todo.question.call
-        with context.effects.trace.node("ask"):
-            results[call.id] = await _answer(context, todo.question)
-        await context.sink.send(rules.shown(call, results[call.id]))
-    return _told(state, todo, results)
+    text = await _read(context)
+    if rules.no_text(text):
+        text += await context.say(rules.text(context.request, "no_text"))
+    elif context.request.body.action == "analyze_for_memory":
+        return {"text": text}
+    await context.finish(text)
+    return {}
 
 
-async def _answer(context: VisitContext, question: questions.FormCall) -> ToolResult:
-    try:
-        hitl_id = await context.put(question.form, rules.QUESTION)
-    except EffectFailed as failure:
-        log.warning("the user is not asked: %s", failure.fault.code)
-        return questions.NOT_ASKED
-    answer = await context.answer(hitl_id, question.form, rules.QUESTION)
-    return questions.answered(question.form, answer)
+async def _read(context: CompanionContext) -> str:
+    """Send the text as it is read, once it is certain that the picture has some."""
+    read = held = ""
+    system = context.prompts["vision"]({"no_text": rules.NO_TEXT})
+    assert context.image is not None  # noqa: S101 - the graph of pictures is run with one
+    call = rules.vision(context.request, system, context.image)
+
+    async def take(chunk: Chunk) -> None:
+        nonlocal read, held
+        held += chunk.text
+        if held and (read or not rules.may_be_no_text(held)):
+            read += await context.say(held)
+            held = ""
+
+    await read_answer(context.effects, "vision", call, take)
+    if held and not rules.no_text(held):
+        read += await context.say(held)
+    await context.sink.drained()
+    return read
 
 
-def _round(state: VisitState, context: VisitContext) -> questions.Round:
-    calls = calls_of(state["messages"][-1])
-    return questions.sort_out(calls, asking=context.asked.options.ask_human)
+async def _memory_extraction(state: PictureState, runtime: Companion) -> PictureState:
+    """Find the facts worth remembering."""
+    context = runtime.context
+    call = rules.extraction(context.request, context.prompts["extraction"]({}), state["text"])
+    answer = await read_text(context.effects, "extraction", call)
+    found = worth(answer, context.request.options.least_confidence)
+    if not found:
+        said = await context.say(rules.text(context.request, "nothing_found"))
+        await context.finish(state["text"] + said)
+    return {"facts": plains(found)}
 
 
-def _told(state: VisitState, todo: questions.Round, results: dict[str, ToolResult]) -> VisitState:
-    answers: list[Plain] = [
-        msgspec.to_builtins(tool_answer(call, results[call.id])) for call in todo.calls
-    ]
-    return {"messages": [*state["messages"], *answers], "results": {}}
+async def _confirmation(state: PictureState, runtime: Companion) -> PictureState:
+    """Let the user confirm the facts and remember those approved."""
+    context, facts = runtime.context, msgspec.convert(state["facts"], tuple[Fact, ...])
+    form = rules.confirming(context.request, facts)
+    answer = _asked(form, memories.KIND)
+    approved = memories.approved(facts, form, answer) if answer else ()
+    said = await context.say(await _remembered(context, approved))
+    await context.finish(state["text"] + said)
+    return {}
 
 
-def build() -> CompiledStateGraph[Any, VisitContext, Any, Any]:
+async def _remembered(context: CompanionContext, facts: tuple[Fact, ...]) -> str:
+    if not facts:
+        return rules.text(context.request, "not_remembered")
+    body = context.request.body
+    written = await remember(context.effects, "remember", facts, rules.owner(body), body.session_id)
+    return rules.text(context.request, "remembered", count=written)
+
+
+async def _after_vision(state: PictureState) -> Literal["memory_extraction", "__end__"]:
+    return "memory_extraction" if "text" in state else "__end__"
+
+
+async def _after_extraction(state: PictureState) -> Literal["human", "__end__"]:
+    return "human" if state["facts"] else "__end__"
+
+
+# Graphs and flow
+
+
+def build_messages() -> Graph:
     """Compile the graph of messages."""
-    graph = StateGraph(VisitState, context_schema=VisitContext)
-    graph.add_node("reasoning", _reasoning)
-    graph.add_node("tools", _tools)
-    graph.add_node("ask", _ask)
-    graph.add_edge(START, "reasoning")
-    graph.add_edge("ask", "reasoning")
-    return graph.compile(name="companion")
+    graph = StateGraph(MessageState, context_schema=CompanionContext)
+    end_on_failure(graph, failed)
+    add_nodes(
+        graph, emotion=_emotion, memory=_memory, reasoning=_reasoning, tools=_tools, human=_human
+    )
+    graph.add_edge(START, "emotion")
+    graph.add_edge(START, "memory")
+    graph.add_edge(["emotion", "memory"], "reasoning")
+    graph.add_conditional_edges("reasoning", _after_reasoning)
+    graph.add_conditional_edges("tools", _after_tools)
+    graph.add_edge("human", "reasoning")
+    return graph.compile(name="companion messages")
+
+
+def build_pictures() -> Graph:
+    """Compile the graph of pictures."""
+    graph = StateGraph(PictureState, context_schema=CompanionContext)
+    end_on_failure(graph, failed)
+    add_nodes(graph, vision=_vision, memory_extraction=_memory_extraction, human=_confirmation)
+    graph.add_edge(START, "vision")
+    graph.add_conditional_edges("vision", _after_vision)
+    graph.add_conditional_edges("memory_extraction", _after_extraction)
+    graph.add_edge("human", END)
+    return graph.compile(name="companion pictures")
+
+
+async def _admit(request: rules.Asked, effects: Effects) -> tuple[Turn, tuple[Turn, ...]]:
+    """Check model and session, read the earlier turns, store this one; raises `Refused`."""
+    session, options = request.body.session_id, request.options
+    await check_model(effects, rules.model_id(request), options.max_tokens)
+    if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
+        raise session_busy()
+    turn = rules.sent(request, await effects.ids.new("message"))
+    earlier: tuple[Turn, ...] = ()
+    if rules.looks_back(request):
+        earlier = await effects.conversations.history(
+            "history", session, before=turn.message_id, limit=options.history_limit
+        )
+    await effects.conversations.put("message", turn)
+    return turn, earlier
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    messages, shown, rendered = build(), pictures.build(), Prompts.of(prompts)
+    messages, pictures, rendered = build_messages(), build_pictures(), read_prompts(prompts)
 
-    async def flow(asked: rules.Asked, effects: Effects) -> AsyncIterator[Event]:
-        with effects.trace.node("prepare"):
-            seen = picture(asked.body.image) if isinstance(asked.body, ImageTurn) else None
-            admitted = await admit(asked, effects)
-        context = VisitContext(asked, admitted, effects, rendered, Sink())
-        try:
-            rounds = asked.options.max_tool_iterations
-            if seen is None:
-                async with beside(_recall(context)) as (recalling,):
-                    await asyncio.sleep(0)  # what is to be recalled is asked for before
-                    with effects.trace.node("emotion"):
-                        mood = feel(asked.body.message)
-                    yield mood
-                    state = await _lay_out(context, mood, await recalling)
-                call = question(asked.options, state["messages"], state["tools"], rounds=rounds)
-                graph, site = messages, "reasoning"
-            else:
-                state = {"picture": msgspec.to_builtins(seen)}
-                call = pictures.question(context, seen)
-                graph, site = shown, "vision"
-            # three a round of tools with a question in it, and some to spare
-            course = Course(3 * rounds + 10)
-            async with (
-                asked_ahead(effects, site, call) as ahead,
-                aclosing(
-                    run(graph, state, replace(context, effects=ahead), context.sink, course)
-                ) as events,
-            ):
-                async for event in events:
-                    yield event
-        except EffectFailed as failure:
-            for event in failed(failure.fault.code):
+    async def flow(request: rules.Asked, effects: Effects) -> AsyncIterator[Event]:
+        body = request.body
+        with effects.trace.node("admission"):
+            image = picture(body.image) if isinstance(body, ImageTurn) else None
+            turn, earlier = await _admit(request, effects)
+        context = CompanionContext(
+            effects=effects,
+            request=request,
+            prompts=rendered,
+            turn=turn,
+            earlier=earlier,
+            image=image,
+        )
+        # three supersteps a round of tools that ends in a question; some to spare
+        steps = 3 * request.options.max_tool_iterations + 10
+        graph = pictures if image else messages
+        async with aclosing(run(graph, {"results": {}}, context, steps=steps)) as events:
+            async for event in events:
                 yield event
 
     return flow

@@ -1,4 +1,4 @@
-"""The reply in the making, as a frozen value that fits into a graph's state."""
+"""The reply in progress, as a frozen value that fits into a graph's state."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contract.model import Chunk
 
 
 class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was said so far, and what of it the client has.
+    """The text so far, and what of it the client has.
 
-    `at` is the stamp of what came last, `last` the frame sent last, `last_at` the stamp it was
-    sent at (None: nothing sent yet).
+    `at` is the stamp of the newest item, `last` the frame sent last, `last_at` its stamp; both are
+    None before the first.
     """
 
     content: str = ""
@@ -33,11 +33,11 @@ class Draft(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Sent = tuple[Draft, tuple[Send, ...]]
-"""A draft after something was sent, and the frames to send."""
+"""A draft after a step, and the frames the step sends."""
 
 
 def take(draft: Draft, chunk: Chunk, options: ChatOptions) -> Sent:
-    """Add a chunk; send when the first text came or the interval has passed."""
+    """Add a chunk; send when it brings the first text or the interval has passed."""
     extended = options.wire == "extended"
     grown = msgspec.structs.replace(
         draft,
@@ -64,18 +64,18 @@ def flush(draft: Draft, options: ChatOptions) -> Sent:
     return _send(draft, options) if draft.unsent else (draft, ())
 
 
-def feedback(draft: Draft, news: ToolFeedback, options: ChatOptions) -> Sent:
-    """Send how a tool is doing, at once; unsent text goes before it."""
+def feedback(draft: Draft, status: ToolFeedback, options: ChatOptions) -> Sent:
+    """Send a tool's status at once, unsent text before it."""
     draft, text = flush(draft, options)
-    draft, frames = _send(draft, options, news)
+    draft, frames = _send(draft, options, status)
     return draft, text + frames
 
 
-def _send(draft: Draft, options: ChatOptions, news: ToolFeedback | None = None) -> Sent:
+def _send(draft: Draft, options: ChatOptions, status: ToolFeedback | None = None) -> Sent:
     frame = Send(
         draft.content,
         draft.reasoning if options.wire == "extended" else UNSET,
-        UNSET if news is None else news,
+        UNSET if status is None else status,
     )
     if frame == draft.last:
         return draft, ()

@@ -1,34 +1,51 @@
-"""Drives the graph engine: the only file that starts, cancels and awaits a graph's run.
+"""The driver of the graph engine: starts, resumes, cancels and awaits a graph's run.
 
-A graph runs in a task of its own and hands its events to a sink in the runtime context. The
-engine's own streaming is not used: its node would be orphaned when the reader is cancelled
-through an AnyIO scope, it costs twice as much per event, and it holds events back in bursts.
+No other module runs a graph. A graph runs in a task of its own and hands its events to the sink in
+its context. The engine's own streaming is not used: its node would be orphaned when the reader is
+cancelled through an AnyIO scope, it costs twice as much per event, and it holds events back in
+bursts.
+
+A node that waits for a human calls `ask_human`, which interrupts the graph. The driver asks the
+human port and resumes the graph with the answer; without an answer it raises what the port raised.
+The tape lasts, not the engine's checkpoint: a continued run starts from the tape and meets the
+same interrupt.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 # The engine imports these when the first graph of a process runs: a user would wait for it.
 import langchain_core.tracers.context
 import langchain_core.tracers.stdout  # noqa: F401 - imported to be there, see above
-from langgraph.errors import NodeCancelledError
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt, NodeCancelledError, NodeError
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Command, Durability, interrupt
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contract.errors import EffectFailed, Fault
+from contract.flow import Event
+from contract.ports import Effects
 
-    from langchain_core.runnables import RunnableConfig
-    from langgraph.graph.state import CompiledStateGraph
-    from langgraph.types import Durability
+Builder = StateGraph[Any, Any, Any, Any]
+Graph = CompiledStateGraph[Any, Any, Any, Any]
+Node = Callable[[Any, Runtime[Any]], Awaitable[Any]]
 
-    from contract.flow import Event
+HUMAN: Final = "human"
+"""Name of the node that waits for a human, in the graphs that have one."""
 
 _END: Final = object()
 _AHEAD: Final = 32
-"""Events that may wait for the reader before whoever says more waits too."""
+"""Events that may wait for the reader before the node that adds one waits too."""
+_INTERRUPT: Final = "__interrupt__"
 
 
 class Sink:
@@ -40,109 +57,183 @@ class Sink:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
     async def send(self, event: Event) -> None:
-        """Hand an event over; the node goes on once the reader has come back from it."""
+        """Hand an event over; return once the reader has come back from it."""
         self._queue.put_nowait(event)
-        await self.taken()
+        await self.drained()
 
-    async def say(self, event: Event) -> None:
-        """Hand over one of many events; whoever has said the last of them waits for `taken`.
+    async def push(self, event: Event) -> None:
+        """Hand over one of many events; after the last of them, await `drained`.
 
-        To change between node and reader for each piece of a text costs more than all that is
-        done for it: pieces that came together are handed over together.
+        Pieces of text that arrive together are handed over together: a switch between node and
+        reader for each piece costs more than all the work on it.
         """
         self._queue.put_nowait(event)
         if self._queue.qsize() >= _AHEAD:
-            await self.taken()
+            await self.drained()
 
-    async def taken(self) -> None:
-        """Wait until the reader has come back from all that was handed over, however slow he is."""
+    async def drained(self) -> None:
+        """Wait until the reader has come back from all events, however slow it is."""
         await self._queue.join()
 
     def close(self, _: asyncio.Task[Any]) -> None:
-        """Nothing more will come."""
+        """Mark the end of the events."""
         self._queue.put_nowait(_END)
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events until the sink is closed."""
         while (event := await self._queue.get()) is not _END:
             yield event
-            self._queue.task_done()  # not before: with an event in hand he may still leave
+            self._queue.task_done()  # only now: with an event in hand the reader may still leave
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """How many supersteps a run may take, and the thread it keeps, if any."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What the nodes of one run reach the world and the client through; never part of the state."""
 
-    steps: int
-    thread: str | None = None
+    effects: Effects
+    sink: Sink = field(default_factory=Sink)
+    interrupts: list[GraphInterrupt] = field(default_factory=list)
+
+    async def ask(self, question: Any) -> Any:
+        """Carry a question to the human port; raises `Paused` while there is no answer.
+
+        Question and answer are plain values.
+        """
+        raise NotImplementedError
+
+
+def add_nodes(graph: Builder, **nodes: Node) -> None:
+    """Add nodes by name, each timed under its name."""
+    for name, node in nodes.items():
+        graph.add_node(name, _timed(name, node))
+
+
+def _timed(name: str, node: Node) -> Any:
+    async def timed(state: Any, runtime: Runtime[Any]) -> Any:
+        try:
+            with runtime.context.effects.trace.node(name):
+                return await node(state, runtime)
+        except GraphInterrupt as interrupted:
+            runtime.context.interrupts.append(interrupted)
+            raise
+
+    return timed
+
+
+def ask_human(question: Any) -> Any:
+    """Interrupt the run with a question and return the answer; raises `EffectFailed`.
+
+    The engine runs the node again from its first line: no effect and no event comes before this.
+    """
+    resumed = interrupt(question)
+    if "fault" in resumed:
+        raise EffectFailed(msgspec.convert(resumed["fault"], Fault))
+    return resumed["v"]
+
+
+def end_on_failure(graph: Builder, failed: Callable[[str], Iterable[Event]]) -> None:
+    """End the stream with the events for a fault's code when an effect fails in any node.
+
+    Any other error is raised by the run.
+    """
+
+    async def fail(state: Any, error: NodeError, runtime: Runtime[Any]) -> dict[str, Any]:  # noqa: ARG001 - as the engine calls it
+        if not isinstance(error.error, EffectFailed):
+            raise error.error
+        for event in failed(error.error.fault.code):
+            await runtime.context.sink.send(event)
+        return {}
+
+    graph.set_node_defaults(error_handler=fail)  # type: ignore[arg-type] # the library's types know no `error`
+
+
+def mermaid(graph: Graph) -> str:
+    """Return a graph's diagram; what may follow a failure at any node is left out."""
+    drawn = graph.get_graph()
+    drawn.nodes.pop("__default_error_handler__", None)
+    return drawn.draw_mermaid()
 
 
 async def run(
-    graph: CompiledStateGraph[Any, Any, Any, Any],
+    graph: Graph,
     state: Mapping[str, object],
-    context: object,
-    sink: Sink,
-    course: Course,
+    context: RunContext,
+    *,
+    steps: int,
+    thread: str | None = None,
 ) -> AsyncGenerator[Event]:
     """Run a graph and yield what its nodes send to the sink; raises what a node raised.
 
-    The graph starts from `state`, and its nodes are given `context`. When the reader leaves, the
-    run is cancelled and awaited.
-
-    The engine starts with the loop's next turn: whoever was woken by an event yielded before has
-    sent it by then.
+    `steps` limits the supersteps; `thread` names the thread the graph's saver keeps, if it has one.
+    When the reader leaves, the run is cancelled and awaited.
     """
-    task = asyncio.create_task(_drain(graph, state, context, _config(course)), name="graph run")
-    task.add_done_callback(sink.close)
+    task = asyncio.create_task(_drive(graph, state, context, steps, thread), name="graph run")
+    task.add_done_callback(context.sink.close)
     try:
-        async for event in sink.events():
+        async for event in context.sink.events():
             yield event
         await task
     finally:
         await _stop(task)
-        # Its error knows this frame: they would keep each other, and all that was asked.
+        # The task's error knows this frame: a cycle that would hold all of the request.
         del task
 
 
-async def _drain(
-    graph: CompiledStateGraph[Any, Any, Any, Any],
+async def _drive(
+    graph: Graph,
     state: Mapping[str, object],
-    context: object,
-    config: RunnableConfig,
+    context: RunContext,
+    steps: int,
+    thread: str | None,
 ) -> None:
-    # No stream mode: nobody reads the states between the steps, so they are not put together.
-    # One state is kept of a run, its last: what breaks off is begun anew from the store.
-    kept: Durability | None = "exit" if graph.checkpointer else None
+    """Run the graph to its end, through any number of questions."""
+    config: RunnableConfig = {"recursion_limit": steps}
+    durability: Durability | None = None
+    if thread is not None:
+        config["configurable"] = {"thread_id": thread}
+        durability = "sync"  # the thread is stored before the node that ends the stream
+    elif HUMAN in graph.nodes:
+        graph = graph.copy(update={"checkpointer": InMemorySaver()})
+        config["configurable"] = {"thread_id": "run"}
+        durability = "exit"
+    todo: Any = state
     try:
-        async for _ in graph.astream(
-            state, config, context=context, stream_mode=[], durability=kept
-        ):
-            pass
+        while todo is not None:
+            questions: tuple[Any, ...] = ()
+            async for update in graph.astream(
+                todo, config, context=context, stream_mode="updates", durability=durability
+            ):
+                questions = update.get(_INTERRUPT, ())
+            while context.interrupts:
+                _clear(context.interrupts.pop())
+            answers = {one.id: await _answer(context, one.value) for one in questions}
+            todo = Command(resume=answers) if answers else None
     except NodeCancelledError as lost:
-        _let_go(lost)
+        _clear(lost)
         raise asyncio.CancelledError from lost  # what the node raised, as any flow raises it
     except BaseException as error:
-        _let_go(error)
+        _clear(error)
         raise
 
 
-def _let_go(error: BaseException | None) -> None:
-    """Empty the frames an error went through: the engine's hold the error that knows them.
+async def _answer(context: RunContext, question: Any) -> dict[str, Any]:
+    """Return what the graph is resumed with: never None, nor an empty mapping (langgraph#7034)."""
+    try:
+        return {"v": await context.ask(question)}
+    except EffectFailed as failure:
+        return {"fault": msgspec.to_builtins(failure.fault)}
 
-    With them all that was asked would stay, pictures too, until the collector comes.
+
+def _clear(error: BaseException | None) -> None:
+    """Clear the frames an error went through: the engine's hold the error that refers to them.
+
+    Uncleared, the whole request would stay, pictures included, until the collector runs.
     """
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # chains may be rings
+    while error is not None and id(error) not in seen:  # a chain of causes may be a ring
         seen.add(id(error))
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
-
-
-def _config(course: Course) -> RunnableConfig:
-    config: RunnableConfig = {"recursion_limit": course.steps}
-    if course.thread is not None:
-        config["configurable"] = {"thread_id": course.thread}
-    return config
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:

@@ -7,24 +7,21 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg import AsyncConnection, Error
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from graph_impl.threads import WAIT_SECONDS, Steady, Threads, plain_values
+from graph_impl.threads import WAIT_SECONDS, Threads, plain_values
 
 _CONNECTIONS = 8
 _CONNECT_SECONDS = 5
-"""For one connection, and for all attempts at one: it is begun anew when somebody wants it."""
+"""For one connection, and for all attempts at one: the next call that needs it tries again."""
 
-
-class _SteadyPostgres(Steady, AsyncPostgresSaver):
-    pass
-
-
-# One statement, one look: the next turn's state is there with its values, or not at all.
-_TIDY = """
+# One statement sees one state: the next turn's is there with its values, or not at all.
+_DELETE_OLDER = """
 WITH newest AS (
     SELECT checkpoint_ns, max(checkpoint_id) AS checkpoint_id FROM checkpoints
     WHERE thread_id = %(thread)s GROUP BY checkpoint_ns
@@ -41,22 +38,31 @@ WHERE kept.thread_id = %(thread)s AND old.thread_id = %(thread)s
 """
 
 
-class PostgresThreads(Threads):
+class PostgresThreads(Threads, AsyncPostgresSaver):
     """Threads in a PostgreSQL database."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection[DictRow]]) -> None:
+        super().__init__(pool, serde=plain_values())
         self._pool = pool
-        self.saver: _SteadyPostgres = _SteadyPostgres(pool, serde=plain_values())
 
-    async def _tidy(self, thread: str) -> None:
+    async def _replace(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        versions: ChannelVersions,
+    ) -> RunnableConfig:
+        stored = await AsyncPostgresSaver.aput(self, config, checkpoint, metadata, versions)
         async with self._pool.connection() as connection:
-            await connection.execute(_TIDY, {"thread": thread})
+            thread = config["configurable"]["thread_id"]
+            await connection.execute(_DELETE_OLDER, {"thread": thread})
+        return stored
 
 
-class Impatient(AsyncConnection[DictRow]):
-    """A connection that hangs up where a statement is given up.
+class ImpatientConnection(AsyncConnection[DictRow]):
+    """A connection that hangs up when a statement is cancelled.
 
-    The library would ask the server to cancel it, and one that says nothing is waited for twice.
+    The library would ask the server to cancel it, and wait for a silent server a second time.
     """
 
     async def cancel_safe(self, *, timeout: float = 30.0) -> None:  # noqa: ARG002, ASYNC109 - as the library calls it
@@ -66,16 +72,16 @@ class Impatient(AsyncConnection[DictRow]):
 
 
 @asynccontextmanager
-async def opened(address: str) -> AsyncIterator[Threads]:
-    """Open the threads of a database, making its tables where there are none."""
+async def postgres_threads(address: str) -> AsyncIterator[PostgresThreads]:
+    """Open the threads of a database, creating its tables where there are none."""
     pool: AsyncConnectionPool[AsyncConnection[DictRow]] = AsyncConnectionPool(
         address,
         min_size=1,
         max_size=_CONNECTIONS,
         timeout=WAIT_SECONDS,
         open=False,
-        connection_class=Impatient,
-        # The saver asks for all three.
+        connection_class=ImpatientConnection,
+        # The saver requires the first three.
         kwargs={
             "autocommit": True,
             "prepare_threshold": 0,
@@ -86,5 +92,5 @@ async def opened(address: str) -> AsyncIterator[Threads]:
     )
     async with pool:
         threads = PostgresThreads(pool)
-        await threads.saver.setup()
+        await threads.setup()
         yield threads

@@ -1,73 +1,115 @@
-"""Contract structs as plain values: what a graph's state, and a checkpoint, can hold."""
+"""What the nodes of every flow share: plain values, one answer of the model, a round of tools."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from contract.errors import EffectFailed
-from contract.model import AssistantMessage, Message, ModelCall, ToolCall, ToolSpec
+from contract.model import (
+    AssistantMessage,
+    Chunk,
+    Message,
+    ModelCall,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from contract.ports import Effects
+from contract.stores import MemoryEntry, Recall
 from rules import model_calls
-from rules.answers import rounds_of
-from rules.model_calls import ModelParameters, check_limits, unknown_model
+from rules.answers import ModelAnswer, rounds_of
+from rules.memories import Fact, entries
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-    from contextlib import AbstractAsyncContextManager
-
-    from contract.model import ToolCall, ToolResult
-
+log = logging.getLogger(__name__)
 
 Plain = dict[str, Any]
-"""A struct as plain values."""
-
-
-def plain_tool(offered: ToolSpec) -> Plain:
-    """Turn an offered tool into plain values."""
-    return {
-        "name": offered.name,
-        "description": offered.description,
-        "parameters": bytes(offered.parameters).decode(),
-    }
-
-
-def question(
-    asking: ModelParameters, messages: Sequence[Plain], tools: Sequence[Plain], *, rounds: int
-) -> ModelCall:
-    """Build the next question to the model; after so many rounds of tools, it may call none."""
-    so_far = msgspec.convert({"messages": messages}, _Messages).messages
-    last = len(rounds_of(so_far)) >= rounds
-    return model_calls.question(asking, so_far, tuple(map(_tool, tools)), last=last)
-
-
-def calls_of(message: Plain) -> tuple[ToolCall, ...]:
-    """Give the calls of the message that begins a round of tools."""
-    return msgspec.convert(message, AssistantMessage).tool_calls
+"""A struct as plain values: what a graph's state, and a checkpoint, can hold."""
 
 
 class _Messages(msgspec.Struct):
-    """Messages, typed: what a struct's types mean is worked out once."""
+    """Typed messages: a struct's types are resolved once, a tuple's at every conversion."""
 
     messages: tuple[Message, ...]
 
 
-def _tool(plain: Plain) -> ToolSpec:
-    parameters = msgspec.Raw(plain["parameters"].encode())
-    return ToolSpec(plain["name"], plain["description"], parameters)
+def plain(value: object) -> Any:
+    """Turn structs into plain values; JSON nobody has read becomes a text."""
+    return msgspec.to_builtins(value, enc_hook=lambda raw: bytes(raw).decode())
 
 
-Got = TypeVar("Got")
+def plains(values: Iterable[object]) -> list[Plain]:
+    """Turn each struct into plain values."""
+    return [plain(value) for value in values]
+
+
+async def offered_tools(effects: Effects, *, enabled: bool) -> tuple[ToolSpec, ...]:
+    """List the tools to offer the model."""
+    return await effects.tools.list("offer") if enabled else ()
+
+
+def model_call(
+    parameters: model_calls.ModelParameters,
+    messages: Sequence[Plain],
+    tools: Sequence[Plain],
+    *,
+    rounds: int,
+) -> ModelCall:
+    """Build the next call of the model; after so many rounds of tools it may call none."""
+    typed = msgspec.convert({"messages": messages}, _Messages).messages
+    last = len(rounds_of(typed)) >= rounds
+    return model_calls.question(parameters, typed, tuple(map(_tool, tools)), last=last)
+
+
+def _tool(tool: Plain) -> ToolSpec:
+    return ToolSpec(**{**tool, "parameters": msgspec.Raw(tool["parameters"].encode())})
+
+
+def calls_of(messages: Sequence[Plain]) -> tuple[ToolCall, ...]:
+    """Return the tool calls of the last message; none unless it begins a round of tools."""
+    if not messages or messages[-1]["role"] != "assistant":
+        return ()
+    return msgspec.convert(messages[-1], AssistantMessage).tool_calls
+
+
+async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -> None:
+    """Refuse an unknown model, and what it cannot do; raises `Refused`."""
+    try:
+        info = await effects.model.lookup("model", model_id)
+    except EffectFailed as failure:
+        if failure.fault.code == "unknown_model":
+            raise model_calls.unknown_model(model_id) from failure
+        raise
+    model_calls.check_limits(max_tokens, info)
+
+
+async def read_answer(
+    effects: Effects, site: str, call: ModelCall, take: Callable[[Chunk], Awaitable[None]]
+) -> ModelAnswer:
+    """Call the model and read its answer to the end, each chunk passed to `take` on the way."""
+    answer = ModelAnswer()
+    async for chunk in effects.model.stream(site, call):
+        answer.add(chunk)
+        await take(chunk)
+    return answer
+
+
+async def read_text(effects: Effects, site: str, call: ModelCall) -> str:
+    """Call the model and return the whole text of its answer."""
+    return "".join([chunk.text async for chunk in effects.model.stream(site, call)])
 
 
 @asynccontextmanager
-async def beside(*work: Coroutine[Any, Any, Got]) -> AsyncIterator[list[asyncio.Task[Got]]]:
-    """Start what is done meanwhile; whoever leaves early leaves none of it behind."""
-    tasks = [asyncio.create_task(one) for one in work]
+async def started_tools(
+    effects: Effects, calls: Sequence[ToolCall]
+) -> AsyncIterator[list[asyncio.Task[ToolResult]]]:
+    """Start all calls of a round; none survives the block."""
+    tasks = [asyncio.create_task(effects.tools.run("tool", call)) for call in calls]
     try:
         yield tasks
     finally:
@@ -76,19 +118,20 @@ async def beside(*work: Coroutine[Any, Any, Got]) -> AsyncIterator[list[asyncio.
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def started(
-    effects: Effects, calls: tuple[ToolCall, ...]
-) -> AbstractAsyncContextManager[list[asyncio.Task[ToolResult]]]:
-    """Start every call of a round."""
-    return beside(*[effects.tools.run("tool", call) for call in calls])
-
-
-async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -> None:
-    """Refuse a model nobody registered, and what it cannot do; raises `Refused`."""
+async def recalled(effects: Effects, query: Recall | None) -> tuple[MemoryEntry, ...]:
+    """Recall memories; none without a query, and none where recall fails."""
+    if query is None:
+        return ()
     try:
-        info = await effects.model.lookup("model", model_id)
+        return await effects.memory.recall("recall", query)
     except EffectFailed as failure:
-        if failure.fault.code == "unknown_model":
-            raise unknown_model(model_id) from failure
-        raise
-    check_limits(max_tokens, info)
+        log.warning("nothing is recalled: %s", failure.fault.code)
+        return ()
+
+
+async def remember(
+    effects: Effects, site: str, facts: Sequence[Fact], owner: str, session: str
+) -> int:
+    """Write facts to long-term memory; returns how many were new."""
+    ids = [await effects.ids.new("memory") for _ in facts]
+    return await effects.memory.write(site, entries(facts, ids, owner, session))

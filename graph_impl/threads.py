@@ -1,11 +1,15 @@
-"""Savers that cost nobody an answer: what fails or hangs is logged, and done without."""
+"""Threads of the engine: where they are stored, and how they are replaced and deleted.
+
+A thread is a copy: the conversation store is the record, and where the two differ the store wins.
+So no run reads its thread; each replaces it with the messages of its turn. A store of threads that
+fails or hangs costs no user an answer: the log reports it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import (
@@ -15,11 +19,11 @@ from contextlib import (
     closing,
     contextmanager,
 )
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -32,67 +36,45 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.constants import START
 
 from contract.errors import CutoverError, EffectFailed, Fault
+from contract.flow import Breaker
 
 log = logging.getLogger(__name__)
 
-_BRANCH = "branch:to:"
-
 WAIT_SECONDS = 2.0
 """How long an answer waits for its thread."""
-REST_SECONDS = 30.0
-"""How long nobody waits for a store again that has let somebody wait in vain."""
+FORGET_SECONDS = 10.0
+"""How long the deletion of a thread may take."""
 
-Kept = TypeVar("Kept")
+STORED_BEFORE: Final = "extract_memory"
+"""The node that ends the stream: its turn's thread is stored before it runs."""
+_STORED: Final = "messages"
 _FAILURES = (Exception,)
-_NEVER = float("-inf")
+_BUSY_S = 1.0
+
+T = TypeVar("T")
 
 
-class Patience:
-    """Waits for a store of threads, and lets it rest once it has not answered in time."""
-
-    def __init__(self) -> None:
-        self._rests_until = _NEVER
-
-    async def without(self, instead: Kept, what: str, call: Coroutine[Any, Any, Kept]) -> Kept:
-        """Await a call; gives `instead` where it fails, takes too long, or is not made."""
-        now = asyncio.get_running_loop().time()
-        if now < self._rests_until:
-            call.close()
-            return instead
-        finding_out = self._rests_until != _NEVER
-        if finding_out:
-            self._rests_until = now + REST_SECONDS  # nobody waits beside this one
-        limit = asyncio.timeout(WAIT_SECONDS)
-        try:
-            async with limit:
-                return await call
-        except _FAILURES as error:  # a saver raises whatever its driver does
-            log.warning("a thread is not %s: %s", what, type(error).__name__)
-            if limit.expired():
-                self._rests_until = asyncio.get_running_loop().time() + REST_SECONDS
-            return instead
-        finally:
-            if finding_out and not limit.expired():
-                self._rests_until = _NEVER
+def plain_values() -> JsonPlusSerializer:
+    """Return a serialiser of plain values: the default one calls whatever a state names."""
+    return JsonPlusSerializer(allowed_msgpack_modules=None, allowed_json_modules=None)
 
 
-class Steady(BaseCheckpointSaver[Any]):
-    """Mixed into a saver: runs write to it, and are never kept waiting by what stands there."""
+class Threads(BaseCheckpointSaver[Any]):
+    """Mixed into a saver: of a thread it stores the messages of the newest turn, nothing else.
 
-    @cached_property
-    def patience(self) -> Patience:
-        """With which this saver is waited for."""
-        return Patience()
+    A run that breaks off stores nothing. `breaker` lets calls skip a store that hangs.
+    """
+
+    breaker: Breaker | None = None
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:  # noqa: ARG002 - the engine passes it by this name
-        """Give no state: every run begins with what the store holds, and nobody waits for it."""
+        """Return no state: every run starts from what the conversation store holds."""
         return None
 
     async def read(self, thread: str) -> CheckpointTuple | None:
-        """Read the newest state of a thread; raises what the store does."""
+        """Read the state of a thread; raises what the store does."""
         return await super().aget_tuple({"configurable": {"thread_id": thread}})
 
     async def aput(
@@ -100,16 +82,14 @@ class Steady(BaseCheckpointSaver[Any]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: ChannelVersions,  # noqa: ARG002 - no earlier state of the run is stored
     ) -> RunnableConfig:
-        """Keep the last state of a run that came to its end; one that breaks off leaves none.
-
-        It may be on its way out when the next turn, or whoever deletes the session, is at work.
-        """
-        if not ended(checkpoint):
+        """Replace a thread once its turn's answer is whole; a failure is logged."""
+        if f"branch:to:{STORED_BEFORE}" not in checkpoint["channel_values"]:
             return config
-        keeping = super().aput(config, checkpoint, metadata, new_versions)
-        return await self.patience.without(config, "kept", keeping)
+        stored = _messages_alone(checkpoint)
+        replacing = self._replace(config, stored, metadata, stored["channel_versions"])
+        return await self._guarded(replacing, config)
 
     async def aput_writes(
         self,
@@ -118,118 +98,99 @@ class Steady(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep nothing: what nodes wrote before a run broke off is not gone on from."""
-
-
-def ended(checkpoint: Checkpoint) -> bool:
-    """Whether no node is left to run from a state."""
-    return not any(
-        name == START or name.startswith(_BRANCH) for name in checkpoint["channel_values"]
-    )
-
-
-FORGET_SECONDS = 10.0
-"""How long a thread may take to be forgotten."""
-
-
-def plain_values() -> JsonPlusSerializer:
-    """Give what reads and writes states: unless told so, it would call whatever a state names."""
-    return JsonPlusSerializer(allowed_msgpack_modules=None, allowed_json_modules=None)
-
-
-class Threads(ABC):
-    """A saver, and what the engine does not do with it: to keep only the newest, and to forget."""
-
-    saver: Steady
-
-    async def tidy(self, thread: str) -> None:
-        """Remove all states of a thread but the newest; what fails is done the next time."""
-        await self.saver.patience.without(None, "tidied", self._tidy(thread))
+        """Store nothing: no run continues from what its nodes wrote."""
 
     async def forget(self, thread: str) -> None:
-        """Remove a thread; raises `EffectFailed`."""
+        """Delete a thread; raises `EffectFailed`."""
         try:
             async with asyncio.timeout(FORGET_SECONDS):
-                await self._forget(thread)
+                await self._delete(thread)
         except Exception as error:
-            log.warning("a thread is not forgotten: %s", type(error).__name__)
+            log.warning("a thread is not deleted: %s", type(error).__name__)
             raise EffectFailed(Fault("store_unavailable", retryable=True)) from error
 
-    @abstractmethod
-    async def _tidy(self, thread: str) -> None: ...
+    async def _replace(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        versions: ChannelVersions,
+    ) -> RunnableConfig:
+        raise NotImplementedError
 
-    async def _forget(self, thread: str) -> None:
-        await self.saver.adelete_thread(thread)
+    async def _delete(self, thread: str) -> None:
+        await self.adelete_thread(thread)
+
+    async def _guarded(self, call: Coroutine[Any, Any, T], instead: T) -> T:
+        """Await a call; return `instead` where it fails, takes too long or is not permitted."""
+        now, breaker = asyncio.get_running_loop().time, self.breaker
+        permit = breaker and breaker.permit(now())
+        if breaker and permit is None:
+            call.close()
+            return instead
+        limit = asyncio.timeout(WAIT_SECONDS)
+        result: Literal["success", "failure", "ignored"] = "ignored"
+        try:
+            async with limit:
+                stored = await call
+        except _FAILURES as error:  # a saver raises whatever its driver does
+            log.warning("a thread is not stored: %s", type(error).__name__)
+            result = "failure" if limit.expired() else "success"  # one that fails has answered
+            return instead
+        else:
+            result = "success"
+            return stored
+        finally:
+            if breaker:
+                breaker.record(permit, result, now())
 
 
-class _SteadyMemory(Steady, InMemorySaver):
-    pass
+def _messages_alone(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the state of a run as its thread is stored: ended, with its messages alone."""
+    values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+    return {
+        **checkpoint,
+        "channel_values": {_STORED: values[_STORED]},
+        "channel_versions": {name: versions[name] for name in versions if name == _STORED},
+        "versions_seen": {},
+        "updated_channels": None,
+    }
 
 
-class MemoryThreads(Threads):
-    """Threads in this process; gone with it."""
+class MemoryThreads(Threads, InMemorySaver):
+    """Threads in this process; they end with it."""
 
     def __init__(self) -> None:
-        self.saver: _SteadyMemory = _SteadyMemory(serde=plain_values())
+        super().__init__(serde=plain_values())
 
-    async def _tidy(self, thread: str) -> None:
-        for space, states in self.saver.storage.get(thread, {}).items():
-            newest = max(states, default=None)
-            if newest is None:
-                continue
-            for old in [one for one in states if one != newest]:
-                del states[old]
-                self.saver.writes.pop((thread, space, old), None)
-            checkpoint = self.saver.serde.loads_typed(states[newest][0])
-            versions = checkpoint["channel_versions"].items()
-            for key in [key for key in self.saver.blobs if key[:2] == (thread, space)]:
-                if key[2:] not in versions:
-                    del self.saver.blobs[key]
+    async def _replace(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        versions: ChannelVersions,
+    ) -> RunnableConfig:
+        self.delete_thread(config["configurable"]["thread_id"])
+        return self.put(config, checkpoint, metadata, versions)
 
 
-_BUSY_S = 1.0
-_OUTDATED = "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_id < ?"
+class SqliteThreads(Threads, SqliteSaver):
+    """Threads in an SQLite file, each replaced in one transaction on the file's own thread.
 
-Given = TypeVar("Given")
-
-
-class OneHopSaver(SqliteSaver):
-    """Keeps a state in one hop to its thread, and one transaction: it takes the place of what was.
-
-    The library's asynchronous saver hops for each statement, and the loop is woken after each.
+    The library's asynchronous saver hops to its thread for each statement.
     """
 
     def __init__(self, connection: sqlite3.Connection, worker: ThreadPoolExecutor) -> None:
         super().__init__(connection, serde=plain_values())
         self._worker = worker
 
-    async def hop(self, work: Callable[[], Given]) -> Given:
+    async def hop(self, work: Callable[[], T]) -> T:
         """Do something with the connection, in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Keep a state of a thread, and nothing older; who gives up waiting for it keeps none."""
-        given_up = Event()
-        put = partial(self.put, config, checkpoint, metadata, new_versions)
-        try:
-            return await self.hop(partial(self._replace, config, checkpoint["id"], put, given_up))
-        except asyncio.CancelledError:
-            given_up.set()  # by now the session may be deleted, by another process
-            raise
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Read the newest state of a thread."""
-        return await self.hop(partial(self.get_tuple, config))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Remove a thread."""
-        await self.hop(partial(self.delete_thread, thread_id))
+    async def read(self, thread: str) -> CheckpointTuple | None:
+        """Read the state of a thread."""
+        return await self.hop(partial(self.get_tuple, {"configurable": {"thread_id": thread}}))
 
     def get_next_version(self, current: int | None, channel: None) -> int:  # type: ignore[override]  # noqa: ARG002 - the engine passes it
         """Count: the library's text with a random number in it is for states of several runs."""
@@ -237,83 +198,84 @@ class OneHopSaver(SqliteSaver):
 
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:  # noqa: ARG002, FBT001, FBT002 - as the library calls it
-        """Give a cursor; what breaks off is undone, where the library would commit it half done."""
+        """Yield a cursor; roll back on an error, where the library would commit half of it."""
         with self.conn, closing(self.conn.cursor()) as cursor:
             yield cursor
 
-    def _replace(
+    async def _replace(
         self,
         config: RunnableConfig,
-        newest: str,
-        put: Callable[[], RunnableConfig],
-        given_up: Event,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        versions: ChannelVersions,
     ) -> RunnableConfig:
-        with self.conn:
-            self.conn.execute("BEGIN IMMEDIATE")  # the wait, if there is one
-            if given_up.is_set():
-                return config
-            self.conn.execute(_OUTDATED, (config["configurable"]["thread_id"], newest))
-            return put()  # commits both
+        cancelled = Event()
+
+        def replace() -> RunnableConfig:
+            with self.conn:
+                self.conn.execute("BEGIN IMMEDIATE")  # may wait for another process
+                if cancelled.is_set():
+                    return config
+                older = config["configurable"]["thread_id"], checkpoint["id"]
+                self.conn.execute(_DELETE_OLDER, older)
+                return self.put(config, checkpoint, metadata, versions)  # commits both
+
+        try:
+            return await self.hop(replace)
+        except asyncio.CancelledError:
+            cancelled.set()  # by then another process may have deleted the session
+            raise
+
+    async def _delete(self, thread: str) -> None:
+        await self.hop(partial(self.delete_thread, thread))
+        # Deleted text stays in the write-ahead log until a checkpoint that no reader holds up.
+        truncate = partial(self.conn.execute, "PRAGMA wal_checkpoint(TRUNCATE)")
+        await self.hop(lambda: truncate().fetchall())
 
 
-class _SteadySqlite(Steady, OneHopSaver):
-    pass
-
-
-class SqliteThreads(Threads):
-    """Threads in an SQLite file."""
-
-    def __init__(self, saver: _SteadySqlite) -> None:
-        self.saver: _SteadySqlite = saver
-
-    async def _tidy(self, thread: str) -> None:
-        """Do nothing: whatever is kept takes the place of what was."""
-
-    async def _forget(self, thread: str) -> None:
-        await super()._forget(thread)
-        # What was deleted is to be in the log no longer, unless somebody reads just now.
-        truncate = partial(self.saver.conn.execute, "PRAGMA wal_checkpoint(TRUNCATE)")
-        await self.saver.hop(lambda: truncate().fetchall())
+_DELETE_OLDER = "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_id < ?"
 
 
 @asynccontextmanager
-async def sqlite_threads(path: Path) -> AsyncIterator[Threads]:
-    """Open the threads of a file, making it where there is none."""
+async def sqlite_threads(path: Path) -> AsyncIterator[SqliteThreads]:
+    """Open the threads of a file, creating it where there is none."""
     with ThreadPoolExecutor(1, "threads") as worker:
-        saver = await asyncio.get_running_loop().run_in_executor(worker, _saver, path, worker)
+        threads = await asyncio.get_running_loop().run_in_executor(worker, _open, path, worker)
         try:
-            yield SqliteThreads(saver)
+            yield threads
         finally:
-            await saver.hop(saver.conn.close)
+            await threads.hop(threads.conn.close)
 
 
-def _saver(path: Path, worker: ThreadPoolExecutor) -> _SteadySqlite:
+def _open(path: Path, worker: ThreadPoolExecutor) -> SqliteThreads:
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=_BUSY_S)
     try:
-        # Nothing of what was said stays behind in free pages.
-        connection.execute("PRAGMA secure_delete = ON")
-        # As the other stores: what a power failure takes of a copy comes with the next turn.
+        connection.execute("PRAGMA secure_delete = ON")  # deleted text leaves free pages, too
+        # As in the other stores: the next turn restores what a power failure takes of a copy.
         connection.execute("PRAGMA synchronous = NORMAL")
-        saver = _SteadySqlite(connection, worker)
-        saver.setup()
+        threads = SqliteThreads(connection, worker)
+        threads.setup()
     except BaseException:
         connection.close()
         raise
-    return saver
+    return threads
+
+
+_Opening = AbstractAsyncContextManager[Threads]
 
 
 class NoSuchThreads(CutoverError):
-    """An address names a place where no threads can be kept."""
+    """An address names a place where no threads can be stored."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__(
-            f"threads cannot be kept in {scheme!r}; known are memory, sqlite and postgresql"
+            f"threads cannot be stored in {scheme!r}; known are memory, sqlite and postgresql"
         )
 
 
 class ThreadsNotOpened(CutoverError):
-    """The place of the threads is out of reach, or is something else."""
+    """The store of threads is out of reach, or is something else."""
 
     def __init__(self, scheme: str, kind: str) -> None:
         super().__init__(
@@ -322,7 +284,7 @@ class ThreadsNotOpened(CutoverError):
 
 
 @asynccontextmanager
-async def opened_threads(address: str) -> AsyncIterator[Threads]:
+async def opened_threads(address: str, breaker: Breaker | None = None) -> AsyncIterator[Threads]:
     """Open the threads at an address; raises `NoSuchThreads` or `ThreadsNotOpened`."""
     scheme, _, rest = address.partition("://")
     async with AsyncExitStack() as stack:
@@ -330,22 +292,20 @@ async def opened_threads(address: str) -> AsyncIterator[Threads]:
             case "memory":
                 threads: Threads = MemoryThreads()
             case "sqlite":
-                path = Path(rest.removeprefix("/"))
-                threads = await _entered(scheme, sqlite_threads(path), stack)
-            case "postgresql":
-                # Its library is an extra.
-                opened = import_module("graph_impl.postgres_threads").opened
-                threads = await _entered(scheme, opened(address), stack)
+                opening: _Opening = sqlite_threads(Path(rest.removeprefix("/")))
+                threads = await _entered(scheme, opening, stack)
+            case "postgresql":  # its library is an extra
+                opening = import_module("graph_impl.postgres_threads").postgres_threads(address)
+                threads = await _entered(scheme, opening, stack)
             case _:
                 raise NoSuchThreads(scheme)
+        threads.breaker = breaker
         yield threads
 
 
-async def _entered(
-    scheme: str, opening: AbstractAsyncContextManager[Threads], stack: AsyncExitStack
-) -> Threads:
+async def _entered(scheme: str, opening: _Opening, stack: AsyncExitStack) -> Threads:
     try:
         return await stack.enter_async_context(opening)
     except Exception as error:
-        # Its text may hold the address, and that a password.
+        # Its text may contain the address, and that a password.
         raise ThreadsNotOpened(scheme, type(error).__name__) from error

@@ -1,18 +1,31 @@
-"""The old stack: hand-written pipelines with Jinja2 prompts."""
+"""The legacy stack: hand-written pipelines with Jinja2 prompts, explicit loops, no framework."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from legacy.chat import chat
-from legacy.companion import companion
-from legacy.session import session
+from contract.flow import Flow
+from legacy import chat, companion, session
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+FLOWS: Mapping[str, Flow] = {
+    "chat": chat.chat(),
+    "companion": companion.companion(),
+    "session": session.session(),
+}
 
-    from contract.flow import Flow
+_DIAGRAMS: Mapping[str, Mapping[str, str]] = {
+    "chat": {"chat": chat.DIAGRAM},
+    "companion": {
+        "companion messages": companion.MESSAGES,
+        "companion pictures": companion.PICTURES,
+    },
+    "session": {"session": session.DIAGRAM},
+}
 
-FLOWS: Mapping[str, Flow] = {"chat": chat(), "companion": companion(), "session": session()}
 
-__all__ = ["FLOWS"]
+def describe(flow: str) -> Mapping[str, str]:
+    """Return the steps of a flow as Mermaid text, by title."""
+    return _DIAGRAMS.get(flow, {})
+
+
+__all__ = ["FLOWS", "describe"]

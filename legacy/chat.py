@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 from msgspec import UNSET, UnsetType
 
 from contract.errors import EffectFailed
+from contract.flow import Flow, Request
 from contract.flows.chat import (
     Accept,
     ChatEvent,
@@ -18,34 +19,41 @@ from contract.flows.chat import (
     StartReply,
     Success,
     ToolFeedback,
-    ToolStatus,
     failed,
 )
-from legacy.rounds import check_model, started
-from legacy.templates import FOLDER, system_prompt
+from contract.model import Chunk, Message, ModelCall, ToolCall, ToolResult, ToolSpec
+from contract.ports import Effects
+from contract.stores import Turn
+from legacy.rounds import check_model, offered_tools, started_tools
+from legacy.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, window
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-    from pathlib import Path
-
-    from contract.flow import Flow, Request
-    from contract.model import Chunk, Message, ToolCall, ToolResult, ToolSpec
-    from contract.ports import Effects
-    from contract.stores import Turn
-    from legacy.templates import Render
+DIAGRAM = """graph TD;
+	start([start]) --> initialize;
+	initialize --> prompt_generation;
+	prompt_generation --> model_call;
+	model_call -.-> tool_execution;
+	tool_execution --> model_call;
+	model_call -.-> output_processing;
+	output_processing --> cleanup;
+	cleanup --> stop([end]);
+"""
 
 
 class Output:
-    """What the client has been sent, and what is still to be sent."""
+    """The reply in progress: what the client has, and what is still to be sent.
+
+    `at` is the stamp of the newest item.
+    """
 
     def __init__(self, options: ChatOptions) -> None:
         self.content = ""
         self.reasoning = ""
+        self.at = 0
         self._shows_reasoning = options.wire == "extended"
         self._interval = round(options.yield_interval * 1_000_000)
         self._sent_content = ""
@@ -53,83 +61,78 @@ class Output:
         self._last: Send | None = None
         self._last_at: int | None = None
 
-    def chunk(self, chunk: Chunk) -> Iterator[Send]:
-        """Take a chunk in; send when the first text came or the interval has passed."""
+    def take(self, chunk: Chunk) -> Iterator[Send]:
+        """Add a chunk; send when it brings the first text or the interval has passed."""
+        self.at = chunk.at
         self.content += chunk.text
         if self._shows_reasoning:
             self.reasoning += chunk.reasoning
-        if self._due(chunk.at):
-            yield from self.flush(chunk.at)
+        if self._due():
+            yield from self.flush()
 
-    def flush(self, at: int) -> Iterator[Send]:
-        """Send what has not been sent."""
+    def flush(self) -> Iterator[Send]:
+        """Send what the client lacks."""
         if self.content != self._sent_content or self.reasoning != self._sent_reasoning:
-            yield from self._send(self._frame(), at)
+            yield from self._send()
 
-    def feedback(self, tool: ToolCall, result: ToolResult | None, at: int) -> Iterator[Send]:
-        """Send how a tool is doing, at once."""
-        yield from self.flush(at)
-        news = ToolFeedback(tool.name, _status(result))
-        yield from self._send(self._frame(news), at)
+    def feedback(self, call: ToolCall, result: ToolResult | None = None) -> Iterator[Send]:
+        """Send a tool's status at once, unsent text before it."""
+        yield from self.flush()
+        if result is None:
+            yield from self._send(ToolFeedback(call.name, "running"))
+        else:
+            yield from self._send(ToolFeedback(call.name, "done" if result.ok else "error"))
 
-    def _due(self, at: int) -> bool:
-        if self._last_at is None or at - self._last_at >= self._interval:
+    def _due(self) -> bool:
+        if self._last_at is None or self.at - self._last_at >= self._interval:
             return True
         first_text = bool(self.content) and not self._sent_content
         first_reasoning = bool(self.reasoning) and not self._sent_reasoning
         return first_text or first_reasoning
 
-    def _frame(self, news: ToolFeedback | UnsetType = UNSET) -> Send:
-        return Send(self.content, self.reasoning if self._shows_reasoning else UNSET, news)
-
-    def _send(self, frame: Send, at: int) -> Iterator[Send]:
+    def _send(self, status: ToolFeedback | UnsetType = UNSET) -> Iterator[Send]:
         self._sent_content, self._sent_reasoning = self.content, self.reasoning
+        frame = Send(self.content, self.reasoning if self._shows_reasoning else UNSET, status)
         if frame != self._last:
-            self._last, self._last_at = frame, at
+            self._last, self._last_at = frame, self.at
             yield frame
 
 
-def _status(result: ToolResult | None) -> ToolStatus:
-    if result is None:
-        return "running"
-    return "done" if result.ok else "error"
-
-
 class Reply:
-    """One reply in the making."""
+    """One request on its way to a stored reply."""
 
     def __init__(self, request: Request[ChatRequest, ChatOptions], effects: Effects) -> None:
-        self.options = request.options
         self.body = request.body
+        self.options = request.options
         self.effects = effects
         self.model = rules.settings(request.body, request.options)
-        self.output = Output(request.options)
         self.messages: tuple[Message, ...] = ()
-        self.calls: tuple[ToolCall, ...] = ()
-        self.finish = ""
-        self.text = ""
-        self.at = 0
+        self.tools: tuple[ToolSpec, ...] = ()
 
     async def admit(self) -> Turn:
-        """Check model, lock and message; raises `Refused`."""
+        """Check the model, take the lock and store or find the message; raises `Refused`."""
         await check_model(self.effects, self.model.model_id, self.model.max_tokens)
         key = rules.lock_key(self.body.message_id)
         if not await self.effects.locks.acquire("message", key, self.options.lock_ttl):
             raise rules.message_locked()
-        return await self._message()
+        if self.body.content is None:
+            found = await self.effects.conversations.find("message", self.body.message_id)
+            if found is None:
+                raise rules.unknown_message()
+            return found
+        turn = rules.sent(self.body, self.body.content)
+        if not await self.effects.conversations.put("message", turn):
+            raise rules.message_conflict()
+        return turn
 
-    async def _message(self) -> Turn:
-        if self.body.content is not None:
-            turn = rules.sent(self.body, self.body.content)
-            if not await self.effects.conversations.put("message", turn):
-                raise rules.message_conflict()
-            return turn
-        found = await self.effects.conversations.find("message", self.body.message_id)
-        if found is None:
-            raise rules.unknown_message()
-        return found
+    async def lay_out(self, turn: Turn, render: Render) -> None:
+        """Lay out the conversation, and list the tools to offer."""
+        now = await self.effects.clock.now("prompt")
+        system = render(parameters(now, self.options.timezone, self.body.prompt_params))
+        self.messages = prompt_messages(system, await self._earlier(turn), turn)
+        self.tools = await offered_tools(self.effects, enabled=self.model.enable_tools)
 
-    async def earlier(self, turn: Turn) -> tuple[Turn, ...]:
+    async def _earlier(self, turn: Turn) -> tuple[Turn, ...]:
         """Read the earlier turns of the same chat, within the token budget."""
         if turn.chat_id is None or self.options.history_limit == 0:
             return ()
@@ -138,43 +141,15 @@ class Reply:
         )
         return window(turns, self.options.history_tokens)
 
-    async def tools(self) -> tuple[ToolSpec, ...]:
-        """Tell which tools the model is offered."""
-        return await self.effects.tools.list("offer") if self.model.enable_tools else ()
-
-    async def ask(self, round_number: int, tools: tuple[ToolSpec, ...]) -> AsyncGenerator[Send]:
-        """Ask the model once; afterwards `finish`, `text` and `calls` say what it answered."""
+    def call(self, round_number: int) -> ModelCall:
+        """Build the call of the model that opens a round."""
         last = round_number >= self.model.max_tool_iterations
-        call = question(self.model, self.messages, tools, last=last)
-        answer = ModelAnswer()
-        async for chunk in self.effects.model.stream("reply", call):
-            self.at = chunk.at
-            answer.add(chunk)
-            for frame in self.output.chunk(chunk):
-                yield frame
-        self.finish, self.text, self.calls = answer.finish, answer.text, answer.calls(call)
+        return question(self.model, self.messages, self.tools, last=last)
 
-    async def use_tools(self) -> AsyncGenerator[Send]:
-        """Run the round's calls side by side; show and remember them in index order."""
-        self.messages += (tool_round(self.text, self.calls),)
-        for call in self.calls:
-            for frame in self.output.feedback(call, None, self.at):
-                yield frame
-        async with started(self.effects, self.calls) as running:
-            for call, task in zip(self.calls, running, strict=True):
-                result = await task
-                self.at = max(self.at, result.at)
-                self.messages += (tool_answer(call, result),)
-                for frame in self.output.feedback(call, result, self.at):
-                    yield frame
-
-    async def keep(self, turn: Turn) -> None:
-        """Store the finished reply and say that the lock is no longer needed."""
+    async def store(self, turn: Turn, content: str) -> None:
+        """Store the finished reply."""
         reply_id = await self.effects.ids.new("reply")
-        await self.effects.conversations.put(
-            "reply", reply_turn(reply_id, turn, self.output.content)
-        )
-        await self.effects.locks.release("message", rules.lock_key(turn.message_id))
+        await self.effects.conversations.put("reply", reply_turn(reply_id, turn, content))
 
 
 def chat(prompts: Path = FOLDER) -> Flow:
@@ -184,42 +159,49 @@ def chat(prompts: Path = FOLDER) -> Flow:
     async def flow(
         request: Request[ChatRequest, ChatOptions], effects: Effects
     ) -> AsyncIterator[ChatEvent]:
-        reply = Reply(request, effects)
-        with effects.trace.node("prepare"):
+        reply, output, node = Reply(request, effects), Output(request.options), effects.trace.node
+        answer = ModelAnswer()
+        with node("initialize"):
             turn = await reply.admit()
         yield Accept()
         yield StartReply()
         try:
-            async with aclosing(_answer(reply, turn, render)) as frames:
-                async for frame in frames:
+            with node("prompt_generation"):
+                await reply.lay_out(turn, render)
+            for round_number in range(reply.model.max_tool_iterations + 1):
+                with node("model_call"):
+                    call, answer = reply.call(round_number), ModelAnswer()
+                    async for chunk in effects.model.stream("reply", call):
+                        answer.add(chunk)
+                        for frame in output.take(chunk):
+                            yield frame
+                calls = answer.calls(call)
+                if not calls:
+                    break
+                with node("tool_execution"):
+                    reply.messages += (tool_round(answer.text, calls),)
+                    for tool in calls:
+                        for frame in output.feedback(tool):
+                            yield frame
+                    async with started_tools(effects, calls) as running:
+                        for tool, task in zip(calls, running, strict=True):
+                            result = await task
+                            reply.messages += (tool_answer(tool, result),)
+                            output.at = max(output.at, result.at)
+                            for frame in output.feedback(tool, result):
+                                yield frame
+            with node("output_processing"):
+                output.content += ending_notice(answer.finish, request.options.texts)
+                for frame in output.flush():
                     yield frame
+                await reply.store(turn, output.content)
+            with node("cleanup"):
+                await effects.locks.release("message", rules.lock_key(turn.message_id))
+                yield Success(output.content)
         except EffectFailed as failure:
-            for frame in reply.output.flush(reply.at):
+            for frame in output.flush():
                 yield frame
             yield failed(request.options, failure.fault.code)
         yield End()
 
     return flow
-
-
-async def _answer(reply: Reply, turn: Turn, render: Render) -> AsyncGenerator[ChatEvent]:
-    now = await reply.effects.clock.now("prompt")
-    system = render(parameters(now, reply.options.timezone, reply.body.prompt_params))
-    reply.messages = prompt_messages(system, await reply.earlier(turn), turn)
-    tools = await reply.tools()
-    for round_number in range(reply.model.max_tool_iterations + 1):
-        with reply.effects.trace.node("model"):
-            async with aclosing(reply.ask(round_number, tools)) as frames:
-                async for frame in frames:
-                    yield frame
-        if not reply.calls:
-            break
-        with reply.effects.trace.node("tools"):
-            async with aclosing(reply.use_tools()) as frames:
-                async for frame in frames:
-                    yield frame
-    reply.output.content += ending_notice(reply.finish, reply.options.texts)
-    for frame in reply.output.flush(reply.at):
-        yield frame
-    await reply.keep(turn)
-    yield Success(reply.output.content)

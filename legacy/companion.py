@@ -1,107 +1,170 @@
-"""Flow `companion`, the old way: one generator a way in, explicit loops, Jinja2 prompts."""
+"""Flow `companion`, the old way: a generator for messages, one for pictures, Jinja2 prompts."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from contract.errors import EffectFailed
-from contract.flows.companion import CompanionDone, CompanionEvent, ImageTurn, failed
-from legacy.pictures import look
-from legacy.rounds import started
-from legacy.templates import FOLDER
-from legacy.visit import Prompts, Visit
+from contract.flow import Flow
+from contract.flows.companion import (
+    CompanionDone,
+    CompanionEvent,
+    CompanionText,
+    Emotion,
+    ImageTurn,
+    failed,
+)
+from contract.flows.session import lock_key
+from contract.human import Form
+from contract.model import Message, ToolResult, ToolSpec
+from contract.ports import Effects
+from contract.stores import Turn
+from legacy.rounds import (
+    check_model,
+    offered_tools,
+    read_text,
+    recalled,
+    remember,
+    started_tools,
+)
+from legacy.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
-from rules import questions
+from rules import memories, questions
 from rules.answers import ModelAnswer
-from rules.conversation import window
+from rules.conversation import reply_turn, session_busy, window
 from rules.emotion import feel
-from rules.images import picture
+from rules.images import Picture, picture
+from rules.memories import Fact, worth
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-    from pathlib import Path
-
-    from contract.flow import Flow
-    from contract.flows.companion import Emotion
-    from contract.model import Message, ModelCall, ToolCall, ToolResult, ToolSpec
-    from contract.ports import Effects
-    from contract.stores import Turn
-    from rules.companion import Asked
-
-    Events = AsyncGenerator[CompanionEvent]
+from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
 log = logging.getLogger(__name__)
 
+Events = AsyncGenerator[CompanionEvent]
 
-class Talk:
-    """The rounds of model and tools of a turn."""
+MESSAGES = """graph TD;
+	start([start]) --> emotion;
+	emotion --> memory;
+	memory --> reasoning;
+	reasoning -.-> tools;
+	reasoning -.-> human;
+	reasoning -.-> stop([end]);
+	tools -.-> reasoning;
+	tools -.-> human;
+	human --> reasoning;
+"""
+PICTURES = """graph TD;
+	start([start]) --> vision;
+	vision -.-> memory_extraction;
+	vision -.-> stop([end]);
+	memory_extraction -.-> human;
+	memory_extraction -.-> stop;
+	human --> stop;
+"""
 
-    def __init__(self, visit: Visit) -> None:
-        self.visit = visit
-        self.messages: tuple[Message, ...] = ()
-        self.calls: tuple[ToolCall, ...] = ()
-        self.round = questions.Round((), ())
-        self._results: dict[str, ToolResult] = {}
 
-    async def reason(self, call: ModelCall) -> Events:
-        """Ask the model once; afterwards `calls` are the tools it wants."""
-        answer = ModelAnswer()
-        async for chunk in self.visit.effects.model.stream("reasoning", call):
-            if text := answer.add(chunk):
-                yield self.visit.say(text)
-        self.calls = answer.calls(call)
-        if self.calls:
-            self.messages += (tool_round(answer.text, self.calls),)
+def read_prompts(folder: Path = FOLDER) -> Mapping[str, Render]:
+    """Read the prompts of the flow from a folder, by name."""
+    defaults = {
+        "system": COMPANION_PROMPT,
+        "vision": VISION_PROMPT,
+        "extraction": EXTRACTION_PROMPT,
+    }
+    return {
+        name: system_prompt(f"companion_{name}.j2", folder, default)
+        for name, default in defaults.items()
+    }
 
-    async def use_tools(self) -> Events:
-        """Run the round's calls side by side; show them in index order."""
-        self.round = questions.sort_out(self.calls, asking=self.visit.options.ask_human)
-        self._results = dict(self.round.refused)
-        async with started(self.visit.effects, self.round.runs) as running:
-            tasks = {one.id: task for one, task in zip(self.round.runs, running, strict=True)}
-            for call in self.round.before:
-                if call.id in tasks:
-                    self._results[call.id] = await tasks[call.id]
-                yield rules.shown(call, self._results[call.id])
 
-    async def ask(self, question: questions.FormCall) -> Events:
-        """Ask the user what the round's question says, once its other calls are over."""
-        call, form = question.call, question.form
-        try:
-            hitl_id = await self.visit.put(form, rules.QUESTION)
-        except EffectFailed as failure:
-            log.warning("the user is not asked: %s", failure.fault.code)
-            result = questions.NOT_ASKED
-        else:
-            yield rules.hitl(self.visit.asked, hitl_id, form, rules.QUESTION)
-            result = questions.answered(form, await self.visit.answer(hitl_id))
-        self._results[call.id] = result
-        yield rules.shown(call, result)
+class CompanionTurn:
+    """One turn of a companion; `text` is the reply so far."""
 
-    def tell(self) -> None:
-        """Tell the model what came of the round."""
-        self.messages += tuple(tool_answer(call, self._results[call.id]) for call in self.calls)
+    def __init__(
+        self, request: rules.Asked, effects: Effects, prompts: Mapping[str, Render]
+    ) -> None:
+        self.request = request
+        self.options = request.options
+        self.effects = effects
+        self.prompts = prompts
+        self.text = ""
+        self.earlier: tuple[Turn, ...] = ()
+        self._session = request.body.session_id
+
+    async def admit(self) -> Turn:
+        """Check model and session, read the earlier turns, store this one; raises `Refused`."""
+        effects, options = self.effects, self.options
+        await check_model(effects, rules.model_id(self.request), options.max_tokens)
+        if not await effects.locks.acquire("session", lock_key(self._session), options.lock_ttl):
+            raise session_busy()
+        turn = rules.sent(self.request, await effects.ids.new("message"))
+        if rules.looks_back(self.request):
+            self.earlier = await effects.conversations.history(
+                "history", self._session, before=turn.message_id, limit=options.history_limit
+            )
+        await effects.conversations.put("message", turn)
+        return turn
+
+    def say(self, content: str) -> CompanionText:
+        """Add a piece to the reply; returns its event."""
+        self.text += content
+        return CompanionText(content)
+
+    async def lay_out(
+        self, turn: Turn, emotion: Emotion, recollection: str
+    ) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
+        """Lay out the conversation; returns its messages and the tools to offer."""
+        now, options = await self.effects.clock.now("prompt"), self.options
+        values = rules.prompt(now, self.request, emotion, recollection, self.earlier)
+        history = window(self.earlier, options.history_tokens)
+        messages = prompt_messages(self.prompts["system"](values), history, turn)
+        offered = await offered_tools(self.effects, enabled=options.enable_tools)
+        return messages, questions.offer(offered, asking=options.ask_human)
+
+    async def open_question(self, form: Form, kind: str) -> str:
+        """Store a question; raises `EffectFailed` where that cannot be done."""
+        opening = rules.opening(self.request, form, kind)
+        return await self.effects.human.open("ask", opening)
+
+    async def find_facts(self) -> tuple[Fact, ...]:
+        """Find the facts worth remembering in the text read so far."""
+        system = self.prompts["extraction"]({})
+        call = rules.extraction(self.request, system, self.text)
+        answer = await read_text(self.effects, "extraction", call)
+        return worth(answer, self.options.least_confidence)
+
+    async def remember(self, facts: tuple[Fact, ...]) -> str:
+        """Remember the facts the user approved; returns what the user is told."""
+        if not facts:
+            return rules.text(self.request, "not_remembered")
+        owner = rules.owner(self.request.body)
+        written = await remember(self.effects, "remember", facts, owner, self._session)
+        return rules.text(self.request, "remembered", count=written)
+
+    async def store(self, turn: Turn) -> None:
+        """Store the whole reply and release the session."""
+        reply = reply_turn(await self.effects.ids.new("reply"), turn, self.text)
+        await self.effects.conversations.put("reply", reply)
+        await self.effects.locks.release("session", lock_key(self._session))
 
 
 def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
-    rendered = Prompts.of(prompts)
+    rendered = read_prompts(prompts)
 
-    async def flow(asked: Asked, effects: Effects) -> AsyncIterator[CompanionEvent]:
-        visit = Visit(asked, effects, rendered)
-        with effects.trace.node("prepare"):
-            seen = picture(asked.body.image) if isinstance(asked.body, ImageTurn) else None
+    async def flow(request: rules.Asked, effects: Effects) -> AsyncIterator[CompanionEvent]:
+        visit, body = CompanionTurn(request, effects, rendered), request.body
+        with effects.trace.node("admission"):
+            image = picture(body.image) if isinstance(body, ImageTurn) else None
             turn = await visit.admit()
         try:
-            async with aclosing(
-                _talk(visit, turn) if seen is None else look(visit, seen)
-            ) as events:
+            answered = _message(visit, turn) if image is None else _picture(visit, image)
+            async with aclosing(answered) as events:
                 async for event in events:
                     yield event
-            await visit.keep(turn)
+            await visit.store(turn)
         except EffectFailed as failure:
             for event in failed(failure.fault.code):
                 yield event
@@ -111,59 +174,86 @@ def companion(prompts: Path = FOLDER) -> Flow:
     return flow
 
 
-async def _talk(visit: Visit, turn: Turn) -> Events:
-    with visit.effects.trace.node("emotion"):
-        mood = feel(visit.asked.body.message)
-    yield mood
-    talk = Talk(visit)
-    tools = await _lay_out(talk, turn, mood)
-    for number in range(visit.options.max_tool_iterations + 1):
-        last = number >= visit.options.max_tool_iterations
-        call = question(visit.options, talk.messages, tools, last=last)
-        with visit.effects.trace.node("reasoning"):
-            async with aclosing(talk.reason(call)) as events:
-                async for event in events:
-                    yield event
-        if not talk.calls:
+async def _message(visit: CompanionTurn, turn: Turn) -> Events:
+    """Answer a message: emotion, memories, then rounds of model and tools."""
+    effects, options, node = visit.effects, visit.options, visit.effects.trace.node
+    with node("emotion"):
+        emotion = feel(visit.request.body.message)
+        yield emotion
+    with node("memory"):
+        recollection = rules.told(await recalled(effects, rules.recall(visit.request)))
+    messages, tools = await visit.lay_out(turn, emotion, recollection)
+    for round_number in range(options.max_tool_iterations + 1):
+        with node("reasoning"):
+            last = round_number >= options.max_tool_iterations
+            call, answer = question(options, messages, tools, last=last), ModelAnswer()
+            async for chunk in effects.model.stream("reasoning", call):
+                if piece := answer.add(chunk):
+                    yield visit.say(piece)
+        todo = questions.sort_out(answer.calls(call), asking=options.ask_human)
+        if not todo.calls:
             return
-        async with aclosing(_round(talk)) as events:
-            async for event in events:
-                yield event
+        results = dict(todo.refused)
+        with node("tools"):
+            async with started_tools(effects, todo.runs) as running:
+                tasks = {one.id: task for one, task in zip(todo.runs, running, strict=True)}
+                for one in todo.before:
+                    if one.id in tasks:
+                        results[one.id] = await tasks[one.id]
+                    yield rules.shown(one, results[one.id])
+        if todo.question is not None:
+            with node("human"):
+                async with aclosing(_ask(visit, todo.question, results)) as events:
+                    async for event in events:
+                        yield event
+        answers = [tool_answer(one, results[one.id]) for one in todo.calls]
+        messages += (tool_round(answer.text, todo.calls), *answers)
 
 
-async def _lay_out(talk: Talk, turn: Turn, mood: Emotion) -> tuple[ToolSpec, ...]:
-    """Lay out the conversation; gives the tools the model is offered."""
-    visit, options = talk.visit, talk.visit.options
-    with visit.effects.trace.node("recall"):
-        memories = await _memories(visit)
-    now = await visit.effects.clock.now("prompt")
-    system = visit.prompts.system(rules.prompt(now, visit.asked, mood, memories, visit.earlier))
-    talk.messages = prompt_messages(system, window(visit.earlier, options.history_tokens), turn)
-    offered = await visit.effects.tools.list("offer") if options.enable_tools else ()
-    return questions.offer(offered, asking=options.ask_human)
-
-
-async def _round(talk: Talk) -> Events:
-    trace = talk.visit.effects.trace
-    with trace.node("tools"):
-        async with aclosing(talk.use_tools()) as events:
-            async for event in events:
-                yield event
-    if talk.round.question is not None:
-        with trace.node("ask"):
-            async with aclosing(talk.ask(talk.round.question)) as events:
-                async for event in events:
-                    yield event
-    talk.tell()
-
-
-async def _memories(visit: Visit) -> str:
-    """Recall; a memory that fails is a memory of nothing."""
-    wanted = rules.recall(visit.asked)
-    if wanted is None:
-        return rules.told(())
+async def _ask(
+    visit: CompanionTurn, asked: questions.FormCall, results: dict[str, ToolResult]
+) -> Events:
+    """Ask the user a round's question, once its other calls have ended."""
+    call, form = asked.call, asked.form
     try:
-        return rules.told(await visit.effects.memory.recall("recall", wanted))
+        hitl_id = await visit.open_question(form, rules.QUESTION)
     except EffectFailed as failure:
-        log.warning("nothing is recalled: %s", failure.fault.code)
-        return rules.told(())
+        log.warning("the user is not asked: %s", failure.fault.code)
+        results[call.id] = questions.NOT_ASKED
+    else:
+        yield rules.hitl(visit.request, hitl_id, form, rules.QUESTION)
+        answer = await visit.effects.human.answer("ask", hitl_id)
+        results[call.id] = questions.answered(form, answer)
+    yield rules.shown(call, results[call.id])
+
+
+async def _picture(visit: CompanionTurn, image: Picture) -> Events:
+    """Send the text in a picture; remember the facts in it that the user approves."""
+    effects, request, node = visit.effects, visit.request, visit.effects.trace.node
+    with node("vision"):
+        system, held = visit.prompts["vision"]({"no_text": rules.NO_TEXT}), ""
+        call = rules.vision(request, system, image)
+        async for chunk in effects.model.stream("vision", call):
+            held += chunk.text
+            # Nothing is sent before it is certain that there is text.
+            if held and (visit.text or not rules.may_be_no_text(held)):
+                yield visit.say(held)
+                held = ""
+        if held and not rules.no_text(held):
+            yield visit.say(held)
+    if rules.no_text(visit.text):
+        yield visit.say(rules.text(request, "no_text"))
+        return
+    if request.body.action != "analyze_for_memory":
+        return
+    with node("memory_extraction"):
+        facts = await visit.find_facts()
+    if not facts:
+        yield visit.say(rules.text(request, "nothing_found"))
+        return
+    with node("human"):
+        form = rules.confirming(request, facts)
+        hitl_id = await visit.open_question(form, memories.KIND)
+        yield rules.hitl(request, hitl_id, form, memories.KIND)
+        answer = await effects.human.answer("ask", hitl_id)
+        yield visit.say(await visit.remember(memories.approved(facts, form, answer)))

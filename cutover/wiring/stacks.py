@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
+from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from router.config import RemoteStackSettings, serving_stacks
 from router.remote import RemoteStack
 from router.serving.stack import LocalStack
@@ -27,6 +28,9 @@ DEFAULTS: Mapping[StackName, str] = {
     "graph": "graph_impl:FLOWS",
 }
 """Where each stack's flows are: `package:NAME`, a mapping from flow name to flow."""
+
+REST_SECONDS = 30.0
+"""How long a stack skips its own store after a call of it hung."""
 
 _CODE = frozenset({".py", ".j2", ".md"})
 
@@ -99,7 +103,8 @@ async def _opened(place: str, checkpoints: str, opened: AsyncExitStack) -> Opene
     hook = getattr(import_module(place.partition(":")[0]), "opened", None)
     if hook is None or not checkpoints:
         return None
-    kept: OpenedFlows = await opened.enter_async_context(hook(checkpoints))
+    breaker = CircuitBreaker(after_each_failure(REST_SECONDS))
+    kept: OpenedFlows = await opened.enter_async_context(hook(checkpoints, breaker))
     return kept
 
 

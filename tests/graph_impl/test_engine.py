@@ -1,4 +1,4 @@
-"""Events on their way from a node to whoever reads: those that are said do not wait for him."""
+"""The driver of the engine: events on their way, interrupts, and what a run leaves behind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
 
-from contract.errors import Paused
+from contract.errors import EffectFailed, Fault, Paused
 from contract.flow import Event
 from contract.flows.companion import CompanionText
-from graph_impl.engine import Course, Sink, run
+from cutover.selftest.world import World
+from graph_impl.engine import HUMAN, Node, RunContext, add_nodes, ask_human, run
 
 PIECES = [CompanionText(str(number)) for number in range(100)]
 AHEAD = 32
@@ -29,13 +30,21 @@ class Nothing(TypedDict, total=False):
     nothing: str
 
 
-@dataclass
-class Talk:
-    """What the node reaches, and how far it got."""
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class Talk(RunContext):
+    """What the node reaches; `progress` counts pieces, `questions` are those asked."""
 
-    sink: Sink = field(default_factory=Sink)
-    said: int = 0
-    over: bool = False
+    effects: Any = field(default_factory=lambda: World().effects)
+    progress: list[int] = field(default_factory=list)
+    done: list[bool] = field(default_factory=list)
+    questions: list[Any] = field(default_factory=list)
+    answers: dict[Any, Any] = field(default_factory=dict)
+
+    async def ask(self, question: Any) -> Any:
+        """Answer, or raise."""
+        self.questions.append(question)
+        answer = self.answers[question["q"]]
+        return answer() if callable(answer) else answer
 
 
 async def _lose(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
@@ -45,23 +54,23 @@ async def _lose(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG
 async def _say(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
     talk = runtime.context
     for piece in PIECES:
-        await talk.sink.say(piece)
-        talk.said += 1
-    await talk.sink.taken()
-    talk.over = True
+        await talk.sink.push(piece)
+        talk.progress.append(1)
+    await talk.sink.drained()
+    talk.done.append(True)
     return {"nothing": ""}
 
 
-def started(talk: Talk, node: object = _say) -> AsyncGenerator[Event]:
+def started(talk: Talk, node: Node = _say, name: str = "say") -> AsyncGenerator[Event]:
     """Run a graph of the one node."""
     graph: Any = StateGraph(Nothing, context_schema=Talk)
-    graph.add_node("say", node)
-    graph.add_edge(START, "say")
-    return run(graph.compile(), {"nothing": ""}, talk, talk.sink, Course(3))
+    add_nodes(graph, **{name: node})
+    graph.add_edge(START, name)
+    return run(graph.compile(), {"nothing": ""}, talk, steps=3)
 
 
 async def settled() -> None:
-    """Let everybody go on for as long as they can."""
+    """Let all tasks go on for as long as they can."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -85,43 +94,52 @@ async def test_pieces_are_taken_in_one_turn_of_the_loop() -> None:
         counting.cancel()
 
 
-async def test_a_reader_who_is_slow_is_waited_for() -> None:
-    """Only a few pieces wait for him, and nothing is done before he has the last."""
+async def test_a_slow_reader_is_waited_for() -> None:
+    """Only a few pieces wait for it, and nothing is done before it has the last."""
     talk = Talk()
     async with aclosing(started(talk)) as events:
         taken = [await anext(events)]
         while len(taken) < len(PIECES):
             await settled()
-            assert talk.said <= len(taken) + AHEAD
-            assert not talk.over
+            assert len(talk.progress) <= len(taken) + AHEAD
+            assert not talk.done
             taken.append(await anext(events))
         assert taken == PIECES
         await settled()
-        assert not talk.over  # he may leave without having passed the last on
+        assert not talk.done  # the reader may leave without having passed the last on
         assert [event async for event in events] == []
-    assert talk.over
+    assert talk.done
 
 
-async def test_a_node_that_cancels_itself_has_not_another_name_for_it() -> None:
-    """Both stacks' records of the same crash say the same."""
+async def test_a_node_that_cancels_itself_raises_no_other_error() -> None:
+    """Both stacks' records of the same crash name the same error."""
     with pytest.raises(asyncio.CancelledError):
         await anext(started(Talk(), _lose))
+
+
+def _paused() -> None:
+    raise Paused("h")  # noqa: EM101 - an id
 
 
 async def _pause(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
     raise Paused("h")  # noqa: EM101 - an id
 
 
-@pytest.mark.parametrize("node", [_pause, _lose])
-async def test_what_broke_off_keeps_nothing(node: object) -> None:
-    """Nor does whatever it was asked with wait for the collector, which comes after hours."""
+async def _wait(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    ask_human({"q": 1})
+    return {}
+
+
+@pytest.mark.parametrize(("name", "node"), [("say", _pause), ("say", _lose), (HUMAN, _wait)])
+async def test_a_run_that_broke_off_holds_nothing(name: str, node: Node) -> None:
+    """Nor does its request wait for the collector, which comes after hours."""
     gc.collect()
     gc.disable()
     try:
-        talk = Talk()
+        talk = Talk(answers={1: _paused})
         gone = weakref.ref(talk)
         with pytest.raises((Paused, asyncio.CancelledError)):
-            async for _ in started(talk, node):
+            async for _ in started(talk, node, name):
                 pass
         del talk
         await settled()
@@ -130,13 +148,41 @@ async def test_what_broke_off_keeps_nothing(node: object) -> None:
         gc.enable()
 
 
-async def _turn_in_a_ring(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+async def _raise_a_ring(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
     first, second = ValueError("first"), KeyError("second")
     first.__cause__, second.__cause__ = second, first
     raise first
 
 
-async def test_causes_may_go_round() -> None:
+async def test_causes_may_form_a_ring() -> None:
     """An error that is the cause of its own cause ends the run as any other."""
     with pytest.raises(ValueError, match="first"):
-        await anext(started(Talk(), _turn_in_a_ring))
+        await anext(started(Talk(), _raise_a_ring))
+
+
+async def _ask_twice(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    answers = [ask_human({"q": 1}), ask_human({"q": 2})]
+    for answer in answers:
+        await runtime.context.sink.send(CompanionText(str(answer)))
+    return {}
+
+
+@pytest.mark.parametrize("answer", [None, {}, [], 0, "", False, {"a": 1}])
+async def test_any_answer_resumes_the_node_that_asked(answer: Any) -> None:
+    """Two questions in a row, and answers the engine would take for none or for a map of them."""
+    talk = Talk(answers={1: answer, 2: "second"})
+    events = [event async for event in started(talk, _ask_twice, HUMAN)]
+    assert events == [CompanionText(str(answer)), CompanionText("second")]
+    assert talk.questions == [{"q": 1}, {"q": 2}]
+
+
+async def test_a_question_the_port_failed_at_raises_its_fault_in_the_node() -> None:
+    """There the graph's own handling of failures applies."""
+    fault = Fault("store_unavailable", retryable=True)
+
+    def fail() -> None:
+        raise EffectFailed(fault)
+
+    with pytest.raises(EffectFailed) as raised:
+        await anext(started(Talk(answers={1: fail}), _wait, HUMAN))
+    assert raised.value.fault == fault

@@ -6,23 +6,22 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import ormsgpack
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from contract.errors import EffectFailed
+from cutover.wiring.stacks import REST_SECONDS
+from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from graph_impl import opened
 from graph_impl.threads import (
-    REST_SECONDS,
     WAIT_SECONDS,
     MemoryThreads,
     NoSuchThreads,
-    Steady,
     ThreadsNotOpened,
     opened_threads,
 )
@@ -104,44 +103,31 @@ async def test_damage_in_postgres_is_overwritten(postgres_dsn: str, damage: str)
         assert await said(threads, SESSION) == shown(house.conversations.turns)
 
 
-class TroubledSaver(InMemorySaver):
-    """A saver that raises, or hangs; counts how often it was asked."""
+class Troubled(MemoryThreads):
+    """Threads in a store that raises, or hangs; counts its calls."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how = how
-        self.asked = 0
+        self.calls = 0
+        self.breaker = CircuitBreaker(after_each_failure(REST_SECONDS))
 
-    async def aput(self, *given: Any, **named: Any) -> RunnableConfig:
-        """Keep a state, or not."""
+    async def _replace(self, *given: Any) -> RunnableConfig:
         await self._trouble()
-        return await super().aput(*given, **named)
+        return await super()._replace(*given)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Remove a thread, or not."""
+        """Delete a thread, or not."""
         await self._trouble()
         await super().adelete_thread(thread_id)
 
     async def _trouble(self) -> None:
-        self.asked += 1
+        self.calls += 1
         if self.how == "raises":
             message = "secret of the driver"
             raise OSError(message)
         if self.how == "hangs":
             await asyncio.get_running_loop().create_future()
-
-
-class SteadyTroubled(Steady, TroubledSaver):
-    """The same as a saver that costs nobody an answer."""
-
-
-class Troubled(MemoryThreads):
-    """Threads in such a store."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.troubled = SteadyTroubled(how)
-        self.saver = cast("Any", self.troubled)
 
 
 @pytest.mark.virtual
@@ -153,9 +139,9 @@ async def test_a_store_that_fails_costs_nobody_an_answer(
     with caplog.at_level(logging.WARNING):
         await hold(threads, house, 2)
     assert len(house.conversations.turns) == 4
-    assert "a thread is not kept: OSError" in caplog.text
+    assert "a thread is not stored: OSError" in caplog.text
     assert "secret" not in caplog.text
-    threads.troubled.how = ""
+    threads.how = ""
     await hold(threads, house, 1)
     assert await said(threads, SESSION) == shown(house.conversations.turns)
 
@@ -171,8 +157,8 @@ async def test_a_store_that_hangs_is_waited_for_once_in_a_while() -> None:
         await hold(threads, house, 1)
         waited.append(loop.time() - began)
     assert waited == [pytest.approx(WAIT_SECONDS), 0, 0]
-    assert threads.troubled.asked == 1
-    threads.troubled.how = ""
+    assert threads.calls == 1
+    threads.how = ""
     await asyncio.sleep(REST_SECONDS)
     await hold(threads, house, 1)
     assert await said(threads, SESSION) == shown(house.conversations.turns)
@@ -188,11 +174,11 @@ async def test_one_turn_finds_out_whether_a_store_that_hung_answers() -> None:
         began = loop.time()
         await asyncio.gather(*(hold(threads, House(), 1) for _ in range(3)))
         assert loop.time() - began == pytest.approx(WAIT_SECONDS)
-        assert threads.troubled.asked == asked
-    threads.troubled.how = ""
+        assert threads.calls == asked
+    threads.how = ""
     await asyncio.sleep(REST_SECONDS)
     await asyncio.gather(*(hold(threads, House(), 2) for _ in range(2)))
-    assert threads.troubled.asked > asked + 2
+    assert threads.calls > asked + 2
 
 
 @pytest.mark.virtual

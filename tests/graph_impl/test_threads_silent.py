@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from graph_impl.postgres_threads import Impatient
+from graph_impl.postgres_threads import ImpatientConnection
 from tests.e2e.relay import relayed
 
 pytestmark = pytest.mark.sockets
@@ -20,7 +20,7 @@ async def test_who_gives_up_a_statement_does_not_wait_for_the_server_to_agree(
     there = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(postgres_dsn, port=relay.port)
-        async with await Impatient.connect(through, autocommit=True) as connection:
+        async with await ImpatientConnection.connect(through, autocommit=True) as connection:
             relay.flows.clear()
             limit = asyncio.timeout(5.0)
             with pytest.raises(TimeoutError):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph_impl import visit as graph
+from graph_impl import companion as graph
 from graph_impl.templates import FOLDER as GRAPH
-from legacy import visit as legacy
+from legacy import companion as legacy
 from legacy.templates import FOLDER as LEGACY
 
 PLACES = [None, Path("no such folder")]
@@ -22,7 +22,7 @@ MORE = ("working_memory", "memories", "no_text")
 @given(st.fixed_dictionaries({name: st.text(max_size=20) for name in (*NAMES, *MORE)}))
 def test_prompts_render_alike(place: Path | None, values: dict[str, str]) -> None:
     """Also with braces in what is filled in, and where the files are missing."""
-    old = legacy.Prompts.of(place or LEGACY)
-    new = graph.Prompts.of(place or GRAPH)
+    old = legacy.read_prompts(place or LEGACY)
+    new = graph.read_prompts(place or GRAPH)
     for name in ("system", "vision", "extraction"):
-        assert getattr(old, name)(values) == getattr(new, name)(values)
+        assert old[name](values) == new[name](values)

@@ -19,18 +19,18 @@ pytestmark = pytest.mark.virtual
 
 RECALL_MS = 50
 BESIDE = [
-    ("begin", "recall", 0),
     ("begin", "emotion", 0),
+    ("begin", "memory", 0),
     ("end", "emotion", 0),
-    ("end", "recall", RECALL_MS),
+    ("end", "memory", RECALL_MS),
     ("begin", "reasoning", RECALL_MS),
     ("end", "reasoning", RECALL_MS),
 ]
 IN_TURN = [
     ("begin", "emotion", 0),
     ("end", "emotion", 0),
-    ("begin", "recall", 0),
-    ("end", "recall", RECALL_MS),
+    ("begin", "memory", 0),
+    ("end", "memory", RECALL_MS),
     ("begin", "reasoning", RECALL_MS),
     ("end", "reasoning", RECALL_MS),
 ]
@@ -81,7 +81,7 @@ async def test_the_mood_is_sent_while_memories_are_recalled(
     async with aclosing(cast("Any", flow(visit.request, effects))) as events:
         frames = [(event.__struct_config__.tag, now() - spans.began) async for event in events]
     await exchange.close()
-    assert [it for it in spans.noted if it[1] != "prepare"] == expected
+    assert [it for it in spans.noted if it[1] != "admission"] == expected
     assert frames == [
         ("emotion", 0),
         ("text", RECALL_MS),

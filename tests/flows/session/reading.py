@@ -16,7 +16,7 @@ Said = list[tuple[str, str, str]]
 
 async def said(threads: Threads, session: str) -> Said | None:
     """Read a thread; None where there is none. It holds messages, and nothing else."""
-    found = await threads.saver.read(session)
+    found = await threads.read(session)
     if found is None:
         return None
     values: dict[str, Any] = dict(found.checkpoint["channel_values"])
