@@ -26,7 +26,7 @@ from contract.errors import CutoverError
 from contract.flow import Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from effects.tape import Tape, TapeSession
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import build, session

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.flow import value_in
-from effects.model.resolving import shown
+from effects.model import resolving_effects
 from effects.tape import Exchange, PauseOrigin, Tape
 from router.capture.records import request_record
 from router.context import ExchangeContext
@@ -111,7 +111,7 @@ class Opener:
         limits, resumed = decided.settings.limits, arrival.resumed
         tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
         tape.usage.charge(self._budget)  # not before: whoever is turned away frees nothing
-        live = shown(self._parts.live(arrival.request.body), arrival.request.body)
+        live = resolving_effects(self._parts.live(arrival.request.body), arrival.request.body)
         human = self._human(arrival, decided, tape)
         exchange = Exchange(
             replace(live, human=human) if human else live,

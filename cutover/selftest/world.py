@@ -12,7 +12,7 @@ from effects.clock import ManualClock
 from effects.human import ScriptedHuman
 from effects.ids import CountingIds
 from effects.memory import InMemoryMemory
-from effects.model.fake import ScriptedModel, says
+from effects.model import ScriptedModel, says
 from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
 from effects.tape import Exchange, NodeTimes, Tape, TapeSession
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from contract.model import ModelInfo
     from contract.stores import Turn
-    from effects.model.fake import Script, Step
+    from effects.model import Script, Step
     from effects.tape import Policy
 
 

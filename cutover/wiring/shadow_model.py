@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from effects.model import FewAtOnce, ModelRegistry, RescuingModel
+from effects.model import LimitedModel, ModelRegistry, RescuingModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +19,11 @@ class ShadowModel:
 
     registry: ModelRegistry
     model: RescuingModel
-    port: FewAtOnce
+    port: LimitedModel
 
     @classmethod
     def of(cls, entries: Sequence[ModelEntry], policy: RescuePolicy, most: int) -> ShadowModel:
         """Make one that gives `most` answers at once; connections are opened when it is asked."""
         registry = ModelRegistry(entries)
         model = RescuingModel(registry, policy)
-        return cls(registry, model, FewAtOnce(model, most))
+        return cls(registry, model, LimitedModel(model, most))

@@ -15,19 +15,17 @@ from numpy.typing import NDArray
 
 from contract.errors import EffectFailed, Fault
 from effects.circuit_breaker import BreakerPolicy, Result
-from effects.model.clients import ClientPool
-from effects.model.failures import error_in, status_fault
-from effects.model.limits import Deadline, total_of
-from effects.model.rescue.breaker import ProviderBreakers
-from effects.model.rescue.decisions import Ask, GiveUp, Means, Rescue, Wait
-from effects.model.rescue.policy import RescuePolicy, blames_provider
+from effects.model import ClientPool, ProviderBreakers, RescuePolicy
+from effects.model.errors import error_in, status_fault
+from effects.model.retry import CallModel, GiveUp, Rescue, RescueMeans, RetryAfter, blames_provider
+from effects.model.stream import Deadline, total_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from effects.model.entry import ModelEntry
-    from effects.model.failures import Facts
-    from effects.model.rescue.decisions import Step
+    from effects.model import ModelEntry
+    from effects.model.errors import Facts
+    from effects.model.retry import RetryStep
 
 
 Vectors: TypeAlias = NDArray[np.float32]
@@ -160,7 +158,7 @@ class EndpointEmbedder:
         self._entry = entry
         self._shortened = shortened
         self._clients = ClientPool([entry.provider])
-        self._means = Means(policy, ProviderBreakers(policy.breaker), draw)
+        self._means = RescueMeans(policy, ProviderBreakers(policy.breaker), draw)
         self._sleep = sleep
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -180,18 +178,18 @@ class EndpointEmbedder:
 
     async def _batch(self, texts: Sequence[str]) -> Vectors:
         body = encode(self.name, texts, self.dimensions if self._shortened else 0)
-        ends = total_of(self._entry.provider.limits, _now())
+        ends = total_deadline(self._entry.provider.limits, _now())
         rescue = Rescue(self._entry, {}, self._means, ends.when)
-        step: Step = rescue.next(_now())
+        step: RetryStep = rescue.next(_now())
         while True:
             match step:
-                case Ask():
+                case CallModel():
                     answer = await self._attempt(step, body, len(texts), ends)
                     if not isinstance(answer, Fault):
                         return answer
                     step = rescue.failed(answer, _now(), "nothing")
                     log.warning("embeddings of %r: %s%s", self.name, answer.code, _lengths(answer))
-                case Wait(seconds):
+                case RetryAfter(seconds):
                     await self._sleep(seconds)
                     step = rescue.next(_now())
                 case GiveUp(fault):
@@ -199,7 +197,9 @@ class EndpointEmbedder:
                 case _:
                     assert_never(step)
 
-    async def _attempt(self, ask: Ask, body: bytes, texts: int, ends: Deadline) -> Vectors | Fault:
+    async def _attempt(
+        self, ask: CallModel, body: bytes, texts: int, ends: Deadline
+    ) -> Vectors | Fault:
         """Ask once, and tell the breaker how it ended."""
         result: Result = "ignored"
         try:

@@ -1,6 +1,6 @@
 """The model port: its registry, the adapter for OpenAI-compatible providers, rescue, fake."""
 
-from effects.model.entry import KeyUnusable, Limits, ModelEntry, Prices, Provider, Secret
+from effects.circuit_breaker import BreakerPolicy
 from effects.model.fake import (
     Fail,
     Hang,
@@ -12,25 +12,51 @@ from effects.model.fake import (
     in_turn,
     says,
 )
-from effects.model.few import FewAtOnce
-from effects.model.provider import OpenAIModel
-from effects.model.registry import ModelRegistry, ModelTwice
-from effects.model.rescue import BreakerPolicy, RescuePolicy, RescuingModel
+from effects.model.port import (
+    AttemptLine,
+    LimitedModel,
+    OpenAIModel,
+    RescueCounts,
+    Rescued,
+    RescueLine,
+    RescuingModel,
+    resolving,
+    resolving_effects,
+)
+from effects.model.registry import (
+    ClientPool,
+    DuplicateModel,
+    KeyUnusable,
+    Limits,
+    ModelEntry,
+    ModelRegistry,
+    Prices,
+    Provider,
+    Secret,
+)
+from effects.model.retry import ProviderBreakers, ProviderBreakerState, RescuePolicy
 
 __all__ = [
+    "AttemptLine",
     "BreakerPolicy",
+    "ClientPool",
+    "DuplicateModel",
     "Fail",
-    "FewAtOnce",
     "Hang",
     "KeyUnusable",
+    "LimitedModel",
     "Limits",
     "ModelEntry",
     "ModelRegistry",
-    "ModelTwice",
     "OpenAIModel",
     "Prices",
     "Provider",
+    "ProviderBreakerState",
+    "ProviderBreakers",
+    "RescueCounts",
+    "RescueLine",
     "RescuePolicy",
+    "Rescued",
     "RescuingModel",
     "Script",
     "ScriptedModel",
@@ -39,5 +65,7 @@ __all__ = [
     "Wait",
     "by_last_text",
     "in_turn",
+    "resolving",
+    "resolving_effects",
     "says",
 ]

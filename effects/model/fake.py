@@ -1,4 +1,4 @@
-"""A model that says what a script tells it to."""
+"""A model that answers from a script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Script = Callable[[ModelCall], Iterable[Step]]
 
 
 class ScriptedModel:
-    """Implements `contract.ports.Model` from a script, and remembers what it was asked.
+    """Implements `contract.ports.Model` from a script, and records its calls.
 
     `script` is a function of the call, or steps for every call. `calls` are (site, call) in the
     order they were made, `open` counts streams that have begun and not ended, `cancelled` those
@@ -54,7 +54,7 @@ class ScriptedModel:
         self.left = asyncio.Event()
 
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
-        """Tell what was given as `models`; without them every model is known by its own id."""
+        """Return what was given as `models`; without them every model is known by its own id."""
         return self._known(model_id)
 
     async def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
@@ -114,7 +114,7 @@ def says(
 
 
 def in_turn(*answers: Sequence[Step]) -> Script:
-    """Make a script that gives the first answer to the first call, and so on, then the last."""
+    """Make a script that answers the first call with the first answer, and so on, then the last."""
     left = list(answers)
 
     def script(_: ModelCall) -> Sequence[Step]:
@@ -124,7 +124,7 @@ def in_turn(*answers: Sequence[Step]) -> Script:
 
 
 def by_last_text(table: Mapping[str, Sequence[Step]]) -> Script:
-    """Make a script that looks up the last thing the user said; unknown text: `KeyError`."""
+    """Make a script that looks up the last text of the user; unknown text: `KeyError`."""
 
     def script(call: ModelCall) -> Sequence[Step]:
         said = [message for message in call.messages if isinstance(message, UserMessage)]

@@ -1,29 +1,138 @@
-"""The registry: which models there are, changeable while the process runs."""
+"""The registry: which models there are, the providers that serve them, and their clients.
+
+Changeable while the process runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import CutoverError, EffectFailed, Fault
-from effects.model.clients import ClientPool
-from effects.model.entry import ModelEntry, Provider
+from contract.model import ModelInfo
 
-if TYPE_CHECKING:
-    from effects.model.provider_client import ProviderClient
+if TYPE_CHECKING:  # imports the SDK
+    from effects.model.client import ProviderClient
 
-_MOST_TOLD: Final = 100
-"""Characters of an unknown id that are told, and looked at."""
+_MAX_ID: Final = 100
+"""Characters of an unknown id that are reported, and compared with known ones."""
 
 
-class ModelTwice(CutoverError):
+class KeyUnusable(CutoverError):
+    """A provider's key cannot be sent in a header; the error does not name the key."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(
+            f"the key of {length!r} characters holds some that no HTTP header may carry "
+            "(allowed are visible ASCII characters)"
+        )
+
+
+class DuplicateModel(CutoverError):
     """Two entries claim one model id."""
 
     def __init__(self, model_id: str) -> None:
         super().__init__(f"model id {model_id!r} is registered twice")
+
+
+class Secret:
+    """Text that only `reveal` shows; equal when the text is equal."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str = "") -> None:
+        if not (text.isascii() and text.isprintable()) or " " in text:
+            raise KeyUnusable(len(text))
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text, for the one place that sends it."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret('…')" if self._text else "Secret()"
+
+    def __reduce__(self) -> str:
+        msg = "a secret is never serialised"
+        raise TypeError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a provider may be silent, in seconds.
+
+    `first_byte` ends with the response's headers, `first_token` with the first text, reasoning or
+    tool call, both count from the start of the call, as does `total`. `idle` is the longest
+    silence after the first token; a comment sent to keep the connection alive is no silence.
+    `tail` is how long to wait for usage after the finish reason; running out of it is no fault.
+    """
+
+    connect: float = 5.0
+    first_byte: float = 30.0
+    first_token: float = 60.0
+    idle: float = 30.0
+    total: float = 600.0
+    tail: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An OpenAI-compatible endpoint; `base_url` ends before `/chat/completions`.
+
+    `trust_env` lets the process's proxy variables apply. Equal providers share one client.
+    """
+
+    name: str
+    base_url: str
+    key: Secret = field(default_factory=Secret)
+    limits: Limits = Limits()
+    trust_env: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a model costs, per million tokens, in one currency."""
+
+    prompt: float
+    completion: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model under our name: which provider serves it, and what it is called there.
+
+    `fallbacks` are model ids to try when this one cannot answer, best first.
+    """
+
+    model_id: str
+    provider: Provider
+    model: str
+    context_tokens: int = 128_000
+    max_output_tokens: int = 16_384
+    prices: Prices | None = None
+    fallbacks: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> ModelInfo:
+        """What a stack may know of it."""
+        return ModelInfo(
+            model_id=self.model_id,
+            model=self.model,
+            context_tokens=self.context_tokens,
+            max_output_tokens=self.max_output_tokens,
+        )
 
 
 class ModelRegistry:
@@ -34,48 +143,48 @@ class ModelRegistry:
 
     def __init__(self, entries: Iterable[ModelEntry] = ()) -> None:
         self._entries = _by_id(entries)
-        self._pool = ClientPool(self._providers())
+        self._clients = ClientPool(self._providers())
 
     @property
     def entries(self) -> Mapping[str, ModelEntry]:
         """The entries in force now: a snapshot that never changes."""
         return self._entries
 
+    @property
+    def open_clients(self) -> int:
+        """How many clients are open."""
+        return len(self._clients)
+
     def entry(self, model_id: str) -> ModelEntry:
         """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
         entry = self._entries.get(model_id)
         if entry is None:
             # Of an id of megabytes the search alone would hold the loop for seconds.
-            told = model_id[:_MOST_TOLD]
-            nearest = get_close_matches(told, self._entries, n=1)
+            unknown = model_id[:_MAX_ID]
+            nearest = get_close_matches(unknown, self._entries, n=1)
             hint = {"nearest": nearest[0]} if nearest else {}
-            raise EffectFailed(Fault("unknown_model", data={"model_id": told, **hint}))
+            raise EffectFailed(Fault("unknown_model", data={"model_id": unknown, **hint}))
         return entry
 
     async def replace(self, entries: Iterable[ModelEntry]) -> None:
-        """Put other entries in force, at once; raises `ModelTwice` and then changes nothing.
+        """Put other entries in force, at once; raises `DuplicateModel` and then changes nothing.
 
-        Clients of providers that are gone or changed are closed when their last stream has ended.
+        Clients of providers that are removed or changed are closed after their last stream.
         """
         self._entries = _by_id(entries)
-        await self._pool.want(self._providers())
+        await self._clients.want(self._providers())
 
     def warm(self) -> None:
-        """Make the clients of all providers now, not for the first who asks them."""
-        self._pool.warm()
+        """Make the clients of all providers now, not for the first request."""
+        self._clients.warm()
 
     def lease(self, provider: Provider) -> AbstractAsyncContextManager[ProviderClient]:
         """Lend the provider's client for one stream."""
-        return self._pool.lease(provider)
-
-    @property
-    def open_clients(self) -> int:
-        """How many clients are open."""
-        return len(self._pool)
+        return self._clients.lease(provider)
 
     async def aclose(self) -> None:
-        """Close all clients, those in use when their last stream has ended."""
-        await self._pool.want(())
+        """Close all clients, those in use after their last stream."""
+        await self._clients.want(())
 
     def _providers(self) -> set[Provider]:
         return {entry.provider for entry in self._entries.values()}
@@ -85,6 +194,73 @@ def _by_id(entries: Iterable[ModelEntry]) -> Mapping[str, ModelEntry]:
     by_id: dict[str, ModelEntry] = {}
     for entry in entries:
         if entry.model_id in by_id:
-            raise ModelTwice(entry.model_id)
+            raise DuplicateModel(entry.model_id)
         by_id[entry.model_id] = entry
     return MappingProxyType(by_id)
+
+
+@dataclass(slots=True)
+class _Leased:
+    client: ProviderClient
+    streams: int = 0
+
+
+class ClientPool:
+    """One client per provider value, closed when it is neither wanted nor in use."""
+
+    def __init__(self, wanted: Iterable[Provider] = ()) -> None:
+        self._wanted = frozenset(wanted)
+        self._leased: dict[Provider, _Leased] = {}
+
+    def __len__(self) -> int:
+        return len(self._leased)
+
+    def warm(self) -> None:
+        """Make the clients that are wanted: certificates and imports cost the first user 40 ms."""
+        _client_class()  # also where none is wanted yet: one may be, while requests are served
+        for provider in self._wanted:
+            self._client_of(provider)
+
+    @asynccontextmanager
+    async def lease(self, provider: Provider) -> AsyncIterator[ProviderClient]:
+        """Lend the provider's client for one stream."""
+        leased = self._client_of(provider)
+        leased.streams += 1
+        try:
+            yield leased.client
+        finally:
+            leased.streams -= 1
+            if not leased.streams and provider not in self._wanted:
+                await self._close_unwanted()
+
+    async def want(self, providers: Iterable[Provider]) -> None:
+        """Close clients of all other providers, each after its last stream."""
+        self._wanted = frozenset(providers)
+        await self._close_unwanted()
+
+    def _client_of(self, provider: Provider) -> _Leased:
+        leased = self._leased.get(provider)
+        if leased is None:
+            leased = self._leased[provider] = _Leased(_client_class()(provider))
+        return leased
+
+    async def _close_unwanted(self) -> None:
+        idle = [
+            provider
+            for provider, leased in self._leased.items()
+            if provider not in self._wanted and not leased.streams
+        ]
+        clients = [self._leased.pop(provider).client for provider in idle]
+        if clients:
+            # Out of the pool by now: a cancelled caller must not leave them open.
+            await asyncio.shield(_close(clients))
+
+
+def _client_class() -> type[ProviderClient]:
+    found: type[ProviderClient] = import_module("effects.model.client").ProviderClient
+    return found
+
+
+async def _close(clients: list[ProviderClient]) -> None:
+    for client in clients:
+        await client.close()

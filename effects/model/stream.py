@@ -1,41 +1,122 @@
-"""A provider's stream, sans I/O: bytes in, chunks out, and a verdict at the end."""
+"""One answer of a provider: bytes in, chunks out, limits on silence, and a verdict at the end."""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
+import aiohttp
+import httpx2
 import msgspec
 
-from contract.errors import Fault
+from contract.errors import EffectFailed, Fault, FaultCode
 from contract.model import Chunk, RawChunk, Usage
 from contract.wire.sse import SseDecoder, SseEvent
-from effects.model.failures import in_band_fault
-from effects.model.halves import Halves
-from effects.model.wire import CallIndexes, Halved, WireChunk, chunk_of, decode
+from effects.model.chunks import CallIndexes, Halves, SplitChunk, chunk_of, decode_event
+from effects.model.errors import error_in, in_band_fault, status_fault, unreachable
+from effects.model.registry import Limits, ModelEntry, ModelRegistry
 
+if TYPE_CHECKING:  # imports the SDK
+    from effects.model.client import ProviderClient
+
+DRAIN_SECONDS: Final = 0.05
+"""How long the connection may take to end after `[DONE]`; ended in time, it is used again."""
+MAX_BYTES: Final = 64 << 20
+"""More than any model writes in one answer; a stream without end must not fill the memory."""
+MAX_EVENT_BYTES: Final = 4 << 20
+"""More than any one event holds: a line without end would be held until it ended."""
+# The transport lets aiohttp's errors through where it has no name for them, as for bad HTTP.
+BROKEN: Final = (httpx2.RequestError, aiohttp.ClientError)
 _DONE: Final = b"[DONE]"
-MOST_BYTES: Final = 64 << 20
-"""More than any model says in one answer; a stream without end must not fill the memory."""
-MOST_PENDING: Final = 4 << 20
-"""More than any one event holds: a line without end would be kept until it ended."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When waiting ends, and the fault if it does; in seconds."""
+
+    when: float
+    code: FaultCode
+    seconds: float
+
+    @property
+    def fault(self) -> Fault:
+        """The fault of having waited in vain."""
+        return Fault(self.code, retryable=True, data={"seconds": self.seconds})
+
+
+def total_deadline(limits: Limits, now: float) -> Deadline:
+    """Return the end of a whole call that begins now."""
+    return Deadline(now + limits.total, "model_timeout_total", limits.total)
+
+
+class StreamDeadlines:
+    """Which limit holds at each stage of a stream, decided without a clock.
+
+    `ends` is when all must have ended, where that is not the limits' own `total` from now.
+    """
+
+    __slots__ = ("_answered", "_ends", "_heard", "_limits", "_over", "_spoke", "_start")
+
+    def __init__(self, limits: Limits, now: float, ends: Deadline | None = None) -> None:
+        self._limits = limits
+        self._start = self._heard = now
+        self._ends = ends or total_deadline(limits, now)
+        self._answered = self._spoke = False
+        self._over: float | None = None
+
+    def answered(self) -> None:
+        """Note that the response's headers have come."""
+        self._answered = True
+
+    def heard(self, now: float, *, spoke: bool) -> None:
+        """Note bytes; `spoke` once the model has written anything."""
+        self._heard = now
+        self._spoke = spoke
+
+    def finished(self, now: float, *, done: bool) -> None:
+        """Note that the answer is complete, and whether the stream said that it has ended."""
+        wait = min(DRAIN_SECONDS, self._limits.tail) if done else self._limits.tail
+        until = now + wait
+        self._over = until if self._over is None else min(self._over, until)
+
+    def next(self) -> Deadline:
+        """Return the deadline of the wait that begins now."""
+        limits = self._limits
+        if self._over is not None:
+            stage = Deadline(self._over, "model_timeout_idle", limits.tail)
+        elif self._spoke:
+            stage = Deadline(self._heard + limits.idle, "model_timeout_idle", limits.idle)
+        elif self._answered or limits.first_token < limits.first_byte:
+            when = self._start + limits.first_token
+            stage = Deadline(when, "model_timeout_first_token", limits.first_token)
+        else:
+            when = self._start + limits.first_byte
+            stage = Deadline(when, "model_timeout_first_byte", limits.first_byte)
+        return stage if stage.when < self._ends.when else self._ends
 
 
 class StreamAssembler:
-    """Turns the bytes of one response, cut anywhere, into chunks.
+    """Turns the bytes of one response, cut anywhere, into chunks; sans I/O.
 
-    What repeats what was said before (model, finish reason, usage) is left out, and a chunk that
-    would carry nothing is not made. `fault` is set by an error inside the stream; what comes
-    after it, or after `[DONE]`, is ignored. `malformed` counts events that were passed over.
+    What repeats earlier chunks (model, finish reason, usage) is left out, and a chunk that would
+    carry nothing is not made. `fault` is set by an error inside the stream; what comes after it,
+    or after `[DONE]`, is ignored. `malformed` counts events that were passed over.
     """
 
     __slots__ = (
+        "_bytes",
         "_calls",
+        "_event_bytes",
         "_finish",
         "_halves",
         "_model",
-        "_pending",
         "_sse",
-        "_taken",
         "_usage",
         "done",
         "fault",
@@ -45,7 +126,7 @@ class StreamAssembler:
 
     def __init__(self) -> None:
         self._sse = SseDecoder()
-        self._taken = self._pending = 0
+        self._bytes = self._event_bytes = 0
         self._calls = CallIndexes()
         self._halves = Halves()
         self._model = self._finish = ""
@@ -62,14 +143,14 @@ class StreamAssembler:
     def feed(self, piece: bytes) -> list[Chunk]:
         """Take the next bytes; return the chunks they complete."""
         chunks: list[Chunk] = []
-        self._taken += len(piece)
-        self._pending += len(piece)
-        endless = self._taken > MOST_BYTES or self._pending > MOST_PENDING
+        self._bytes += len(piece)
+        self._event_bytes += len(piece)
+        endless = self._bytes > MAX_BYTES or self._event_bytes > MAX_EVENT_BYTES
         if endless and not self.done and self.fault is None:
             self.fault = Fault("model_error", data={"type": "endless"})
             return chunks
         for event in self._sse.feed(piece):
-            self._pending = 0
+            self._event_bytes = 0
             if self.done or self.fault is not None:
                 break
             chunk = self._read(event)
@@ -87,26 +168,35 @@ class StreamAssembler:
         if event.data.startswith(_DONE):
             self.done = True
             return self._news(self._halves.join(Chunk(), last=True)) if self._halves.held else None
-        wire = decode(event.data)
+        wire = decode_event(event.data)
         if wire is None:
             self.malformed += 1
             return None
-        self.fault = _fault_in(wire, event)
-        if self.fault is not None:
+        choice = wire.choice
+        error = wire.error or (choice.error if choice is not None else None)
+        if error or event.event == "error":
+            self.fault = in_band_fault(error)
+            return None
+        if choice is not None and choice.finish_reason == "error":
+            self.fault = Fault("model_error", data={"type": "finish_reason"})
             return None
         try:
             chunk = chunk_of(wire, self._calls, self._model)
         except RecursionError:  # nested just not too deep to be decoded
             self.malformed += 1
             return None
-        if self._halves.held or isinstance(wire, Halved):
+        if self._halves.held or isinstance(wire, SplitChunk):
             chunk = self._halves.join(chunk)
         return self._news(chunk)
 
     def _news(self, chunk: Chunk) -> Chunk | None:
-        """Return what the chunk says that was not said before; None if that is nothing."""
+        """Return what the chunk adds to earlier ones; None if that is nothing."""
         if chunk.finish or chunk.usage is not None:
-            chunk = self._without_repeats(chunk)
+            finish = "" if chunk.finish == self._finish else chunk.finish
+            usage = None if chunk.usage == self._usage else chunk.usage
+            self._finish = finish or self._finish
+            self._usage = usage or self._usage
+            chunk = msgspec.structs.replace(chunk, finish=finish, usage=usage)
         if chunk.text or chunk.reasoning or chunk.tool_calls:
             self.spoke = True
         elif not chunk.finish and chunk.usage is None:
@@ -114,16 +204,9 @@ class StreamAssembler:
         self._model = chunk.model or self._model
         return chunk
 
-    def _without_repeats(self, chunk: Chunk) -> Chunk:
-        finish = "" if chunk.finish == self._finish else chunk.finish
-        usage = None if chunk.usage == self._usage else chunk.usage
-        self._finish = finish or self._finish
-        self._usage = usage or self._usage
-        return msgspec.structs.replace(chunk, finish=finish, usage=usage)
-
 
 class RawAssembler(StreamAssembler):
-    """Keeps with each chunk the data of the events it came in."""
+    """Stores with each chunk the data of the events it came in."""
 
     __slots__ = ("_raw",)
 
@@ -134,26 +217,118 @@ class RawAssembler(StreamAssembler):
     def _read(self, event: SseEvent) -> Chunk | None:
         malformed = self.malformed
         chunk = super()._read(event)
-        if self.done:
-            said = {} if chunk is None else msgspec.structs.asdict(chunk)
-            return RawChunk(**said, raw=self._taken_raw()) if said or self._raw else None
-        if self.fault is not None or self.malformed > malformed:
+        if not self.done:
+            if self.fault is not None or self.malformed > malformed:
+                return None
+            self._raw.append(event.data)
+        if chunk is None and not (self.done and self._raw):
             return None
-        self._raw.append(event.data)
-        if chunk is None:
-            return None
-        return RawChunk(**msgspec.structs.asdict(chunk), raw=self._taken_raw())
-
-    def _taken_raw(self) -> tuple[bytes, ...]:
         raw, self._raw = tuple(self._raw), []
-        return raw
+        return RawChunk(**({} if chunk is None else msgspec.structs.asdict(chunk)), raw=raw)
 
 
-def _fault_in(wire: WireChunk, event: SseEvent) -> Fault | None:
-    choice = wire.choice
-    error = wire.error or (choice.error if choice is not None else None)
-    if error or event.event == "error":
-        return in_band_fault(error)
-    if choice is not None and choice.finish_reason == "error":
-        return Fault("model_error", data={"type": "finish_reason"})
-    return None
+class ProviderAnswer:
+    """One answer while it comes."""
+
+    __slots__ = ("_assembler", "_deadlines", "_entry", "_now", "_pieces")
+
+    def __init__(
+        self,
+        entry: ModelEntry,
+        pieces: AsyncIterator[bytes],
+        deadlines: StreamDeadlines,
+        assembler: StreamAssembler,
+    ) -> None:
+        self._entry = entry
+        self._pieces = pieces
+        self._deadlines = deadlines
+        self._assembler = assembler
+        self._now = asyncio.get_running_loop().time
+
+    async def next(self) -> list[Chunk] | None:
+        """Wait for bytes, return the chunks they complete; None at the end of a whole answer.
+
+        Raises `EffectFailed`, always after all that came before it has been returned.
+        """
+        assembler = self._assembler
+        piece = await self._piece() if assembler.fault is None else None
+        if piece is None:
+            if assembler.malformed:
+                log.warning(
+                    "passed over %d malformed chunks of %r at %r",
+                    assembler.malformed,
+                    self._entry.model,
+                    self._entry.provider.name,
+                )
+            if (fault := assembler.end()) is not None:
+                raise EffectFailed(fault)
+            return None
+        chunks = assembler.feed(piece)
+        now = self._now()
+        self._deadlines.heard(now, spoke=assembler.spoke)
+        if assembler.complete:
+            self._deadlines.finished(now, done=assembler.done)
+        return chunks
+
+    async def _piece(self) -> bytes | None:
+        """Wait for bytes; None when no more will come or, of a complete answer, matter."""
+        deadline = self._deadlines.next()
+        limit = asyncio.timeout_at(deadline.when)
+        try:
+            async with limit:
+                return await anext(self._pieces, None)
+        except TimeoutError:
+            if limit.expired() and not self._assembler.complete:
+                raise EffectFailed(deadline.fault) from None
+        except BROKEN as error:
+            # Whether anything is missing is the assembler's to say.
+            log.debug("a model's connection broke: %s", type(error).__name__)
+        return None
+
+
+@asynccontextmanager
+async def open_answer(
+    registry: ModelRegistry,
+    entry: ModelEntry,
+    body: bytes,
+    ends: Deadline | None = None,
+    assembler: type[StreamAssembler] = StreamAssembler,
+) -> AsyncIterator[ProviderAnswer]:
+    """Call one entry once; leaving drops the connection, or keeps it for the next request.
+
+    `ends` is when the whole must have ended, if not after the provider's own total limit. Raises
+    `EffectFailed` where there is no answer to read.
+    """
+    deadlines = StreamDeadlines(entry.provider.limits, asyncio.get_running_loop().time(), ends)
+    async with registry.lease(entry.provider) as client:
+        response = await _respond(client, body, deadlines)
+        # Bytes as they come, decompressed where they were compressed all the same.
+        plain = response.headers.get("content-encoding", "identity") == "identity"
+        pieces: AsyncGenerator[bytes, None]
+        pieces = response.aiter_raw() if plain else response.aiter_bytes()
+        try:
+            async with aclosing(pieces):
+                yield ProviderAnswer(entry, pieces, deadlines, assembler())
+        finally:
+            await response.aclose()
+
+
+async def _respond(
+    client: ProviderClient, body: bytes, deadlines: StreamDeadlines
+) -> httpx2.Response:
+    """Send the request; return the response when its headers have come, its body unread."""
+    deadline = deadlines.next()
+    limit = asyncio.timeout_at(deadline.when)
+    try:
+        async with limit:
+            response = await client.ask(body)
+    except TimeoutError as error:
+        fault = deadline.fault if limit.expired() else unreachable(error)
+        raise EffectFailed(fault) from error
+    except BROKEN as error:
+        raise EffectFailed(unreachable(error)) from error
+    if not response.is_success:
+        error_body = error_in(response.content)
+        raise EffectFailed(status_fault(response.status_code, response.headers, error_body))
+    deadlines.answered()
+    return response

@@ -21,8 +21,7 @@ from router.admin.pages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from effects.model import ModelEntry, Provider
-    from effects.model.rescue import ProviderBreakerState
+    from effects.model import ModelEntry, Provider, ProviderBreakerState
     from router.config import FlowSettings
     from router.router import Router
 

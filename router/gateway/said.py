@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from effects.model.halves import mended
+from effects.model.chunks import mend
 
 
 def said_in(data: bytes) -> dict[str, Any]:
@@ -30,4 +30,4 @@ def encoded(answer: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(answer)
     except UnicodeEncodeError:
-        return mended(json.dumps(answer, ensure_ascii=False)).encode()
+        return mend(json.dumps(answer, ensure_ascii=False)).encode()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from contract.records import ErrorRecord
 from contract.wire.sse import is_comment
-from effects.model.resolving import showing
+from effects.model import resolving
 from router.serving.failure import closing_frames
 from router.serving.run import RunOutcome
 from router.shadow.sessions import shadow_run
@@ -280,7 +280,7 @@ class Shadows:
     def _start(self, job: Job) -> Run:
         exchange, plan = job.serving.exchange, job.serving.plan
         model = self._terms.model
-        asked = model and showing(model, plan.request.body)
+        asked = model and resolving(model, plan.request.body)
         run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, asked, job.side)
         order = plan.order(job.stack, "shadow", most=partial(_allowed, job.serving))
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.

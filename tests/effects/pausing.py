@@ -13,7 +13,7 @@ from contract.human import Form, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
 from contract.records import RequestRecord
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from effects.tape import PauseOrigin, PausingHuman, Tape, TapeSession, resume
 from effects.tools.scripted import ScriptedTools
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from contract.ports import Effects
-    from effects.model.fake import Step
+    from effects.model import Step
     from effects.stores import PauseStore
     from effects.tape import Exchange
 

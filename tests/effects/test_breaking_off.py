@@ -17,7 +17,7 @@ from contract.model import ModelCall, ToolCall, UserMessage
 from contract.operations import MODEL_STREAM, TOOLS_RUN
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from effects.stores import MemoryPauses
 from effects.tape import (
     PauseOrigin,
@@ -35,7 +35,7 @@ from tests.effects.pausing import REQUEST
 if TYPE_CHECKING:
     from contract.operations import Operation
     from contract.ports import Effects
-    from effects.model.fake import Step as Spoken
+    from effects.model import Step as Spoken
     from effects.stores import Pause
     from effects.tape import Exchange
 

@@ -8,8 +8,8 @@ from typing import assert_never
 from contract.errors import Fault
 from contract.model import ModelCall
 from effects.model import Fail, Hang, Script, Step, Wait
-from effects.model.failures import status_fault
-from effects.model.request import encode
+from effects.model.chunks import encode_call
+from effects.model.errors import status_fault
 from effects.model.stream import StreamAssembler
 from loadtests.simulator import (
     Complete,
@@ -35,7 +35,7 @@ def simulated(profile: Profile | None = None) -> Script:
     shape = Profile(chunk=4, rate=40.0) if profile is None else profile
 
     def script(call: ModelCall) -> Iterator[Step]:
-        asked = decode(encode(call, MODEL))
+        asked = decode(encode_call(call, MODEL))
         assert not isinstance(asked, Refusal)
         return steps(plan(asked, shape))
 

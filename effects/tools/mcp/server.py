@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from effects.model.entry import Secret
+from effects.model import Secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 
 pytestmark = pytest.mark.virtual
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import Fault, FaultCode
-from effects.model.failures import in_band_fault, retry_after, status_fault
+from effects.model.errors import in_band_fault, retry_after, status_fault
 
 TOO_LONG = "This model's maximum context length is 8192 tokens, you asked for 9000"
 

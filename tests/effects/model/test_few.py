@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from contract.model import ModelCall
-from effects.model import FewAtOnce, Hang, ScriptedModel, says
+from effects.model import Hang, LimitedModel, ScriptedModel, says
 
 CALL = ModelCall(model_id="m", messages=())
 
 
-async def text(model: FewAtOnce) -> str:
+async def text(model: LimitedModel) -> str:
     """Ask, and read to the end."""
     return "".join([chunk.text async for chunk in model.stream("s", CALL)])
 
 
 async def test_it_says_what_the_other_says() -> None:
     """All of it, and what is registered too."""
-    model = FewAtOnce(ScriptedModel(says("Hello")), 1)
+    model = LimitedModel(ScriptedModel(says("Hello")), 1)
     assert await text(model) == "Hello"
     assert (await model.lookup("s", "m")).model_id == "m"
 
@@ -25,7 +25,7 @@ async def test_it_says_what_the_other_says() -> None:
 async def test_one_that_hangs_holds_up_the_others_until_it_is_dropped() -> None:
     """Nobody is asked beyond the number; a cancelled answer gives its turn away."""
     asked = ScriptedModel([Hang()])
-    model = FewAtOnce(asked, 2)
+    model = LimitedModel(asked, 2)
     calls = [asyncio.create_task(text(model)) for _ in range(3)]
     for _ in range(5):
         await asyncio.sleep(0)

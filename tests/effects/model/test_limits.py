@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contract.errors import Fault
 from effects.model import Limits
-from effects.model.limits import DRAIN_SECONDS, Deadlines
+from effects.model.stream import DRAIN_SECONDS, StreamDeadlines
 
 LIMITS = Limits(first_byte=3, first_token=10, idle=5, total=100, tail=1)
 
 
-def due(deadlines: Deadlines) -> tuple[float, str]:
+def due(deadlines: StreamDeadlines) -> tuple[float, str]:
     """Return when the next wait ends, and how."""
     deadline = deadlines.next()
     return deadline.when, deadline.code
@@ -17,7 +17,7 @@ def due(deadlines: Deadlines) -> tuple[float, str]:
 
 def test_the_stages_of_a_stream() -> None:
     """Headers, first token, silence in between; the first two count from the start."""
-    deadlines = Deadlines(LIMITS, 1000)
+    deadlines = StreamDeadlines(LIMITS, 1000)
     assert due(deadlines) == (1003, "model_timeout_first_byte")
     deadlines.answered()
     assert due(deadlines) == (1010, "model_timeout_first_token")
@@ -31,7 +31,7 @@ def test_the_stages_of_a_stream() -> None:
 
 def test_the_total_ends_every_stage() -> None:
     """Whatever stage it is."""
-    deadlines = Deadlines(LIMITS, 0)
+    deadlines = StreamDeadlines(LIMITS, 0)
     deadlines.answered()
     deadlines.heard(98, spoke=True)
     assert due(deadlines) == (100, "model_timeout_total")
@@ -39,13 +39,13 @@ def test_the_total_ends_every_stage() -> None:
 
 def test_a_first_token_due_before_the_first_byte() -> None:
     """The shorter limit holds."""
-    deadlines = Deadlines(Limits(first_byte=30, first_token=2), 0)
+    deadlines = StreamDeadlines(Limits(first_byte=30, first_token=2), 0)
     assert due(deadlines) == (2, "model_timeout_first_token")
 
 
 def test_after_the_finish_reason_the_tail() -> None:
     """Once; later pieces do not prolong it."""
-    deadlines = Deadlines(LIMITS, 0)
+    deadlines = StreamDeadlines(LIMITS, 0)
     deadlines.finished(20, done=False)
     deadlines.finished(20.5, done=False)
     assert deadlines.next().when == 21
@@ -53,7 +53,7 @@ def test_after_the_finish_reason_the_tail() -> None:
 
 def test_after_done_only_the_end_of_the_connection() -> None:
     """It is worth a moment, for then the connection is used again."""
-    deadlines = Deadlines(LIMITS, 0)
+    deadlines = StreamDeadlines(LIMITS, 0)
     deadlines.finished(20, done=False)
     deadlines.finished(20.2, done=True)
     assert deadlines.next().when == 20.2 + DRAIN_SECONDS
@@ -61,5 +61,5 @@ def test_after_done_only_the_end_of_the_connection() -> None:
 
 def test_a_fault_names_its_limit() -> None:
     """In seconds; asking again could help."""
-    fault = Deadlines(LIMITS, 0).next().fault
+    fault = StreamDeadlines(LIMITS, 0).next().fault
     assert fault == Fault("model_timeout_first_byte", retryable=True, data={"seconds": 3})

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from contract.errors import EffectFailed, Fault
 from contract.model import Chunk
 from effects.model import ModelEntry, OpenAIModel
-from effects.model.provider_client import MOST_ERROR
+from effects.model.client import MAX_ERROR_BYTES
 from tests.effects.model.loopback import (
     CALL,
     KEY,
@@ -267,7 +267,7 @@ async def test_no_more_is_read_of_an_error_than_anybody_looks_at() -> None:
     async def answer(wire: Wire) -> None:
         await wire.head(500)
         for _ in range(3):
-            await wire.send(b"x" * (MOST_ERROR // 2))
+            await wire.send(b"x" * (MAX_ERROR_BYTES // 2))
         await wire.gone()
         left.set()
 

@@ -13,15 +13,16 @@ from msgspec import structs
 from contract.errors import EffectFailed
 from contract.model import Chunk, ModelInfo
 from effects.model import (
+    DuplicateModel,
     KeyUnusable,
     ModelEntry,
     ModelRegistry,
-    ModelTwice,
     OpenAIModel,
     Prices,
     Provider,
     Secret,
 )
+from effects.model.stream import open_answer
 from tests.effects.model.loopback import CALL, Wire, delta, finish, registry_of, serving, whole
 
 HERE = Provider("here", "http://127.0.0.1:1/v1", Secret("sk-1"))
@@ -68,7 +69,7 @@ def test_of_an_unknown_id_the_beginning_is_looked_at() -> None:
 async def test_an_id_is_registered_once() -> None:
     """Twice is refused, and the entries in force stay."""
     registry = ModelRegistry([ENTRY])
-    with pytest.raises(ModelTwice, match=r"'gpt-4\.1' is registered twice"):
+    with pytest.raises(DuplicateModel, match=r"'gpt-4\.1' is registered twice"):
         await registry.replace([ENTRY, ENTRY])
     assert registry.entry("gpt-4.1") is ENTRY
 
@@ -158,7 +159,7 @@ async def test_an_idle_client_is_closed_at_once() -> None:
 async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
     """A rescue may still hold the old entry."""
     async with serving(held) as loopback, registry_of() as registry:
-        async with OpenAIModel(registry).answer(loopback.entry(), b"{}") as answer:
+        async with open_answer(registry, loopback.entry(), b"{}") as answer:
             assert await answer.next()
         assert registry.open_clients == 0
 
@@ -167,7 +168,7 @@ async def test_a_server_that_needs_no_key_gets_a_placeholder() -> None:
     """The SDK insists on sending one."""
     async with serving(held) as loopback, registry_of() as registry:
         provider = replace(loopback.entry().provider, key=Secret())
-        async with OpenAIModel(registry).answer(ModelEntry("m", provider, "m"), b"{}") as answer:
+        async with open_answer(registry, ModelEntry("m", provider, "m"), b"{}") as answer:
             assert await answer.next()
     assert loopback.requests[0].headers["authorization"] == "Bearer no-key"
 
@@ -179,7 +180,7 @@ def test_a_secret_shows_itself_only_when_asked() -> None:
     assert secret.reveal() == "sk-1"
     assert secret == Secret("sk-1") != Secret("sk-2")
     assert secret != "sk-1"
-    with pytest.raises(TypeError, match="never written down"):
+    with pytest.raises(TypeError, match="never serialised"):
         pickle.dumps(secret)
 
 

@@ -19,12 +19,12 @@ from contract.model import (
     ToolSpec,
     UserMessage,
 )
-from effects.model.request import encode
+from effects.model.chunks import encode_call
 
 
 def body(call: ModelCall) -> Any:
     """Return the decoded body."""
-    return json.loads(encode(call, "gpt-4.1-2025"))
+    return json.loads(encode_call(call, "gpt-4.1-2025"))
 
 
 def test_the_least_a_call_can_say() -> None:

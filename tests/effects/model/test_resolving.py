@@ -19,7 +19,7 @@ from contract.model import (
     reference,
 )
 from cutover.selftest.world import World
-from effects.model.resolving import showing, shown
+from effects.model import resolving, resolving_effects
 from effects.tape import TapeSession
 
 
@@ -46,7 +46,7 @@ def call(url: str) -> ModelCall:
 async def test_the_model_gets_the_image_and_the_tape_its_name() -> None:
     """Whatever its size, the tape holds a line."""
     world = World()
-    exchange = world.exchange(live=shown(world.effects, Body()))
+    exchange = world.exchange(live=resolving_effects(world.effects, Body()))
     asked = call(reference("image", "abc"))
     async for _ in TapeSession(exchange, "r").effects().model.stream("look", asked):
         pass
@@ -59,7 +59,7 @@ async def test_the_model_gets_the_image_and_the_tape_its_name() -> None:
 async def test_only_what_a_request_may_name_is_shown() -> None:
     """Another field is an error, not a secret told."""
     world = World()
-    model = showing(world.effects.model, Body())
+    model = resolving(world.effects.model, Body())
     with pytest.raises(EffectFailed, match="model_bad_request"):
         model.stream("look", call(reference("secret", "abc")))
     assert (await model.lookup("m", "m")).model_id == "m"
@@ -68,7 +68,7 @@ async def test_only_what_a_request_may_name_is_shown() -> None:
 async def test_what_is_no_name_stays_as_it_is() -> None:
     """Addresses, data URLs, plain texts."""
     world = World()
-    model = showing(world.effects.model, Body())
+    model = resolving(world.effects.model, Body())
     plain = ModelCall(model_id="m", messages=(UserMessage("request:image#sha256=x"),))
     for one in (call("https://example.com/a.png"), call("request:image"), plain):
         async for _ in model.stream("look", one):
@@ -79,8 +79,8 @@ async def test_what_is_no_name_stays_as_it_is() -> None:
 async def test_a_request_that_names_nothing_asks_the_model_itself() -> None:
     """It costs nothing there."""
     live = World().effects
-    assert shown(live, Plain()) is live
-    assert showing(live.model, {"image": "x"}) is live.model
+    assert resolving_effects(live, Plain()) is live
+    assert resolving(live.model, {"image": "x"}) is live.model
 
 
 @pytest.mark.parametrize(("url", "field"), [("request:a#sha256=", "a"), ("request:a", None)])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contract.errors import Fault
 from contract.model import Chunk, RawChunk, Usage
-from effects.model.stream import MOST_BYTES, MOST_PENDING, RawAssembler, StreamAssembler
+from effects.model.stream import MAX_BYTES, MAX_EVENT_BYTES, RawAssembler, StreamAssembler
 from tests.effects.model.loopback import delta, finish, sse, usage
 
 DONE = b"data: [DONE]\n\n"
@@ -57,7 +57,7 @@ def test_what_repeats_itself_is_said_once() -> None:
 def test_a_stream_without_end_is_ended() -> None:
     """Whether it speaks all the time or never ends its first line."""
     said = sse(delta(content="y" * (1 << 20)))
-    for piece, most in ((said, MOST_BYTES), (b"z" * (1 << 20), MOST_PENDING)):
+    for piece, most in ((said, MAX_BYTES), (b"z" * (1 << 20), MAX_EVENT_BYTES)):
         assembler = StreamAssembler()
         for _ in range(most // len(piece)):
             assembler.feed(piece)

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from contract.model import Chunk, ToolCallDelta, Usage
-from effects.model.halves import Halves
-from effects.model.wire import CallIndexes, Halved, chunk_of, decode
+from effects.model.chunks import CallIndexes, Halves, SplitChunk, chunk_of, decode_event
 
 
 def read(event: object) -> Chunk:
     """Decode and translate one event that is a chunk."""
     data = event if isinstance(event, bytes) else json.dumps(event).encode()
-    wire = decode(data)
+    wire = decode_event(data)
     assert wire is not None
     chunk = chunk_of(wire, CallIndexes())
-    return whole(chunk) if isinstance(wire, Halved) else chunk
+    return whole(chunk) if isinstance(wire, SplitChunk) else chunk
 
 
 def whole(chunk: Chunk) -> Chunk:
@@ -39,7 +38,7 @@ def deltas(*calls: object) -> tuple[ToolCallDelta, ...]:
     indexes = CallIndexes()
     pieces: list[ToolCallDelta] = []
     for call in calls:
-        wire = decode(json.dumps(delta(tool_calls=[call])).encode())
+        wire = decode_event(json.dumps(delta(tool_calls=[call])).encode())
         assert wire is not None
         pieces += chunk_of(wire, indexes).tool_calls
     return tuple(pieces)
@@ -197,12 +196,12 @@ def test_invalid_utf8_is_replaced_and_the_chunk_kept() -> None:
 )
 def test_what_is_no_chunk_is_none(data: bytes) -> None:
     """The caller counts it and goes on."""
-    assert decode(data) is None
+    assert decode_event(data) is None
 
 
 def test_an_error_in_an_impossible_chunk_is_still_an_error() -> None:
     """Whatever else stands there."""
-    wire = decode(b'{"choices":{"a":1},"error":{"code":500}}')
+    wire = decode_event(b'{"choices":{"a":1},"error":{"code":500}}')
     assert wire is not None
     assert wire.error == {"code": 500}
 
@@ -223,12 +222,12 @@ JSON = st.recursive(
 @given(JSON | st.builds(lambda fields: {"choices": [{"delta": fields}]}, JSON))
 def test_no_json_raises(event: object) -> None:
     """A chunk, or None: never an exception."""
-    wire = decode(json.dumps(event).encode())
+    wire = decode_event(json.dumps(event).encode())
     assert wire is None or isinstance(chunk_of(wire, CallIndexes()), Chunk)
 
 
 @given(st.binary(max_size=40))
 def test_no_bytes_raise(data: bytes) -> None:
     """Whatever a provider sends."""
-    wire = decode(data)
+    wire = decode_event(data)
     assert wire is None or isinstance(chunk_of(wire, CallIndexes()), Chunk)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from contract.errors import EffectFailed, Fault, Fenced, TapeCut
 from contract.model import Chunk
-from effects.model.fake import ScriptedModel
+from effects.model import ScriptedModel
 from tests.effects.tape.calls import asking
 
 if TYPE_CHECKING:

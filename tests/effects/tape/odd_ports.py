@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, NoReturn
 
 from contract.model import Chunk
-from effects.model.fake import ScriptedModel
+from effects.model import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,7 @@ import pytest
 from contract.errors import TapeCut
 from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.world import World
-from effects.model.fake import Wait, says
+from effects.model import Wait, says
 from effects.tape import FRAMES_FACTOR, Budget, Tape
 from tests.effects.tape.calls import TURN, asking, said, turns
 

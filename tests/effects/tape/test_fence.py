@@ -8,7 +8,7 @@ import pytest
 
 from contract.errors import Fenced
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from tests.effects.tape.calls import TURN, asking, said, tool, turns
 from tests.effects.tape.odd_ports import SlowStore
 

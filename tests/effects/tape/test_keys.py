@@ -14,7 +14,7 @@ from contract.model import Chunk, ModelCall, ToolCall
 from contract.operations import OPERATIONS
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.model.fake import Wait, by_last_text, says
+from effects.model import Wait, by_last_text, says
 from effects.tape import canonical
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, said
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from contract.ports import Effects
-    from effects.model.fake import Step
+    from effects.model import Step
 
 pytestmark = pytest.mark.virtual
 

@@ -11,7 +11,7 @@ import pytest
 from contract.errors import TapeCut, TapeMiss
 from contract.model import Chunk
 from cutover.selftest.world import World
-from effects.model.fake import Hang, by_last_text, says
+from effects.model import Hang, by_last_text, says
 from effects.tape import Tape
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, said, tool, turns

@@ -14,7 +14,7 @@ from contract.operations import OPERATIONS, Operation
 from contract.stores import MemoryEntry, Recall
 from cutover.selftest.world import World
 from effects.human import ScriptedHuman
-from effects.model.fake import says
+from effects.model import says
 from effects.tape import Tape
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, said, tool

@@ -8,7 +8,7 @@ import pytest
 
 from contract.model import Chunk
 from cutover.selftest.world import World
-from effects.model.fake import Wait
+from effects.model import Wait
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, chunks, tool, turns
 

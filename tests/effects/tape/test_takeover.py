@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, chunks, said, tool
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from contract.model import Chunk
 from cutover.selftest.virtual_time import VirtualLoop
 from cutover.selftest.world import World
-from effects.model.fake import Wait, says
+from effects.model import Wait, says
 from effects.tape import Exchange, Tape
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import chunks, tool
 
 if TYPE_CHECKING:
-    from effects.model.fake import Step
+    from effects.model import Step
 
 
 @pytest.mark.virtual

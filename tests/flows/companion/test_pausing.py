@@ -16,8 +16,7 @@ from contract.model import Chunk
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall
 from cutover.selftest.world import World
-from effects.model import Fail
-from effects.model.fake import in_turn
+from effects.model import Fail, in_turn
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem

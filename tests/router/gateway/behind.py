@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contract.records import RunRecord
-from effects.model.rescue.counts import Rescued
+from effects.model import Rescued
 from router.telemetry.metrics import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.e2e.deployment import Deployment, Setup, deployed

@@ -12,9 +12,8 @@ from openai.types.chat import ChatCompletionChunk
 from contract.errors import Fault
 from contract.model import Usage
 from cutover.server.serve import server
-from effects.model import ModelEntry, RescuePolicy, RescuingModel
-from effects.model.failures import Facts
-from effects.model.registry import ModelRegistry
+from effects.model import ModelEntry, ModelRegistry, RescuePolicy, RescuingModel
+from effects.model.errors import Facts
 from router.gateway import Gateway, add_gateway
 from router.http.app import create_app
 from tests.e2e.deployment import listening

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from contract.model import Usage
 from contract.records import RunRecord
-from effects.model.rescue.counts import Rescued
+from effects.model import Rescued
 from router.telemetry.metrics import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.effects.model.loopback import Answer, Wire, in_turn, refusing

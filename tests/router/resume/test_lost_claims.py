@@ -13,7 +13,7 @@ import pytest
 from contract.flow import Event, Flow, Request
 from contract.ports import Effects
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from effects.stores import ClaimReply
 from effects.tools.scripted import ScriptedTools
 from router.problems import Problem

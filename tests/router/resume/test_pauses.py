@@ -13,7 +13,7 @@ import pytest
 from contract.flow import Event, Request
 from contract.ports import Effects
 from cutover.selftest.world import World
-from effects.model.fake import says
+from effects.model import says
 from effects.tools.scripted import ScriptedTools
 from router.config import LimitSettings, Settings
 from router.problems import Problem

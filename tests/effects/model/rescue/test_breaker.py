@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from effects.circuit_breaker import BreakerPolicy, CircuitBreaker
-from effects.model import ModelEntry, Provider
-from effects.model.rescue import ProviderBreakers
+from effects.model import ModelEntry, Provider, ProviderBreakers
 
 POLICY = BreakerPolicy(window=30, calls=4, ratio=0.5, rest=10)
 ENTRY = ModelEntry("m", Provider("here", "http://127.0.0.1:1/v1"), "loop-1")

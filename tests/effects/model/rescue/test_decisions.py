@@ -13,11 +13,25 @@ from hypothesis import strategies as st
 
 from contract.errors import Fault, FaultCode
 from effects.circuit_breaker import Result
-from effects.model import BreakerPolicy, Limits, ModelEntry, Provider, RescuePolicy
-from effects.model.failures import Facts
-from effects.model.rescue import ProviderBreakers
-from effects.model.rescue.decisions import LEAST_WAIT, Ask, GiveUp, Means, Rescue, Step, Wait
-from effects.model.rescue.splicing import Extent
+from effects.model import (
+    BreakerPolicy,
+    Limits,
+    ModelEntry,
+    Provider,
+    ProviderBreakers,
+    RescuePolicy,
+)
+from effects.model.errors import Facts
+from effects.model.retry import (
+    LEAST_WAIT,
+    CallModel,
+    GiveUp,
+    Rescue,
+    RescueMeans,
+    RetryAfter,
+    RetryStep,
+)
+from effects.model.splice import Extent
 
 PROVIDER = Provider("here", "http://127.0.0.1:1/v1", limits=Limits(total=100))
 SMALL = ModelEntry("small", PROVIDER, "small-1", context_tokens=1_000)
@@ -37,7 +51,7 @@ def way(
     """Make a rescue of a call to the first model, with the others as its fallbacks."""
     named = replace(models[0], fallbacks=tuple(model.model_id for model in models[1:]))
     entries = {model.model_id: model for model in (named, *models[1:])}
-    means = Means(policy, breakers or ProviderBreakers(policy.breaker), lambda: draw)
+    means = RescueMeans(policy, breakers or ProviderBreakers(policy.breaker), lambda: draw)
     return Rescue(named, entries, means, ends=100)
 
 
@@ -52,17 +66,17 @@ def story(
 ) -> list[str | float]:
     """Let attempts fail one after the other; tell whom was asked, waits in between, the end."""
     told: list[str | float] = []
-    step: Step = rescue.next(now)
+    step: RetryStep = rescue.next(now)
     left = iter(faults)
     while True:
         match step:
-            case Ask(entry):
+            case CallModel(entry):
                 told.append(entry.model_id)
                 fault = next(left, None)
                 if fault is None:
                     return told
                 step = rescue.failed(fault, now, said)
-            case Wait(seconds):
+            case RetryAfter(seconds):
                 told.append(seconds)
                 now += seconds
                 step = rescue.next(now)
@@ -86,7 +100,7 @@ def test_few_attempts_then_the_next_model_then_the_original_fault() -> None:
     faults = [BUSY, BUSY, BUSY, other]
     told = ["small", 1, "small", 2, "small", "large", "model_unavailable"]
     assert story(rescue, faults) == told
-    assert rescue.unlike().fault.data == {"status": 503, "attempts": 4, "spliced": False}
+    assert rescue.mismatched().fault.data == {"status": 503, "attempts": 4, "spliced": False}
 
 
 def test_what_the_provider_asks_for_is_waited() -> None:
@@ -164,7 +178,7 @@ def test_what_this_provider_will_not_do_another_may(code: FaultCode) -> None:
 
 def test_a_fallback_that_is_gone_is_passed_over() -> None:
     """The registry changes while calls run."""
-    means = Means(POLICY, ProviderBreakers(POLICY.breaker), lambda: 1.0)
+    means = RescueMeans(POLICY, ProviderBreakers(POLICY.breaker), lambda: 1.0)
     rescue = Rescue(replace(SMALL, fallbacks=("gone",)), {"small": SMALL}, means, ends=100)
     assert story(rescue, [Fault("model_auth")]) == ["small", "model_auth"]
 
@@ -213,9 +227,9 @@ def test_whatever_fails_it_ends(
     rescue = way(*models, policy=policy, draw=draws, breakers=breakers)
     now = 0.0
     asked: list[tuple[float, str]] = []
-    step: Step = rescue.next(now)
+    step: RetryStep = rescue.next(now)
     while not isinstance(step, GiveUp):
-        if isinstance(step, Wait):
+        if isinstance(step, RetryAfter):
             assert LEAST_WAIT <= step.seconds <= policy.longest_wait
             now += step.seconds
             step = rescue.next(now)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from contract.model import Usage
-from effects.model import BreakerPolicy, ModelEntry, RescuePolicy
-from effects.model.rescue import Attempt
+from effects.model import AttemptLine, BreakerPolicy, ModelEntry, RescuePolicy
 from tests.effects.model.loopback import Answer, Loopback, Wire, in_turn, refusing, serving
 from tests.effects.model.rescue.calling import (
     NO_WAIT,
@@ -381,13 +380,13 @@ async def test_after_failing_over(calling: Calling, caplog: pytest.LogCaptureFix
         heard = await scene.caller.ask()
     assert (heard.model, heard.usage) == ("loop-2", Usage(7, 7, 14))
     assert scene.caller.model.counts.attempts == {
-        Attempt("m", "loopback", "loop-1", "model_unavailable"): 3,
-        Attempt("spare", "second", "loop-2", "completed"): 1,
+        AttemptLine("m", "loopback", "loop-1", "model_unavailable"): 3,
+        AttemptLine("spare", "second", "loop-2", "completed"): 1,
     }
     assert scene.caller.model.counts.rescues == {"retried": 2, "failed_over": 1}
     told = [record.getMessage() for record in caplog.records]
     assert told == [
-        "model 'loop-1' of provider 'loopback': model_unavailable; asked again in 1.00 s",
-        "model 'loop-1' of provider 'loopback': model_unavailable; asked again in 2.00 s",
-        "model 'loop-1' of provider 'loopback': model_unavailable; 'loop-2' of 'second' is asked",
+        "model 'loop-1' of provider 'loopback': model_unavailable; called again in 1.00 s",
+        "model 'loop-1' of provider 'loopback': model_unavailable; called again in 2.00 s",
+        "model 'loop-1' of provider 'loopback': model_unavailable; 'loop-2' of 'second' is next",
     ]

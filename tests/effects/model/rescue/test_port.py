@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from contract.model import Chunk
-from effects.model import BreakerPolicy, RescuePolicy, RescuingModel
-from effects.model.rescue import Attempt
+from effects.model import AttemptLine, BreakerPolicy, RescuePolicy, RescuingModel
 from tests.effects.model.loopback import CALL, Wire, refusing, registry_of, serving, whole
 from tests.effects.model.rescue.calling import NO_WAIT, reset, saying, silence, through_the_port
 from tests.patience import PATIENCE_S
@@ -44,7 +43,7 @@ async def test_leaving_while_an_answer_comes() -> None:
         await leave(model, asked)
         async with asyncio.timeout(PATIENCE_S):
             await left.wait()
-    assert model.counts.attempts == {Attempt("m", "loopback", "loop-1", "left"): 1}
+    assert model.counts.attempts == {AttemptLine("m", "loopback", "loop-1", "left"): 1}
     assert [state.calls for state in model.breakers.states(0)] == [0]
 
 
@@ -74,7 +73,7 @@ async def test_whoever_leaves_a_probe_lets_the_next_one_try() -> None:
             stream = model.stream("reply", CALL)
             assert await anext(stream) == Chunk(text="Hel", model="loop-1")
             await stream.aclose()
-    assert model.counts.attempts == {Attempt("m", "loopback", "loop-1", "left"): 3}
+    assert model.counts.attempts == {AttemptLine("m", "loopback", "loop-1", "left"): 3}
 
 
 async def test_a_changed_policy_holds_for_the_next_answer() -> None:

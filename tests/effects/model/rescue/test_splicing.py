@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from contract.model import Chunk, ToolCallDelta, Usage
-from effects.model.rescue.splicing import MOST_KEPT, Said, Unlike
+from effects.model.splice import MAX_CHUNKS, AnswerMismatch, SentAnswer
 
 
 def spliced(sent: Sequence[Chunk], second: Sequence[Chunk]) -> list[Chunk]:
     """Return what the caller gets of the second answer."""
-    said = Said()
+    said = SentAnswer()
     said.note(sent)
     splice = said.splice()
     assert splice is not None
@@ -50,8 +50,8 @@ def test_the_rest_goes_out_and_nothing_twice() -> None:
 
 def test_nothing_was_said() -> None:
     """Then there is nothing to put anything behind."""
-    assert Said().splice() is None
-    assert Said().extent == "nothing"
+    assert SentAnswer().splice() is None
+    assert SentAnswer().extent == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_nothing_was_said() -> None:
 )
 def test_another_answer_is_none(second: list[Chunk]) -> None:
     """Another text, a shorter one, one that thinks or calls first."""
-    with pytest.raises(Unlike):
+    with pytest.raises(AnswerMismatch):
         spliced([Chunk(text="Hello")], second)
 
 
@@ -78,9 +78,9 @@ def test_reasoning_counts_in_its_order() -> None:
         Chunk(reasoning="m"),
         Chunk(text="a"),
     ]
-    with pytest.raises(Unlike):
+    with pytest.raises(AnswerMismatch):
         spliced([*thought, Chunk(text="a")], [Chunk(reasoning="hmm"), Chunk(text="a")])
-    with pytest.raises(Unlike):
+    with pytest.raises(AnswerMismatch):
         spliced([*thought, Chunk(text="a")], [*thought, Chunk(reasoning="m"), Chunk(text="a")])
 
 
@@ -94,7 +94,7 @@ def test_a_tool_call_goes_on_when_it_is_the_same() -> None:
     ]
     assert spliced([call("")], [call("{}")]) == [more("{}")]
     for other in (call('{"a":1', call_id="call_2"), call('{"a":1', name="sub"), call('{"b":1')):
-        with pytest.raises(Unlike):
+        with pytest.raises(AnswerMismatch):
             spliced(sent, [other])
 
 
@@ -111,8 +111,8 @@ def test_one_chunk_may_end_what_was_sent_and_begin_what_was_not() -> None:
 
 def test_an_answer_beyond_all_bounds_is_not_kept() -> None:
     """Comparing it would cost the memory of all others."""
-    said = Said()
-    said.note([Chunk(text="a")] * MOST_KEPT)
+    said = SentAnswer()
+    said.note([Chunk(text="a")] * MAX_CHUNKS)
     assert said.extent == "something"
     said.note([Chunk(text="a")])
     assert (said.extent, said.splice()) == ("too_much", None)
@@ -146,7 +146,7 @@ def test_it_splices_exactly_where_one_begins_with_the_other(
     if joined(second).startswith(joined(sent)):
         assert joined(sent) + joined(spliced(sent, second)) == joined(second)
     else:
-        with pytest.raises(Unlike):
+        with pytest.raises(AnswerMismatch):
             spliced(sent, second)
 
 

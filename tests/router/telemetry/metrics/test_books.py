@@ -11,15 +11,16 @@ import pytest
 
 from contract.flows.chat import CHAT
 from effects.model import (
+    AttemptLine,
     BreakerPolicy,
     ModelEntry,
     ModelRegistry,
     Provider,
+    RescueLine,
     RescuePolicy,
     RescuingModel,
     Secret,
 )
-from effects.model.rescue import Attempt, Followed
 from router.config import BreakerSettings
 from router.telemetry.metrics import instruments as i
 from router.telemetry.metrics.books import Books, Sources
@@ -112,8 +113,8 @@ async def test_what_providers_did_and_whom_breakers_spare() -> None:
     """By model and by what came of it: retries by reason, fallbacks and splices by model."""
     panel, policy = Panel(), BreakerPolicy(calls=1, rest=60.0)
     model = RescuingModel(ModelRegistry(), RescuePolicy(breaker=policy))
-    model.counts.attempts[Attempt("m", "here", "m-1", "model_unavailable")] = 2
-    model.counts.followed[Followed("m", "failed_over", "model_unavailable", "spare")] = 1
+    model.counts.attempts[AttemptLine("m", "here", "m-1", "model_unavailable")] = 2
+    model.counts.followed[RescueLine("m", "failed_over", "model_unavailable", "spare")] = 1
     breaker = model.breakers.of(ModelEntry("m", Provider("here", "http://h", Secret("")), "m-1"))
     async with House(CASE) as made:
         books = Books(panel, Sources(made.router, Written(), dict, model=model))

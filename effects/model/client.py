@@ -1,8 +1,8 @@
 """A client of one provider: the SDK's, with the head of its requests made once.
 
 The SDK brings six hundred modules of types, which take longer to import than all else of a router:
-`effects/model/clients.py` loads this file when the first client is made, and a process that asks no
-provider never does.
+the pool in `effects.model.registry` imports this module when the first client is made, and a
+process that calls no provider never does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 import httpx2
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from effects.model.entry import Provider
+from effects.model.registry import Provider
 
 NO_KEY = "no-key"
 
@@ -22,13 +22,13 @@ Operation = Literal["chat/completions", "embeddings"]
 # Compressed streams wait in the compressor until a block is full.
 _OWN_HEADERS: Final = {"Accept-Encoding": "identity"}
 
-MOST_ERROR: Final = 65_536
-"""Bytes of what a provider says to a failure: nobody reads more of it."""
-_OF_THE_WIRE: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+MAX_ERROR_BYTES: Final = 65_536
+"""Bytes of an error response that are read."""
+_WIRE_HEADERS: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
-KEPT_ALIVE = 3.0
-"""Seconds an idle connection is kept: below the five after which common servers hang up. A
-connection they close at the moment it is used again would fail a call nobody is to blame for."""
+KEEP_ALIVE_SECONDS = 3.0
+"""Seconds an idle connection stays open: below the five after which common servers close it. A
+connection closed at the moment it is used again would fail a call without any fault."""
 
 
 class ProviderClient:
@@ -45,7 +45,7 @@ class ProviderClient:
             limits=httpx2.Limits(
                 max_connections=1_000,
                 max_keepalive_connections=100,
-                keepalive_expiry=KEPT_ALIVE,
+                keepalive_expiry=KEEP_ALIVE_SECONDS,
             ),
         )
         self._sdk = AsyncOpenAI(
@@ -55,16 +55,16 @@ class ProviderClient:
             max_retries=0,
             http_client=self._connections,
         )
-        # Taken from the environment, where they belong to somebody else's account.
+        # Taken from the environment, where they belong to another account.
         self._sdk.organization = self._sdk.project = None
         base = self._sdk.base_url
         self._urls = {
             operation: base.copy_with(raw_path=base.raw_path + operation.encode())
             for operation in get_args(Operation)
         }
-        said = {**self._sdk.default_headers, **self._sdk.auth_headers, **_OWN_HEADERS}
-        # What the SDK would leave out is no text.
-        self._headers = [(name, text) for name, text in said.items() if isinstance(text, str)]
+        headers = {**self._sdk.default_headers, **self._sdk.auth_headers, **_OWN_HEADERS}
+        # Headers that the SDK would leave out are no text.
+        self._headers = [(name, text) for name, text in headers.items() if isinstance(text, str)]
 
     async def ask(self, body: bytes, operation: Operation = "chat/completions") -> httpx2.Response:
         """Send one request: no retries, no limit but on connecting.
@@ -84,15 +84,17 @@ class ProviderClient:
 
 
 async def _read(response: httpx2.Response) -> httpx2.Response:
-    """Give a response with the beginning of its body, decompressed; its connection is closed."""
+    """Return a response with the beginning of its body, decompressed; its connection is closed."""
     body = bytearray()
     try:
         async with aclosing(response.aiter_bytes()) as pieces:
             async for piece in pieces:
                 body += piece
-                if len(body) > MOST_ERROR:
+                if len(body) > MAX_ERROR_BYTES:
                     break
     finally:
         await response.aclose()
-    headers = [pair for pair in response.headers.multi_items() if pair[0] not in _OF_THE_WIRE]
-    return httpx2.Response(response.status_code, headers=headers, content=bytes(body[:MOST_ERROR]))
+    headers = [pair for pair in response.headers.multi_items() if pair[0] not in _WIRE_HEADERS]
+    return httpx2.Response(
+        response.status_code, headers=headers, content=bytes(body[:MAX_ERROR_BYTES])
+    )

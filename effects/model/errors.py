@@ -1,4 +1,4 @@
-"""Failures of providers as faults: from a status, from an error inside a stream."""
+"""Errors of providers as faults: a status, an error in a stream, a broken connection."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _BY_STATUS: Final[Mapping[int, FaultCode]] = {
     HTTPStatus.FORBIDDEN: "model_auth",
     HTTPStatus.TOO_MANY_REQUESTS: "model_rate_limited",
 }
-_ABOUT_THE_REQUEST: Final = frozenset(
+_REQUEST_ERRORS: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         HTTPStatus.UNPROCESSABLE_ENTITY,
     }
 )
-_NO_MONEY: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_UNPAID: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _TOO_LONG: Final = re.compile(
     r"context.?(length|window)|maximum context|(prompt|input) is too long|too many tokens",
     re.IGNORECASE,
 )
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "server_error", "timeout"}
 )
 
@@ -50,65 +50,74 @@ def status_fault(status: int, headers: Mapping[str, str], error: object) -> Faul
     """Name the fault of an error response; `error` is its body's `error`, decoded if it was JSON.
 
     `data` may hold `status`, the provider's `code` and `type`, `request_id`, and `retry_after` in
-    seconds. The provider's sentence is looked at and never kept: it may quote prompts and keys.
+    seconds. The provider's sentence is read but never stored: it may quote prompts and keys.
     """
     facts: Facts = {"status": status, **_facts(error)}
     if request_id := _word(headers.get("x-request-id")):
         facts["request_id"] = request_id
     if (seconds := retry_after(headers)) is not None:
         facts["retry_after"] = seconds
-    code, retryable = _named(status, error)
+    code, retryable = _code_of(status, error)
     return Fault(code, retryable, facts)
 
 
 def error_in(body: bytes) -> object:
-    """Give what the body of an error response says: its `error`, all its JSON, or its text."""
+    """Return the error of a response's body: its `error`, all its JSON, or its text."""
     text = body.decode("utf-8", "replace")
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return said.get("error", said) if isinstance(said, dict) else said
+    return value.get("error", value) if isinstance(value, dict) else value
 
 
 def in_band_fault(error: object) -> Fault:
     """Name the fault of an error that came inside a stream of status 200."""
     facts = _facts(error)
     words = {word.lower() for word in _words(error)}
-    if _forbidden_content(error, words):
+    if _violates_policy(error, words):
         return Fault("model_content_policy", data=facts)
     if "context_length_exceeded" in words:
         return Fault("model_context_length", data=facts)
     status = _status_in(facts.get("code"))
-    passing = _passing(status) if status else not _PASSING.isdisjoint(facts.values())
-    return Fault("model_error", passing, facts)
+    transient = _is_transient(status) if status else not _TRANSIENT.isdisjoint(facts.values())
+    return Fault("model_error", transient, facts)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds a provider asks to wait: RFC 9110, 10.2.3, and OpenAI's milliseconds."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
-    said = headers.get("retry-after")
-    if said is None or (seconds := _number(said)) is not None:
-        return seconds if said is not None else None
-    return _seconds_between(headers.get("date"), said)
+    requested = headers.get("retry-after")
+    if requested is None:
+        return None
+    seconds = _number(requested)
+    return _seconds_between(headers.get("date"), requested) if seconds is None else seconds
 
 
-def _named(status: int, error: object) -> tuple[FaultCode, bool]:
-    """Return the fault's code, and whether asking again could help."""
+def unreachable(error: BaseException) -> Fault:
+    """Name the first cause by its class: its text may hold addresses."""
+    # Behind a limit that ran out is the cancellation it was brought about with, which is no cause.
+    while isinstance(cause := error.__cause__, Exception):
+        error = cause
+    return Fault("model_unavailable", retryable=True, data={"cause": type(error).__name__})
+
+
+def _code_of(status: int, error: object) -> tuple[FaultCode, bool]:
+    """Return the fault's code, and whether calling again could help."""
     words = {word.lower() for word in _words(error)}
-    if status < HTTPStatus.INTERNAL_SERVER_ERROR and _forbidden_content(error, words):
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR and _violates_policy(error, words):
         return "model_content_policy", False
-    if status in _ABOUT_THE_REQUEST and _too_long(error, words):
+    if status in _REQUEST_ERRORS and _too_long(error, words):
         return "model_context_length", False
     if status == HTTPStatus.NOT_FOUND and "model_not_found" in words:
         return "unknown_model", False
-    if _passing(status):
-        return _BY_STATUS.get(status, "model_unavailable"), _NO_MONEY.isdisjoint(words)
+    if _is_transient(status):
+        return _BY_STATUS.get(status, "model_unavailable"), _UNPAID.isdisjoint(words)
     return _BY_STATUS.get(status, "model_bad_request"), False
 
 
-def _passing(status: int) -> bool:
+def _is_transient(status: int) -> bool:
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in {
         HTTPStatus.REQUEST_TIMEOUT,
         HTTPStatus.CONFLICT,
@@ -117,7 +126,7 @@ def _passing(status: int) -> bool:
     }
 
 
-def _forbidden_content(error: object, words: set[str]) -> bool:
+def _violates_policy(error: object, words: set[str]) -> bool:
     if not _POLICY.isdisjoint(words):
         return True
     metadata = error.get("metadata") if isinstance(error, dict) else None
@@ -126,8 +135,8 @@ def _forbidden_content(error: object, words: set[str]) -> bool:
 
 def _too_long(error: object, words: set[str]) -> bool:
     message = error.get("message") if isinstance(error, dict) else error
-    said = isinstance(message, str) and _TOO_LONG.search(message) is not None
-    return said or "context_length_exceeded" in words
+    matches = isinstance(message, str) and _TOO_LONG.search(message) is not None
+    return matches or "context_length_exceeded" in words
 
 
 def _words(error: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""Putting a second answer behind what was sent of the first: only where it begins with that."""
+"""Splicing: a second answer goes on behind what was sent of the first, if it begins with that."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from contract.errors import CutoverError
 from contract.model import Chunk, ToolCallDelta
 
-MOST_KEPT: Final = 50_000
-"""Chunks of an answer that are kept for comparison; beyond, it is not rescued once it began."""
+MAX_CHUNKS: Final = 50_000
+"""Chunks of an answer that are stored for comparison; beyond, it is not rescued once it began."""
 
 Extent = Literal["nothing", "something", "too_much"]
 
@@ -20,15 +20,15 @@ _Piece = tuple[_Key, str, Chunk]
 """What a piece is (text, reasoning, part of a tool call), its text, and the chunk of it alone."""
 
 
-class Unlike(CutoverError):
+class AnswerMismatch(CutoverError):
     """A second answer does not begin with what was sent of the first."""
 
     def __init__(self) -> None:
         super().__init__("the second answer does not begin with what was sent of the first")
 
 
-class Said:
-    """What the caller has got of an answer."""
+class SentAnswer:
+    """What was sent of an answer."""
 
     __slots__ = ("_chunks", "_many")
 
@@ -38,34 +38,34 @@ class Said:
 
     @property
     def extent(self) -> Extent:
-        """How much was said."""
+        """How much was sent."""
         if self._many:
             return "too_much"
         return "something" if self._chunks else "nothing"
 
     def note(self, chunks: Sequence[Chunk]) -> None:
-        """Note chunks that are handed out."""
-        if len(self._chunks) < MOST_KEPT:
+        """Note chunks that are sent."""
+        if len(self._chunks) < MAX_CHUNKS:
             self._chunks += chunks
         else:
             self._chunks.clear()
             self._many = True
 
     def splice(self) -> Splice | None:
-        """Begin another answer behind this one; None where nothing was said."""
+        """Begin another answer behind this one; None where nothing was sent."""
         return Splice(self._chunks) if self._chunks else None
 
 
 class Splice:
-    """Swallows of a second answer what was sent of the first; what comes after it passes.
+    """Drops of a second answer what was sent of the first; what comes after it passes.
 
     Pieces count in their order, and a tool call by its id, name and arguments. Chunk boundaries
     do not count.
     """
 
     def __init__(self, sent: Iterable[Chunk]) -> None:
-        self._due = _runs(sent)
-        self._due.reverse()
+        self._expected = _runs(sent)
+        self._expected.reverse()
         self._model = ""
 
     def feed(self, chunks: Iterable[Chunk]) -> list[Chunk]:
@@ -74,36 +74,36 @@ class Splice:
 
     def end(self) -> None:
         """Take the end of the second answer; raises `Unlike` where it is shorter."""
-        if self._due:
-            raise Unlike
+        if self._expected:
+            raise AnswerMismatch
 
     def _new(self, chunk: Chunk) -> Iterator[Chunk]:
         self._model = chunk.model or self._model
-        if not self._due:
+        if not self._expected:
             yield self._named(chunk)
             return
         for key, text, alone in _pieces(chunk):
-            left = self._swallow(key, text) if self._due else text
+            left = self._drop(key, text) if self._expected else text
             if left is not None:
                 yield self._named(alone if left == text else _cut(alone, left))
-        if chunk.finish and self._due:
-            raise Unlike
+        if chunk.finish and self._expected:
+            raise AnswerMismatch
         if chunk.finish or chunk.usage is not None:
             yield self._named(Chunk(finish=chunk.finish, usage=chunk.usage))
 
-    def _swallow(self, key: _Key, text: str) -> str | None:
-        """Take one piece against what is due; return what is left of it, None if nothing is."""
-        due_key, due = self._due[-1]
-        if key != due_key:
-            raise Unlike
-        shared = min(len(due), len(text))
-        if due[:shared] != text[:shared]:
-            raise Unlike
-        self._due.pop()
-        if shared < len(due):
-            self._due.append((key, due[shared:]))
-        elif text[shared:] and self._due:
-            raise Unlike  # it says more here than the first one did before it went on
+    def _drop(self, key: _Key, text: str) -> str | None:
+        """Compare a piece with what is expected; return what is left of it, None if nothing is."""
+        key_expected, expected = self._expected[-1]
+        if key != key_expected:
+            raise AnswerMismatch
+        shared = min(len(expected), len(text))
+        if expected[:shared] != text[:shared]:
+            raise AnswerMismatch
+        self._expected.pop()
+        if shared < len(expected):
+            self._expected.append((key, expected[shared:]))
+        elif text[shared:] and self._expected:
+            raise AnswerMismatch  # longer here than the first answer before that went on
         return text[shared:] or None
 
     def _named(self, chunk: Chunk) -> Chunk:
@@ -115,7 +115,7 @@ class Splice:
 
 
 def _runs(chunks: Iterable[Chunk]) -> list[tuple[_Key, str]]:
-    """Join what chunks say: (what it is, its text), with neighbours of a kind made one."""
+    """Join the pieces of chunks: (what it is, its text), with neighbours of a kind made one."""
     runs: list[tuple[_Key, list[str]]] = []
     for chunk in chunks:
         for key, text, _ in _pieces(chunk):
@@ -141,7 +141,7 @@ def _pieces(chunk: Chunk) -> Iterator[_Piece]:
 
 
 def _cut(chunk: Chunk, text: str) -> Chunk:
-    """Make a chunk of one piece say `text` instead."""
+    """Replace the text of a chunk of one piece."""
     if chunk.tool_calls:
         return Chunk(tool_calls=(replace(chunk.tool_calls[0], arguments=text),))
     return Chunk(reasoning=text) if chunk.reasoning else Chunk(text=text)

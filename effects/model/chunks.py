@@ -1,0 +1,374 @@
+"""The JSON of OpenAI-compatible providers: a call as a request body, an event as a chunk.
+
+Structure is typed, leaves are not: what providers put into a leaf differs, and one odd leaf must
+not cost the chunk. Fields that are not used are skipped without being built.
+
+A token may end inside an emoji. Servers then write half a surrogate pair into each of two events,
+or the bytes of one UTF-8 character into two JSON strings. Text in which that may be stands here
+with lone surrogates: halves of pairs as they were written, U+DC80 to U+DCFF for single bytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Literal, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from contract.model import (
+    AssistantMessage,
+    Chunk,
+    Message,
+    ModelCall,
+    PassedCall,
+    SystemMessage,
+    ToolCallDelta,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+
+REPLACEMENT: Final = "\ufffd"
+"""Stands for what a model wrote that is no text."""
+_MAX_TOKENS: Final = 2**31 - 1
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_BYTES: Final = re.compile("[\udc80-\udcff]+")
+_LONE: Final = re.compile("[\ud800-\udfff]")
+_HIGH: Final = re.compile("[\ud800-\udbff]\\Z")
+_LAST_BYTES: Final = re.compile("[\udc80-\udcff]{1,3}\\Z")
+
+
+class _Function(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct, frozen=True, tag="function", tag_field="type"):
+    id: str
+    function: _Function
+
+
+class _Calling(msgspec.Struct, frozen=True, tag="assistant", tag_field="role"):
+    content: str | None
+    tool_calls: list[_Call]
+
+
+class _Tool(msgspec.Struct, frozen=True, tag="function", tag_field="type"):
+    function: ToolSpec
+
+
+class _StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool
+
+
+class _Format(msgspec.Struct, frozen=True):
+    type: Literal["json_object"]
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    model: str
+    messages: list[Message | _Calling]
+    stream: bool
+    stream_options: _StreamOptions
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: str | None = None
+    response_format: _Format | None = None
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_WITH_USAGE: Final = _StreamOptions(include_usage=True)
+_JSON_OBJECT: Final = _Format("json_object")
+
+
+def encode_call(call: ModelCall | PassedCall, model: str) -> bytes:
+    """Encode the body of a streamed chat completion; `model` is the provider's name for it."""
+    if isinstance(call, PassedCall):
+        options = call.more.get("stream_options") or {}
+        if isinstance(options, msgspec.Raw):
+            options = msgspec.json.decode(options)
+        passed = {
+            "model": model,
+            "messages": call.messages,
+            **call.more,
+            "stream": True,
+            "stream_options": {**options, "include_usage": True},
+        }
+        return _encode(passed)
+    body = _Body(
+        model=model,
+        messages=[_message(message) for message in call.messages],
+        stream=True,
+        stream_options=_WITH_USAGE,
+        temperature=call.temperature,
+        max_tokens=call.max_tokens,
+        tools=[_Tool(tool) for tool in call.tools] or None,
+        tool_choice=call.tool_choice,
+        response_format=_JSON_OBJECT if call.json_object else None,
+    )
+    return _encode(body)
+
+
+def _message(message: Message) -> Message | _Calling:
+    match message:
+        case AssistantMessage(content, calls) if calls:
+            functions = [_Call(call.id, _Function(call.name, call.arguments)) for call in calls]
+            return _Calling(content, functions)
+        case SystemMessage() | UserMessage() | AssistantMessage() | ToolMessage():
+            return message
+        case _:
+            assert_never(message)
+
+
+class WireDelta(msgspec.Struct):
+    """What a choice adds."""
+
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: Any = None
+
+
+class WireChoice(msgspec.Struct):
+    """One of the answers requested; we request one."""
+
+    index: Any = None
+    delta: WireDelta | None = None
+    finish_reason: Any = None
+    error: Any = None
+
+
+class WireChunk(msgspec.Struct):
+    """A `chat.completion.chunk`, or an error in its place."""
+
+    choices: list[WireChoice] | None = None
+    model: Any = None
+    usage: Any = None
+    error: Any = None
+
+    @property
+    def choice(self) -> WireChoice | None:
+        """The choice of index 0; a choice without an index counts as that."""
+        for choice in self.choices or ():
+            if not choice.index:
+                return choice
+        return None
+
+
+class SplitChunk(WireChunk):
+    """A chunk whose texts may hold halves of characters."""
+
+
+class _OnlyError(msgspec.Struct):
+    error: Any
+
+
+_decode: Final = msgspec.json.Decoder(WireChunk).decode
+
+
+class CallIndexes:
+    """Finds the index of a tool-call delta that comes without one."""
+
+    __slots__ = ("_by_id", "_last", "_next")
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, int] = {}
+        self._last = 0
+        self._next = 0
+
+    def of(self, index: object, call_id: str) -> int:
+        """Return the given index; else the one of that id, a fresh one for a new id, the last."""
+        if type(index) is int:  # `true` is none, and could not be read from a tape again
+            found = index
+        elif call_id:
+            found = self._by_id.get(call_id, self._next)
+        else:
+            found = self._last
+        if call_id:
+            self._by_id.setdefault(call_id, found)
+        self._last = found
+        self._next = max(self._next, found + 1)
+        return found
+
+
+def decode_event(data: bytes) -> WireChunk | None:
+    """Decode an event's data; None when it is not a chunk at all."""
+    try:
+        return _decode(data)
+    except RecursionError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_split(data)
+
+
+def chunk_of(wire: WireChunk, calls: CallIndexes, known_model: str = "") -> Chunk:
+    """Translate; the chunk is empty when the event carries nothing that is used.
+
+    The model's name is left out when it is the one known already.
+    """
+    choice = wire.choice
+    text = reasoning = finish = ""
+    deltas: tuple[ToolCallDelta, ...] = ()
+    if choice is not None:
+        if choice.finish_reason is not None:
+            finish = _text(choice.finish_reason)
+        if (delta := choice.delta) is not None:
+            text, reasoning = _texts(delta.content)
+            if delta.reasoning_content is not None or delta.reasoning is not None:
+                # A gateway may repeat the reasoning under its other name.
+                reasoning = _text(delta.reasoning_content) or _text(delta.reasoning) or reasoning
+            text = text.replace("\0", REPLACEMENT)  # no store holds it: the answer would be lost
+            if delta.tool_calls:
+                listed = delta.tool_calls if isinstance(delta.tool_calls, list) else []
+                deltas = tuple(_delta(one, calls) for one in listed if isinstance(one, dict))
+    usage = _usage(wire.usage) if wire.usage else None
+    model = "" if wire.model == known_model else _text(wire.model)
+    return Chunk(0, text, reasoning, deltas, finish, usage, model)
+
+
+def _decode_split(data: bytes) -> WireChunk | None:
+    # Strict decoders refuse half an emoji, written as a lone surrogate, and bytes that are no
+    # UTF-8: both come from models cut at a token's end.
+    try:
+        value = json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return None
+    text = mend(json.dumps(value, ensure_ascii=False))
+    try:
+        wire = _decode(text)
+    except msgspec.DecodeError:
+        try:
+            return WireChunk(error=msgspec.json.decode(text, type=_OnlyError).error)
+        except msgspec.DecodeError:
+            return None
+    if wire.error or (wire.choice is not None and wire.choice.error):
+        return wire
+    return msgspec.convert(value, SplitChunk)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(content: object) -> tuple[str, str]:
+    """Return text and reasoning of a content, which may be a list of parts."""
+    if isinstance(content, str):
+        return content, ""
+    text = reasoning = ""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict):
+            text += _text(part.get("text"))
+            thinking = part.get("thinking")
+            reasoning += thinking if isinstance(thinking, str) else _texts(thinking)[0]
+    return text, reasoning
+
+
+def _delta(delta: dict[str, object], calls: CallIndexes) -> ToolCallDelta:
+    function = delta.get("function")
+    fields = function if isinstance(function, dict) else {}
+    call_id = _text(delta.get("id"))
+    arguments = fields.get("arguments")
+    if isinstance(arguments, dict):  # some servers send the object itself instead of its text
+        arguments = json.dumps(arguments)
+    index = calls.of(delta.get("index"), call_id)
+    return ToolCallDelta(index, call_id, _text(fields.get("name")), _text(arguments))
+
+
+def _usage(usage: object) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion, total = (
+        _count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    return Usage(prompt, completion, total or prompt + completion)
+
+
+def _count(value: object) -> int:
+    """Read a count of tokens; what cannot be one is none: sums and counters have to bear it."""
+    count = int(value) if isinstance(value, int | float) else 0
+    return count if 0 <= count <= _MAX_TOKENS else 0
+
+
+def mend(text: str) -> str:
+    """Join the halves in a text; what has no other half becomes U+FFFD."""
+    text = _PAIR.sub(lambda pair: _join_pair(pair.group()), text)
+    text = _BYTES.sub(lambda run: _bytes(run.group()).decode("utf-8", "replace"), text)
+    return _LONE.sub(REPLACEMENT, text)
+
+
+class Halves:
+    """Holds the half at the end of each track back until the next delta of that track."""
+
+    def __init__(self) -> None:
+        self._held: dict[object, str] = {}
+
+    @property
+    def held(self) -> bool:
+        """Whether some half waits for the other."""
+        return bool(self._held)
+
+    def join(self, chunk: Chunk, *, last: bool = False) -> Chunk:
+        """Make a chunk of whole characters; its last halves are held back unless it is the last.
+
+        Only texts and arguments may be cut in two; in names and ids a half is replaced.
+        """
+        last = last or bool(chunk.finish)
+        calls = [
+            replace(
+                call,
+                id=mend(call.id),
+                name=mend(call.name),
+                arguments=self._join(call.index, call.arguments, last=False),
+            )
+            for call in chunk.tool_calls
+        ]
+        return replace(
+            chunk,
+            text=self._join("text", chunk.text, last=last),
+            reasoning=self._join("reasoning", chunk.reasoning, last=last),
+            tool_calls=(*calls, *self._rest()) if last else tuple(calls),
+            finish=mend(chunk.finish),
+            model=mend(chunk.model),
+        )
+
+    def _rest(self) -> Iterator[ToolCallDelta]:
+        while self._held:
+            index, half = self._held.popitem()
+            if isinstance(index, int):
+                yield ToolCallDelta(index, arguments=mend(half))
+
+    def _join(self, track: object, text: str, *, last: bool) -> str:
+        if not text and not last:
+            return ""
+        text = self._held.pop(track, "") + text
+        held = 0 if last else _unfinished(text)
+        if held:
+            self._held[track] = text[-held:]
+            text = text[:-held]
+        return mend(text)
+
+
+def _unfinished(text: str) -> int:
+    """Return how many characters at the end of a text may be the beginning of another one."""
+    if _HIGH.search(text):
+        return 1
+    found = _LAST_BYTES.search(text)
+    if found is None:
+        return 0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(_bytes(found.group()))
+    return len(decoder.getstate()[0])
+
+
+def _join_pair(pair: str) -> str:
+    return pair.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def _bytes(run: str) -> bytes:
+    return run.encode("utf-8", "surrogateescape")

@@ -1,0 +1,355 @@
+"""The model port on OpenAI-compatible providers, and wrappers of any model port.
+
+`RescuingModel` calls again, another model, or not at all, as docs/rescue.md says: a thin shell
+around the decisions in `effects.model.retry`. All of it stands below the recorder: however many
+attempts there are, one call is one entry on the tape.
+
+The SDK brings authentication, its headers and its connections; requests are encoded and chunks
+decoded here, because its models of every message and chunk cost nine tenths of the processor time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Final, Literal, NamedTuple, assert_never, cast
+
+import msgspec
+
+from contract.errors import EffectFailed, Fault
+from contract.flow import Body
+from contract.model import (
+    Chunk,
+    ImagePart,
+    ImageUrl,
+    Message,
+    ModelCall,
+    ModelInfo,
+    PassedCall,
+    TextPart,
+    UserMessage,
+    field_of,
+)
+from contract.ports import Effects, Model
+from effects.circuit_breaker import Result
+from effects.model.chunks import encode_call
+from effects.model.registry import ModelRegistry
+from effects.model.retry import (
+    CallModel,
+    GiveUp,
+    ProviderBreakers,
+    ProviderBreakerState,
+    Rescue,
+    RescueMeans,
+    RescuePolicy,
+    RetryAfter,
+    RetryStep,
+    blames_provider,
+)
+from effects.model.splice import AnswerMismatch, SentAnswer
+from effects.model.stream import RawAssembler, StreamAssembler, open_answer, total_deadline
+
+Rescued = Literal["retried", "failed_over", "spliced", "not_spliced", "given_up"]
+
+_COMPLETED: Final = "completed"
+
+log = logging.getLogger(__name__)
+
+
+class AttemptLine(NamedTuple):
+    """One counter of attempts: which model was called, and what came of it.
+
+    `outcome` is `completed`, `left` (the caller cancelled), `unlike` (a second answer that did not
+    begin as the first) or the code of the fault.
+    """
+
+    model_id: str
+    provider: str
+    model: str
+    outcome: str
+
+
+class RescueLine(NamedTuple):
+    """One counter of what followed an attempt that did not complete.
+
+    `model_id` is the model that failed, `reason` how, `then` the one called next: "" for none.
+    """
+
+    model_id: str
+    rescued: Rescued
+    reason: str
+    then: str = ""
+
+
+class RescueCounts:
+    """Attempts and rescues since the start: failed attempts are no completions, but not hidden."""
+
+    __slots__ = ("attempts", "followed")
+
+    def __init__(self) -> None:
+        self.attempts: Counter[AttemptLine] = Counter()
+        self.followed: Counter[RescueLine] = Counter()
+
+    @property
+    def rescues(self) -> Counter[Rescued]:
+        """What followed, by kind alone."""
+        kinds: Counter[Rescued] = Counter()
+        for line, count in self.followed.items():
+            kinds[line.rescued] += count
+        return kinds
+
+
+class OpenAIModel:
+    """Implements `contract.ports.Model`; calls once and never again."""
+
+    def __init__(self, registry: ModelRegistry) -> None:
+        self._registry = registry
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
+        return self._registry.entry(model_id).info
+
+    async def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+        """Call the registered model; raises `EffectFailed` with any of the model faults.
+
+        Closing the generator, or cancelling the task that reads it, drops the connection.
+        """
+        # Looked up here: a stream fails when it is read, not when it is made.
+        entry = self._registry.entry(call.model_id)
+        body = encode_call(call, entry.model)
+        async with open_answer(self._registry, entry, body) as answer:
+            while (chunks := await answer.next()) is not None:
+                for chunk in chunks:
+                    yield chunk
+
+
+class RescuingModel:
+    """Implements `contract.ports.Model`; rescues what can be rescued.
+
+    `policy` may be replaced while it runs; answers that have begun keep theirs. `draw` returns
+    numbers from 0 to 1 for the jitter, `sleep` waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        policy: RescuePolicy | None = None,
+        *,
+        draw: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._registry = registry
+        self._sleep = sleep
+        policy = policy or RescuePolicy()
+        self.breakers = ProviderBreakers(policy.breaker)
+        self.counts = RescueCounts()
+        self._means = RescueMeans(policy, self.breakers, draw)
+
+    @property
+    def policy(self) -> RescuePolicy:
+        """The policy in force."""
+        return self._means.policy
+
+    @policy.setter
+    def policy(self, policy: RescuePolicy) -> None:
+        self._means = dataclasses.replace(self._means, policy=policy)
+        self.breakers.policy = policy.breaker
+
+    def breaker_states(self) -> list[ProviderBreakerState]:
+        """Return the state of all breakers now, ordered by provider and model."""
+        return self.breakers.states(_now())
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
+        return self._registry.entry(model_id).info
+
+    async def stream(self, site: str, call: ModelCall | PassedCall) -> AsyncGenerator[Chunk, None]:
+        """Call models until one answers; raises `EffectFailed` when there is no answer to be had.
+
+        A call that is passed on is answered in `RawChunk`s, but for those a splice has cut.
+        Closing the generator, or cancelling the task that reads it, drops everything at once.
+        """
+        assembler = RawAssembler if isinstance(call, PassedCall) else StreamAssembler
+        named = self._registry.entry(call.model_id)
+        ends = total_deadline(named.provider.limits, _now())
+        rescue = Rescue(named, self._registry.entries, self._means, ends.when)
+        sent = SentAnswer()
+        failed: _Attempt | None = None
+        step: RetryStep = rescue.next(_now())
+        while True:
+            while isinstance(step, RetryAfter):
+                await self._sleep(step.seconds)
+                step = rescue.next(_now())
+            if isinstance(step, GiveUp):
+                raise EffectFailed(step.fault)
+            entry, splice = step.entry, sent.splice()
+            by = "" if entry.model_id == call.model_id else entry.model_id
+            attempt = _Attempt(step)
+            try:
+                body = encode_call(call, entry.model)
+                async with open_answer(self._registry, entry, body, ends, assembler) as answer:
+                    # Chunks are yielded here, and not by a stream inside a stream: each of them
+                    # would pay for that.
+                    while (chunks := await answer.next()) is not None:
+                        if splice is not None:
+                            chunks = splice.feed(chunks)
+                        sent.note(chunks)
+                        if by and chunks:
+                            chunks = [msgspec.structs.replace(chunks[0], by=by), *chunks[1:]]
+                            by = ""
+                        for chunk in chunks:
+                            yield chunk
+                    if splice is not None:
+                        splice.end()
+                attempt.succeeded()
+            except (EffectFailed, AnswerMismatch) as error:
+                attempt.failed(error)
+            finally:
+                self._record(attempt)
+            if attempt.outcome == _COMPLETED:
+                if splice is not None and failed is not None:
+                    self._count(failed, "spliced", entry.model_id)
+                return
+            failed, step = attempt, self._after(rescue, attempt, sent)
+
+    def _record(self, attempt: _Attempt) -> None:
+        entry = attempt.call.entry
+        self.breakers.of(entry).record(attempt.call.permit, attempt.result, _now())
+        line = AttemptLine(entry.model_id, entry.provider.name, entry.model, attempt.outcome)
+        self.counts.attempts[line] += 1
+
+    def _after(self, rescue: Rescue, attempt: _Attempt, sent: SentAnswer) -> RetryStep:
+        """Decide what follows a failed attempt; count and log it."""
+        fault, entry = attempt.fault, attempt.call.entry
+        step = rescue.mismatched() if fault is None else rescue.failed(fault, _now(), sent.extent)
+        rescued: Rescued
+        match step:
+            case RetryAfter(seconds):
+                rescued, then, detail = (
+                    "retried",
+                    entry.model_id,
+                    f"called again in {seconds:.2f} s",
+                )
+            case CallModel(other):
+                rescued = "retried" if other is entry else "failed_over"
+                then, detail = other.model_id, f"{other.model!r} of {other.provider.name!r} is next"
+            case GiveUp():
+                rescued = "given_up" if fault is not None else "not_spliced"
+                then, detail = "", rescued.replace("_", " ")
+            case _:
+                assert_never(step)
+        self._count(attempt, rescued, then)
+        log.warning(
+            "model %r of provider %r: %s; %s",
+            entry.model,
+            entry.provider.name,
+            attempt.outcome,
+            detail,
+        )
+        return step
+
+    def _count(self, attempt: _Attempt, rescued: Rescued, then: str) -> None:
+        line = RescueLine(attempt.call.entry.model_id, rescued, attempt.outcome, then)
+        self.counts.followed[line] += 1
+
+
+class _Attempt:
+    """One attempt and its end; `left` until it has succeeded or failed.
+
+    `fault` is None where the attempt completed, or its answer was unlike the first one.
+    """
+
+    __slots__ = ("call", "fault", "outcome", "result")
+
+    def __init__(self, call: CallModel) -> None:
+        self.call = call
+        self.fault: Fault | None = None
+        self.outcome = "left"
+        self.result: Result = "ignored"
+
+    def succeeded(self) -> None:
+        self.outcome, self.result = _COMPLETED, "success"
+
+    def failed(self, error: EffectFailed | AnswerMismatch) -> None:
+        if isinstance(error, AnswerMismatch):
+            self.outcome = "unlike"
+            return
+        self.fault, self.outcome = error.fault, error.fault.code
+        if blames_provider(error.fault):
+            self.result = "failure"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class LimitedModel:
+    """Implements `contract.ports.Model` on another; `most` answers are under way at once."""
+
+    def __init__(self, model: Model, most: int) -> None:
+        self._model = model
+        self._turns = asyncio.Semaphore(most)
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Return what is registered, as the other does; that is no answer."""
+        return await self._model.lookup(site, model_id)
+
+    async def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
+        """Wait for a turn, then call; closing the generator passes the turn on."""
+        async with self._turns:
+            answer = cast("AsyncGenerator[Chunk, None]", self._model.stream(site, call))
+            async with aclosing(answer) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResolvingModel:
+    """A model for one request that gets what the request brought where a call only names it.
+
+    The tape keeps the name: images of megabytes would fill it, and a tape that is full cannot
+    pause. `named` are the fields of the body that calls may name.
+    """
+
+    model: Model
+    body: Body
+    named: tuple[str, ...]
+
+    def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
+        """Call the model, with what the call names in its place; fault `model_bad_request`."""
+        messages = tuple(map(self._message, call.messages))
+        return self.model.stream(site, msgspec.structs.replace(call, messages=messages))
+
+    async def lookup(self, site: str, model_id: str) -> ModelInfo:
+        """Return what is registered under an id."""
+        return await self.model.lookup(site, model_id)
+
+    def _message(self, message: Message) -> Message:
+        if not isinstance(message, UserMessage) or isinstance(message.content, str):
+            return message
+        return UserMessage(tuple(map(self._part, message.content)))
+
+    def _part(self, part: TextPart | ImagePart) -> TextPart | ImagePart:
+        field = field_of(part.image_url.url) if isinstance(part, ImagePart) else None
+        if field is None:
+            return part
+        if field not in self.named:
+            raise EffectFailed(Fault("model_bad_request", data={"reason": "reference"}))
+        return ImagePart(ImageUrl(getattr(self.body, field)))
+
+
+def resolving(model: Model, body: Body) -> Model:
+    """Return the model as a request may call it, naming fields in `by_reference` of its struct."""
+    named: tuple[str, ...] = getattr(type(body), "by_reference", ())
+    return ResolvingModel(model, body, named) if named else model
+
+
+def resolving_effects(live: Effects, body: Body) -> Effects:
+    """Return the live ports as a request may call them."""
+    model = resolving(live.model, body)
+    return live if model is live.model else dataclasses.replace(live, model=model)
