@@ -6,7 +6,7 @@ shared by all its streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,8 @@ NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 Place = tuple[str | int, ...]
 """Where one value stands in a payload: keys, and indices of lists."""
+
+_NOWHERE: Final[tuple[tuple[Path, ...], Growth]] = ((), "delta")
 
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -89,8 +91,8 @@ class WireEvent:
         """Code of the failure it reports, "" where it has none; None of any other event."""
         return self.decoder.failure(self.name, self.value)
 
-    def texts(self) -> Iterator[TextPlace]:
-        """Yield where pieces of texts stand in the payload."""
+    def texts(self) -> list[TextPlace]:
+        """Return where pieces of texts stand in the payload."""
         return self.decoder.texts(self.name, self.value)
 
     def text(self) -> str | None:
@@ -136,7 +138,9 @@ class EventDecoder:
         """Name an event by its SSE name and its decoded payload."""
         names, name = self.dialect.event, sse_name
         if self.name_path:
-            found = next(look(value, self.name_path), None)
+            found = value_at(value, self.name_path)
+            if found is None:  # a path with "*" leads to the first
+                found = next(look(value, self.name_path), None)
             if found is not None:
                 name = found if isinstance(found, str) else _encode(found).decode()
         return names.names.get(name, name) or names.default
@@ -144,7 +148,7 @@ class EventDecoder:
     def text_paths(self, track: str, name: str) -> tuple[tuple[Path, ...], Growth]:
         """Return where events of a name keep a text, and how it grows."""
         table = self._tracks[track]
-        return table.get(name) or table.get(EVERY) or ((), self.dialect.growth)
+        return table.get(name) or table.get(EVERY) or _NOWHERE
 
     @property
     def has_deltas(self) -> bool:
@@ -152,19 +156,22 @@ class EventDecoder:
         growths = {growth for table in self._tracks.values() for _, growth in table.values()}
         return self.dialect.tools is not None or "delta" in growths
 
-    def texts(self, name: str, value: Any) -> Iterator[TextPlace]:
-        """Yield where pieces of texts stand in an event: answer, reasoning, then arguments."""
-        for track in self._tracks:
-            paths, growth = self.text_paths(track, name)
+    def texts(self, name: str, value: Any) -> list[TextPlace]:
+        """Return where pieces of texts stand in an event: answer, reasoning, then arguments."""
+        found = []
+        for track, table in self._tracks.items():
+            paths, growth = table.get(name) or table.get(EVERY) or _NOWHERE
             for path in paths:
-                for at in places_at(value, path):
-                    yield TextPlace(track, at, growth)
+                found += [TextPlace(track, at, growth) for at in places_at(value, path)]
         if self.dialect.tools is not None:
-            for at in places_at(value, self._call_paths[1]):
-                yield TextPlace("arguments", at, "delta")
+            arguments = places_at(value, self._call_paths[1])
+            found += [TextPlace("arguments", at, "delta") for at in arguments]
+        return found
 
     def part(self, value: Any) -> str | None:
         """Name the first part of a payload that ends the stream or reports a failure."""
+        if not self.parts:
+            return None
         return next((name for name in self.parts if self._held(name, value)), None)
 
     def failure(self, name: str, value: Any) -> str | None:
