@@ -32,7 +32,7 @@ lint: setup  ## ruff, format, mypy, the arrows between the packages
 
 bench: setup  ## measure the overhead of every layer into build/bench.json
 	@mkdir -p build
-	$(BIN)/python -m loadtests.bench
+	$(BIN)/python -m benchmarks
 
 # On a copy of the tracked files: the tool writes each change into the file and takes it back.
 mutants: setup  ## change the graph stack one operator at a time, run the parity suite on each

@@ -13,12 +13,21 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from loadtests.goodput import Goodput, Objective, goodput
-from loadtests.interleaving import PAIRS_FOR_A_STATEMENT, PlannedRun
-from loadtests.metrics import METRICS, Clock, Metric
-from loadtests.percentiles import CONFIDENCE, Percentile, percentile, percentiles
-from loadtests.rows import Row
-from loadtests.student import critical
+from loadtests.metrics import (
+    CONFIDENCE,
+    METRICS,
+    Clock,
+    Goodput,
+    Metric,
+    Objective,
+    PercentileEstimate,
+    critical,
+    goodput,
+    percentile,
+    percentiles,
+)
+from loadtests.plan import PAIRS_FOR_A_STATEMENT, PlannedRun
+from loadtests.rows import LoadRow
 
 SHOWN = (0.50, 0.95, 0.99)
 COMPARED = 0.95
@@ -36,7 +45,7 @@ class MetricSummary(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     n: int
     excluded: int
-    percentiles: tuple[Percentile, ...]
+    percentiles: tuple[PercentileEstimate, ...]
     with_excluded: tuple[float | None, ...]
 
 
@@ -71,10 +80,10 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-RunRows = Sequence[tuple[PlannedRun, Sequence[Row]]]
+RunRows = Sequence[tuple[PlannedRun, Sequence[LoadRow]]]
 
 
-def summarise_metric(metric: Metric, rows: Sequence[Row], clock: Clock) -> MetricSummary:
+def summarise_metric(metric: Metric, rows: Sequence[LoadRow], clock: Clock) -> MetricSummary:
     """Sum one metric up over the rows of one stack."""
     wanted = [row for row in rows if row.ending != "cancelled"]
     values = metric.sample(wanted, clock)
@@ -112,7 +121,7 @@ def summarise_stack(
     )
 
 
-def served_by(row: Row) -> str:
+def served_by(row: LoadRow) -> str:
     """Stack that served a request: what the response's header says, else the one asked for."""
     return (row.labels.get("served") or row.stack).split()[0]
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from contract.errors import CutoverError
-from contract.flow import SESSION
+from contract.flow import SESSION, FlowSpec
 from contract.wire.reader import value_at
 from loadtests.rows import ILLEGIBLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from contract.flow import FlowSpec
 
 ID_LENGTH = 128
 _OPENED = "\0"
 """In the place of the name a conversation will be given."""
 
 
-class MessagesRefused(CutoverError):
+class MessageFileRefused(CutoverError):
     """A messages file cannot be used."""
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -43,7 +39,7 @@ class ConversationsUnnamed(CutoverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LoadMessage:
     """One request: the id it is known by, what a router routes it by, where it is asked, its body.
 
     `route_key` is None where nobody can tell before it is asked: a conversation is to be opened.
@@ -55,7 +51,7 @@ class Message:
     body: bytes
 
 
-class Messages:
+class MessageCycle:
     """Bodies in the order of the file, again and again, each with the path it is asked at."""
 
     def __init__(
@@ -78,7 +74,7 @@ class Messages:
         """Whether it is known of every message what a router routes it by."""
         return all(self.fresh(index, "").route_key is not None for index in range(len(self)))
 
-    def fresh(self, index: int, tag: str) -> Message:
+    def fresh(self, index: int, tag: str) -> LoadMessage:
         """Give message `index` (modulo their number) under ids marked with `tag`.
 
         The tag must be new for every request; body ids are the file's own, then the tag. An id
@@ -90,7 +86,7 @@ class Messages:
             _mark(body, field, tag)
         own = value_at(body, self._own) if self._own else None
         known = str(own) if isinstance(own, str | int) else tag
-        return Message(known, self._key(path, body), path, msgspec.json.encode(body))
+        return LoadMessage(known, self._key(path, body), path, msgspec.json.encode(body))
 
     def _key(self, path: str, body: dict[str, Any]) -> str | None:
         spec = self._spec
@@ -108,7 +104,7 @@ def _mark(body: dict[str, Any], field: Sequence[str], tag: str) -> None:
         holder[last] = f"{said[: ID_LENGTH - 1 - len(tag)]}-{tag}"
 
 
-def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> Messages:
+def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> MessageCycle:
     """Read a messages file; raises `MessagesRefused` on a missing, empty or bad one.
 
     `route_key` is what the router routes the flow by; "" for the flow's default.
@@ -116,11 +112,11 @@ def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> Messages:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise MessagesRefused(path, error.strerror or "it cannot be read") from error
+        raise MessageFileRefused(path, error.strerror or "it cannot be read") from error
     bodies = [_body(spec, path, number, line) for number, line in enumerate(lines, 1) if line]
     if not bodies:
-        raise MessagesRefused(path, "it holds no message")
-    return Messages(spec, bodies, route_key)
+        raise MessageFileRefused(path, "it holds no message")
+    return MessageCycle(spec, bodies, route_key)
 
 
 def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
@@ -137,7 +133,7 @@ def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> tuple[str, di
             trouble = trouble or error
             continue
         return where, body if wanted == dict[str, Any] else _without_notes(body, wanted)
-    raise MessagesRefused(path, f"line {number}: {trouble}") from trouble
+    raise MessageFileRefused(path, f"line {number}: {trouble}") from trouble
 
 
 def _without_notes(body: dict[str, Any], wanted: type[msgspec.Struct]) -> dict[str, Any]:

@@ -1,28 +1,106 @@
-"""The metrics of a streamed request, by name, and over which rows each may be summed up.
+"""Exact percentiles over raw values, with intervals that assume nothing about their shape.
 
-| name | seconds from the scheduled (or the sent) moment to |
-|---|---|
-| ttfb | the response's headers |
-| ttfe | the first event of any kind |
-| ttft | the first non-empty answer or reasoning |
-| ttfo | the first non-empty answer |
-| e2el | the last content |
-| ttle | the terminal frame |
+Method: the inverted empirical distribution, "nearest rank": the smallest value x with at least
+p·n of the n values ≤ x (Hyndman and Fan's type 1; numpy's `inverted_cdf`). Every percentile is
+a value somebody measured; none is interpolated and none comes out of a bucket.
 
-and, not counted from the start: `icl_max` and `icl_p95`, the longest and the P95 gap between
-content events of a request; `itl`, (last content - first content) / (n - 1) over its n content
-events (which are frames, not tokens, and TTFT is not in it); `lag`, sent - scheduled.
+Interval: order statistics. The number of values below the true percentile is binomial(n, p), so
+ranks l < u with P(l ≤ B < u) ≥ confidence bracket it (David and Nagaraja, *Order Statistics*,
+7.1). Requests of one run share a machine and are not independent: the interval is about these
+requests; comparing stacks goes by runs (`comparison.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import atan, ceil, cos, exp, floor, lgamma, log, log1p, pi, sin, sqrt
 from types import MappingProxyType
 from typing import Literal
 
-from loadtests.percentiles import percentile
-from loadtests.rows import Row
+import msgspec
+
+from contract.errors import CutoverError
+from loadtests.rows import LoadRow
+
+METHOD = "inverted_cdf (nearest rank), exact, over raw rows"
+INTERVAL = "order statistics (binomial)"
+CONFIDENCE = 0.95
+# Further from the middle a binomial has less than 1e-15 of its weight.
+DEVIATIONS = 9.0
+
+
+class PercentileEstimate(msgspec.Struct, frozen=True):
+    """One percentile; an end of its interval is None where there are too few values to tell."""
+
+    p: float
+    value: float
+    low: float | None
+    high: float | None
+
+
+def rank(n: int, p: float) -> int:
+    """Rank (from 1) of percentile `p` in (0, 1] among `n` values."""
+    # 0.95 * 20 is 19.000000000000004 on paper's side of the decimal: do not fall over it.
+    return min(max(ceil(n * p - 1e-9), 1), n)
+
+
+def percentile(ordered: Sequence[float], p: float) -> float:
+    """Percentile `p` in (0, 1] of values in ascending order; there must be at least one."""
+    return ordered[rank(len(ordered), p) - 1]
+
+
+def percentile_with_interval(
+    ordered: Sequence[float], p: float, confidence: float = CONFIDENCE
+) -> PercentileEstimate:
+    """Percentile `p` in (0, 1) of values in ascending order, with its interval."""
+    low, high = interval_ranks(len(ordered), p, confidence)
+    return PercentileEstimate(
+        p,
+        percentile(ordered, p),
+        None if low is None else ordered[low - 1],
+        None if high is None else ordered[high - 1],
+    )
+
+
+def percentiles(
+    values: Iterable[float], ps: Iterable[float], confidence: float = CONFIDENCE
+) -> tuple[PercentileEstimate, ...]:
+    """Percentiles of values in any order; none when there are no values."""
+    ordered = sorted(values)
+    if not ordered:
+        return ()
+    return tuple(percentile_with_interval(ordered, p, confidence) for p in ps)
+
+
+def interval_ranks(n: int, p: float, confidence: float) -> tuple[int | None, int | None]:
+    """Ranks (from 1) that bracket percentile `p`, None where no rank reaches that far.
+
+    Each side may miss with half of 1 - `confidence`.
+    """
+    tail = (1 - confidence) / 2
+    start, cumulative = _binomial(n, p)
+    # Low rank l misses when fewer than l values lie below: P(B ≤ l - 1) must stay within the tail.
+    within = sum(value <= tail for value in cumulative)
+    low = start + within
+    # High rank u misses when at least u values lie below: P(B ≥ u) = 1 - P(B ≤ u - 1).
+    short = sum(1 - value > tail for value in cumulative)
+    high = start + short + 1
+    return (low if low >= 1 else None), (high if high <= n else None)
+
+
+def _binomial(n: int, p: float) -> tuple[int, list[float]]:
+    """Cumulative distribution of binomial(n, p) over all that has weight: (first k, P(B ≤ k)…)."""
+    middle, spread = n * p, DEVIATIONS * sqrt(n * p * (1 - p)) + DEVIATIONS
+    first, last = max(floor(middle - spread), 0), min(ceil(middle + spread), n)
+    total, cumulative = 0.0, []
+    for k in range(first, last + 1):
+        total += exp(
+            lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(p) + (n - k) * log1p(-p)
+        )
+        cumulative.append(min(total, 1.0))
+    return first, cumulative
+
 
 Clock = Literal["scheduled", "sent"]
 NANOSECONDS = 1e-9
@@ -39,23 +117,23 @@ class Metric:
 
     name: str
     title: str
-    of: Callable[[Row, Clock], float | None]
+    of: Callable[[LoadRow, Clock], float | None]
     whole: bool = False
 
-    def sample(self, rows: Iterable[Row], clock: Clock = "scheduled") -> list[float]:
+    def sample(self, rows: Iterable[LoadRow], clock: Clock = "scheduled") -> list[float]:
         """Values of all rows that have one; whoever uses it says how many had none."""
         values = (self.of(row, clock) for row in rows if self.counts(row))
         return [value for value in values if value is not None]
 
-    def counts(self, row: Row) -> bool:
+    def counts(self, row: LoadRow) -> bool:
         """Whether a row may have a value: a refusal is quick, and no answer."""
         if self.whole:
             return row.ending == "complete"
         return row.ending not in ("refused", "unreachable")
 
 
-def _since(field: str) -> Callable[[Row, Clock], float | None]:
-    def seconds(row: Row, clock: Clock) -> float | None:
+def _since(field: str) -> Callable[[LoadRow, Clock], float | None]:
+    def seconds(row: LoadRow, clock: Clock) -> float | None:
         reached: int | None = getattr(row, field)
         if reached is None:
             return None
@@ -64,21 +142,21 @@ def _since(field: str) -> Callable[[Row, Clock], float | None]:
     return seconds
 
 
-def _longest_gap(row: Row, _: Clock) -> float | None:
+def _longest_gap(row: LoadRow, _: Clock) -> float | None:
     return max(row.gaps) * MICROSECONDS if row.gaps else None
 
 
-def _gap_p95(row: Row, _: Clock) -> float | None:
+def _gap_p95(row: LoadRow, _: Clock) -> float | None:
     return percentile(sorted(row.gaps), 0.95) * MICROSECONDS if row.gaps else None
 
 
-def _itl(row: Row, _: Clock) -> float | None:
+def _itl(row: LoadRow, _: Clock) -> float | None:
     if row.first_token is None or row.last_content is None or row.contents <= 1:
         return None
     return (row.last_content - row.first_token) * NANOSECONDS / (row.contents - 1)
 
 
-def _lag(row: Row, _: Clock) -> float:
+def _lag(row: LoadRow, _: Clock) -> float:
     return row.lag * NANOSECONDS
 
 
@@ -99,3 +177,121 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         )
     }
 )
+
+
+SECOND = 1_000_000_000
+GAPS = frozenset({"icl_max", "icl_p95", "itl"})
+
+
+class ObjectiveRefused(CutoverError):
+    """An objective cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        names = ", ".join(METRICS)
+        super().__init__(f"an objective is NAME=SECONDS, NAME one of {names}; not {text!r}")
+
+
+class Objective(msgspec.Struct, frozen=True):
+    """A limit on one metric, seconds; at the limit is met."""
+
+    metric: str
+    seconds: float
+
+    def met(self, row: LoadRow, clock: Clock) -> bool:
+        """Whether a request met it; an answer in one piece has no gaps, and so meets any."""
+        value = METRICS[self.metric].of(row, clock)
+        if value is None:
+            return self.metric in GAPS and row.contents == 1
+        return value <= self.seconds
+
+
+DEFAULT_OBJECTIVES = (
+    Objective("ttft", 2.0),
+    Objective("icl_max", 2.0),
+    Objective("ttle", 60.0),
+)
+
+
+def parse_objective(text: str) -> Objective:
+    """Read `ttft=1.5`; raises `ObjectiveRefused`."""
+    name, _, seconds = text.partition("=")
+    try:
+        objective = Objective(name.strip(), float(seconds))
+    except ValueError as error:
+        raise ObjectiveRefused(text) from error
+    if objective.metric not in METRICS or not objective.seconds > 0:
+        raise ObjectiveRefused(text)
+    return objective
+
+
+class Goodput(msgspec.Struct, frozen=True):
+    """How much of the load was served well; `window` in seconds, summed over runs."""
+
+    good: int
+    requests: int
+    window: float
+
+    @property
+    def per_second(self) -> float:
+        """Good requests per second."""
+        return self.good / self.window if self.window > 0 else 0.0
+
+
+def window(rows: Sequence[LoadRow]) -> float:
+    """Seconds from the first scheduled moment of one run to the end of its last request."""
+    if not rows:
+        return 0.0
+    first = min(row.scheduled for row in rows)
+    return (max(row.sent + row.ended for row in rows) - first) / SECOND
+
+
+def goodput(
+    runs: Iterable[Sequence[LoadRow]],
+    objectives: Sequence[Objective] = DEFAULT_OBJECTIVES,
+    clock: Clock = "scheduled",
+) -> Goodput:
+    """Count over the runs of one stack; requests the generator gave up itself count as asked."""
+    good = requests = 0
+    seconds = 0.0
+    for rows in runs:
+        requests += len(rows)
+        seconds += window(rows)
+        good += sum(is_good(row, objectives, clock) for row in rows)
+    return Goodput(good, requests, seconds)
+
+
+def is_good(row: LoadRow, objectives: Sequence[Objective], clock: Clock = "scheduled") -> bool:
+    """Whether a request is complete and met every objective."""
+    return row.ending == "complete" and all(objective.met(row, clock) for objective in objectives)
+
+
+FAR = 1e6
+
+
+def within(t: float, freedom: int) -> float:
+    """P(-t ≤ T ≤ t) for t ≥ 0 and `freedom` ≥ 1."""
+    theta = atan(t / sqrt(freedom))
+    cosine_squared = cos(theta) ** 2
+    if freedom % 2 == 0:
+        return sin(theta) * _series(cosine_squared, freedom // 2, 1)
+    if freedom == 1:
+        return 2 * theta / pi
+    return 2 / pi * (theta + sin(theta) * cos(theta) * _series(cosine_squared, freedom // 2, 2))
+
+
+def _series(square: float, terms: int, first: int) -> float:
+    """1 + first/(first+1)·square + …, each factor two further on, `terms` terms in all."""
+    term = total = 1.0
+    for factor in range(first, first + 2 * (terms - 1), 2):
+        term *= square * factor / (factor + 1)
+        total += term
+    return total
+
+
+def critical(confidence: float, freedom: int) -> float:
+    """Find the t with P(-t ≤ T ≤ t) = `confidence`, by bisection."""
+    low, high = 0.0, FAR
+    while high - low > 1e-9 * max(1.0, low):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle, freedom) < confidence else (low, middle)
+    return high

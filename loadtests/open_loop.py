@@ -1,40 +1,83 @@
-"""The open-loop driver: requests leave when they are due, however slow the answers are.
-
-    python -m loadtests.open_loop < plan.json
-
-Locust's users wait for their answers, so a slow service is asked less and looks better than it
-is; here a late answer delays nobody. Runs in a process of its own: what it shares a loop with
-would delay its stamps. The plan may hold secret headers and so comes by standard input.
-"""
+"""Arrivals: when an open loop sends, whatever the service does. Values, drawn with a seed."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import assert_never, cast
 from uuid import uuid4
 
 import msgspec
 import uvloop
 
+from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow
-from loadtests.arrivals import Arrivals, offsets
-from loadtests.blocking import fault_code, resolved, tls_context
-from loadtests.flows import flow_named
-from loadtests.generator import GeneratorMeter, write_load
-from loadtests.measuring import SECOND, STALL_SECONDS, How, Planned, StreamMeter, accepted
-from loadtests.messages import Message, Messages, read_messages
-from loadtests.response import ResponseReader
-from loadtests.rows import Row, RowWriter
-from loadtests.targets import Target
+from loadtests.messages import LoadMessage, MessageCycle, read_messages
+from loadtests.meter import (
+    SECOND,
+    How,
+    Planned,
+    ResponseReader,
+    StreamMeter,
+    accepted,
+    fault_code,
+    resolved,
+    tls_context,
+)
+from loadtests.plan import Target, flow_named
+from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from contract.flow import FlowSpec
+class Constant(msgspec.Struct, frozen=True, tag="constant"):
+    """`rate` requests a second, evenly."""
+
+    rate: float
+
+
+class Poisson(msgspec.Struct, frozen=True, tag="poisson"):
+    """`rate` requests a second on average, each independent of the others."""
+
+    rate: float
+    seed: int
+
+
+class TraceArrivals(msgspec.Struct, frozen=True, tag="trace"):
+    """Recorded moments, seconds from the start; `speed` 2 plays them twice as fast."""
+
+    offsets: tuple[float, ...]
+    speed: float = 1.0
+
+
+Arrivals = Constant | Poisson | TraceArrivals
+
+
+def offsets(arrivals: Arrivals, seconds: float) -> tuple[float, ...]:
+    """Seconds from the start of every request due within the first `seconds`, ascending."""
+    match arrivals:
+        case Constant(rate):
+            return tuple(number / rate for number in range(int(seconds * rate)))
+        case Poisson(rate, seed):
+            return _poisson(rate, seconds, random.Random(seed))
+        case TraceArrivals(recorded, speed):
+            scaled = sorted(moment / speed for moment in recorded)
+            return tuple(moment for moment in scaled if moment < seconds)
+        case _:
+            assert_never(arrivals)
+
+
+def _poisson(rate: float, seconds: float, chance: random.Random) -> tuple[float, ...]:
+    moments: list[float] = []
+    moment = chance.expovariate(rate)
+    while moment < seconds:
+        moments.append(moment)
+        moment += chance.expovariate(rate)
+    return tuple(moments)
+
 
 LEAD_SECONDS = 0.1
 
@@ -114,13 +157,13 @@ async def exchange(
 class OpenLoop:
     """Sends what is due; every row goes to `take` as soon as it is known."""
 
-    def __init__(self, plan: OpenLoopPlan, spec: FlowSpec, take: Callable[[Row], None]) -> None:
+    def __init__(self, plan: OpenLoopPlan, spec: FlowSpec, take: Callable[[LoadRow], None]) -> None:
         self._plan = plan
         self._spec = spec
         self._accepted = accepted(spec.dialect)
         self._take = take
 
-    async def drive(self, messages: Messages) -> None:
+    async def drive(self, messages: MessageCycle) -> None:
         """Send everything in time and wait for the last answer."""
         tag = uuid4().hex[:12]
         began = time.monotonic_ns() + int(LEAD_SECONDS * SECOND)
@@ -130,7 +173,7 @@ class OpenLoop:
                 await asyncio.sleep(max(0.0, (due - time.monotonic_ns()) / SECOND))
                 requests.create_task(self._ask(messages.fresh(number, f"{tag}-{number}"), due))
 
-    async def _ask(self, message: Message, due: int) -> None:
+    async def _ask(self, message: LoadMessage, due: int) -> None:
         plan = self._plan
         payload = plan.target.request(message, self._accepted)
         planned = Planned(plan.run, plan.target.stack, message.message_id, due)

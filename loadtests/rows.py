@@ -5,7 +5,10 @@ Clocks are `time.monotonic_ns()`; durations are nanoseconds since `sent`.
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -25,12 +28,14 @@ Ending = Literal[
 ]
 FAILURES: tuple[Ending, ...] = ("error", "truncated", "refused", "unreachable", "timeout")
 
+STALL_SECONDS = 2.0
+"""Silence that counts as a stall."""
 ROWS_FLUSHED_EVERY = 50
 ILLEGIBLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading JSON raises of bytes that are none, no text, or nested deeper than can be read."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LoadRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One streamed request.
 
     `scheduled` and `sent` are moments; `headers`, `first_event` (any event), `first_token` (answer
@@ -77,7 +82,7 @@ class RowsUnreadable(CutoverError):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Row)
+_decoder = msgspec.json.Decoder(LoadRow)
 
 
 class RowWriter:
@@ -88,7 +93,7 @@ class RowWriter:
         self._file = path.open("ab")
         self._waiting = 0
 
-    def write(self, row: Row) -> None:
+    def write(self, row: LoadRow) -> None:
         """Append one row; it is on disk after at most fifty more."""
         self._file.write(_encoder.encode(row) + b"\n")
         self._waiting += 1
@@ -116,7 +121,7 @@ class RowWriter:
         self.close()
 
 
-def read_rows(path: Path, *, torn: bool = False) -> Iterator[Row]:
+def read_rows(path: Path, *, torn: bool = False) -> Iterator[LoadRow]:
     """Yield the rows of a file; raises `RowsUnreadable`.
 
     With `torn`, its writer may have been ended in the middle of the last line: that is left out.
@@ -129,3 +134,83 @@ def read_rows(path: Path, *, torn: bool = False) -> Iterator[Row]:
                 yield _decoder.decode(line)
             except ILLEGIBLE as error:
                 raise RowsUnreadable(path, number) from error
+
+
+BUSIEST = 0.8
+"""Above this share of one CPU the generator's stamps are late and its run is void."""
+
+
+class GeneratorLoad(msgspec.Struct, frozen=True):
+    """What one generator process used; seconds."""
+
+    cpu: float
+    wall: float
+
+    @property
+    def share(self) -> float:
+        """Share of one CPU."""
+        return self.cpu / self.wall if self.wall > 0 else 0.0
+
+
+class GeneratorMeter:
+    """Starts measuring when it is made."""
+
+    def __init__(self) -> None:
+        # What was imported lives for ever: the collector need not walk it in the middle of a run.
+        gc.collect()
+        gc.freeze()
+        self._cpu = time.process_time()
+        self._wall = time.monotonic()
+
+    def load(self) -> GeneratorLoad:
+        """What was used until now."""
+        return GeneratorLoad(time.process_time() - self._cpu, time.monotonic() - self._wall)
+
+
+def write_load(load: GeneratorLoad, folder: Path, name: str) -> None:
+    """Leave the account beside the rows, whole or not at all: its writer may be killed over it."""
+    beside = folder / f".generator-{name}"
+    beside.write_bytes(msgspec.json.encode(load))
+    beside.replace(folder / f"generator-{name}.json")
+
+
+def read_loads(folder: Path) -> list[GeneratorLoad]:
+    """Read the accounts of all generators that wrote into a folder."""
+    paths = sorted(folder.glob("generator-*.json"))
+    return [msgspec.json.decode(path.read_bytes(), type=GeneratorLoad) for path in paths]
+
+
+MOST_BUSY_MACHINE = 0.97
+_STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Ticks of all CPUs since the machine started."""
+
+    busy: int
+    total: int
+
+    def share_since(self, earlier: CpuTimes) -> float | None:
+        """Share of all CPUs that was busy in between; None when no tick has passed."""
+        total = self.total - earlier.total
+        return (self.busy - earlier.busy) / total if total > 0 else None
+
+
+def cpu_times() -> CpuTimes:
+    """Read the machine's account; zeros where there is none (not Linux)."""
+    try:
+        first = _STAT.read_text("ascii").partition("\n")[0]
+    except OSError:
+        return CpuTimes(0, 0)
+    return parse_times(first)
+
+
+def parse_times(line: str) -> CpuTimes:
+    """Read `cpu user nice system idle iowait irq softirq steal …` (proc(5)).
+
+    Guests are counted in `user` already; stolen time was not ours, so it counts as busy.
+    """
+    ticks = [int(word) for word in line.split()[1:9]]
+    idle = sum(ticks[3:5])
+    return CpuTimes(sum(ticks) - idle, sum(ticks))

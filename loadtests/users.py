@@ -30,15 +30,18 @@ from locust.stats import StatsEntry
 
 from contract.errors import CutoverError
 from contract.flows.declared import DeclaredFlow
-from loadtests.blocking import exchange
-from loadtests.engines import DECLARED_VARIABLE, HEADERS_VARIABLE, QA_KEY_VARIABLE
-from loadtests.flows import flow_named
-from loadtests.generator import GeneratorMeter, write_load
-from loadtests.measuring import SECOND, STALL_SECONDS, Planned, StreamMeter, accepted
-from loadtests.messages import Message, read_messages
-from loadtests.response import ResponseReader
-from loadtests.rows import Row, RowWriter
-from loadtests.targets import Target, parse_header
+from loadtests.messages import LoadMessage, read_messages
+from loadtests.meter import (
+    SECOND,
+    Planned,
+    ResponseReader,
+    StreamMeter,
+    accepted,
+    exchange,
+)
+from loadtests.plan import Target, flow_named, parse_header
+from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
+from loadtests.runner import DECLARED_VARIABLE, HEADERS_VARIABLE, QA_KEY_VARIABLE
 
 MILLISECOND = 1_000_000
 
@@ -46,13 +49,13 @@ MILLISECOND = 1_000_000
 class StreamFailed(CutoverError):
     """A stream was not served to its end; Locust groups failures by this sentence."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: LoadRow) -> None:
         super().__init__(
             f"stream {row.ending} ({row.code})" if row.code else f"stream {row.ending}"
         )
 
 
-class Recording:
+class RowRecorder:
     """One test of one worker: its target, its messages, its rows."""
 
     def __init__(self, environment: Environment) -> None:
@@ -82,12 +85,12 @@ class Recording:
         """Draw how long somebody thinks, seconds."""
         return self._chance.uniform(0, 2 * float(self.options.think))
 
-    def next_message(self) -> Message:
+    def next_message(self) -> LoadMessage:
         """Give a message nobody asked before."""
         self._asked += 1
         return self._messages.fresh(self._asked - 1, f"{self._tag}-{self._asked}")
 
-    def record(self, row: Row, **_: object) -> None:
+    def record(self, row: LoadRow, **_: object) -> None:
         """Write a row; listens to the `row` event."""
         self._writer.write(row)
 
@@ -110,7 +113,7 @@ class StreamUser(User):
     """
 
     abstract = False
-    recording: ClassVar[Recording]
+    recording: ClassVar[RowRecorder]
     _due: int | None = None
 
     @property
@@ -139,7 +142,7 @@ class StreamUser(User):
         meter = StreamMeter(recording.spec, planned, sent, stall=options.stall)
         self._report(self._stream(meter, payload))
 
-    def _stream(self, meter: StreamMeter, payload: bytes) -> Row:
+    def _stream(self, meter: StreamMeter, payload: bytes) -> LoadRow:
         patience = gevent.Timeout(self.recording.options.patience)
         reader = ResponseReader(meter)
         try:
@@ -156,7 +159,7 @@ class StreamUser(User):
             raise
         return meter.row(how, time.monotonic_ns(), code=code)
 
-    def _report(self, row: Row) -> None:
+    def _report(self, row: LoadRow) -> None:
         self._hooks.row.fire(row=row)
         over = row.ended if row.terminal is None else row.terminal
         self._hooks.request.fire(
@@ -195,7 +198,7 @@ def _prepare(environment: Environment, **_: object) -> None:
 def _open(environment: Environment, **_: object) -> None:
     if isinstance(environment.runner, MasterRunner):
         return
-    StreamUser.recording = Recording(environment)
+    StreamUser.recording = RowRecorder(environment)
     listeners: Any = environment.events
     listeners.row.add_listener(StreamUser.recording.record)
 

@@ -20,15 +20,10 @@ from cutover.cli.load_messages import bundled
 from cutover.cli.terminal import bar, refusals, tables
 from cutover.flows import declared_at
 from loadtests.comparison import SHOWN, StackSummary
-from loadtests.flows import flow_named
-from loadtests.goodput import DEFAULT_OBJECTIVES, parse_objective
-from loadtests.metrics import METRICS
-from loadtests.plan import Engine, LoadPlan
-from loadtests.report import LoadReport
-from loadtests.running import NothingMeasured, run_load
-from loadtests.running import Progress as Step
-from loadtests.targets import Target, parse_header
-from loadtests.wording import (
+from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, parse_objective
+from loadtests.plan import Engine, LoadPlan, Target, flow_named, parse_header
+from loadtests.report import (
+    LoadReport,
     excluded_cell,
     failures_line,
     goodput_line,
@@ -38,6 +33,8 @@ from loadtests.wording import (
     percentile_cell,
     void_lines,
 )
+from loadtests.runner import LoadProgress as Step
+from loadtests.runner import NothingMeasured, run_load
 
 STACKS = ("legacy", "graph")
 CANNOT_TELL = 3

@@ -24,10 +24,9 @@ from cutover.demo.question import Asked, ask
 from cutover.demo.sending import Answered, send, send_all
 from cutover.reports import compare_and_write
 from cutover.wiring.models import KEY
-from loadtests.plan import LoadPlan
-from loadtests.running import run_load
+from loadtests.plan import LoadPlan, Target
+from loadtests.runner import run_load
 from loadtests.simulator import Profile, spawn
-from loadtests.targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable

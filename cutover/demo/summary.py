@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from loadtests.wording import void_lines
+from loadtests.report import void_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

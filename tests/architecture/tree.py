@@ -16,6 +16,7 @@ PACKAGES = (
     "router",
     "compare",
     "loadtests",
+    "benchmarks",
     "cutover",
 )
 

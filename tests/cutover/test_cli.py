@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app, main
-from loadtests.children import child_environment
+from loadtests.runner import child_environment
 
 COMMANDS = (
     "demo",

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cutover.cli import app
 from cutover.demo.children import RouterDidNotStart
 from cutover.demo.messages import BUNDLED
-from loadtests.children import child_environment
+from loadtests.runner import child_environment
 from tests.e2e.deployment import captured
 
 
@@ -41,7 +41,7 @@ def _children(parent: int) -> Iterator[int]:
 def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit 0, a takeover that was seen, reports that exist, and nobody left."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("loadtests.engines.WARM_UP_SECONDS", 0.25)
+    monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
     messages = tmp_path / "messages.jsonl"
     messages.write_bytes(b"\n".join(BUNDLED.read_bytes().split(b"\n")[:6]))
     out = tmp_path / "out"

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from loadtests.children import child_environment
+from loadtests.runner import child_environment
 from tests.e2e.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration
 from tests.patience import PATIENCE_S
 

@@ -11,12 +11,10 @@ import pytest
 
 from cutover.cli.load_messages import MessagesDue, bundled
 from cutover.flows import declared_at
-from loadtests.flows import FLOWS, flow_named
 from loadtests.messages import ConversationsUnnamed, read_messages
-from loadtests.plan import Engine, LoadPlan
+from loadtests.plan import FLOWS, Engine, LoadPlan, Target, flow_named
 from loadtests.report import LoadReport
-from loadtests.running import run_load
-from loadtests.targets import Target
+from loadtests.runner import run_load
 from router.config import RemoteStackSettings
 from tests.e2e.deployment import Setup, deployed
 from tests.examples.running import EXAMPLES, running
@@ -38,9 +36,9 @@ TICKET = b'{"metadata":{"ticket":"t1"},"messages":[{"role":"user","content":"my 
 
 @pytest.fixture(autouse=True)
 def _runs_are_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtests.engines.WARM_UP_SECONDS", 0.25)
+    monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
     few = Path(__file__).parents[1] / "loadtests" / "few_users.py"
-    monkeypatch.setattr("loadtests.engines.LOCUSTFILE", few)
+    monkeypatch.setattr("loadtests.runner.LOCUSTFILE", few)
 
 
 async def check(plan: LoadPlan, out: Path) -> LoadReport:

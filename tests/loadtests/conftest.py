@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtests.children import child_environment, module_command
+from loadtests.runner import child_environment, module_command
 
 READY_WITHIN = 30
 
@@ -16,7 +16,7 @@ READY_WITHIN = 30
 def stamped() -> Iterator[str]:
     """Give the address of a stamped target."""
     with subprocess.Popen(
-        module_command("loadtests.stamped"),
+        module_command("benchmarks.load_truth"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=child_environment(),

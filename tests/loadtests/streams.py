@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from contract.flows.chat import CHAT, ChatEvent
-from loadtests.measuring import How, Planned, StreamMeter
-from loadtests.rows import Row
+from loadtests.meter import How, Planned, StreamMeter
+from loadtests.rows import LoadRow
 
 MS = 1_000_000
 SENT = 5_000 * MS
@@ -22,7 +22,7 @@ def measured(
     *,
     at: int = 1_000,
     stall: float = 2.0,
-) -> Row:
+) -> LoadRow:
     """Play (milliseconds after sending, event or raw bytes) to a meter; `at` is the end."""
     meter = StreamMeter(CHAT, Planned(0, "legacy", "m", SCHEDULED), SENT, stall=stall)
     meter.started(200, {}, SENT + 10 * MS)
@@ -31,9 +31,9 @@ def measured(
     return meter.row(how, SENT + at * MS, code="closed")
 
 
-def row(**changed: Any) -> Row:
+def row(**changed: Any) -> LoadRow:
     """Make a complete row: first text after 100 ms, last after 300, end after 310."""
-    whole = Row(
+    whole = LoadRow(
         run=0,
         stack="legacy",
         flow="chat",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadtests.arrivals import Constant, Poisson, Trace, offsets
+from loadtests.open_loop import Constant, Poisson, TraceArrivals, offsets
 
 
 def test_constant_arrivals_are_even() -> None:
@@ -26,4 +26,4 @@ def test_poisson_arrivals_are_drawn_with_a_seed() -> None:
 
 def test_a_trace_is_played_at_its_speed() -> None:
     """In order, and only what fits."""
-    assert offsets(Trace((4.0, 1.0, 30.0), speed=2.0), 10.0) == (0.5, 2.0)
+    assert offsets(TraceArrivals((4.0, 1.0, 30.0), speed=2.0), 10.0) == (0.5, 2.0)

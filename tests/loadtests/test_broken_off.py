@@ -11,14 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loadtests.children import child_environment, module_command
-from loadtests.plan import Engine, LoadPlan
+from benchmarks.load_truth import Stamps, fetch_stamps, write_scripts
+from loadtests.plan import Engine, LoadPlan, Target
 from loadtests.report import BROKEN_OFF, LoadReport
 from loadtests.rows import read_rows
-from loadtests.running import NothingMeasured, Progress, run_load
-from loadtests.stamped import Stamps
-from loadtests.targets import Target
-from loadtests.truth import fetch_stamps, write_scripts
+from loadtests.runner import (
+    LoadProgress,
+    NothingMeasured,
+    child_environment,
+    module_command,
+    run_load,
+)
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -30,9 +33,9 @@ ENOUGH = 80
 
 @pytest.fixture(autouse=True)
 def _warming_up_is_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtests.engines.WARM_UP_SECONDS", 0.25)
+    monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
     # However slow the machine is, a generator comes to write its last rows.
-    monkeypatch.setattr("loadtests.engines.ENDS_WITHIN", PATIENCE_S)
+    monkeypatch.setattr("loadtests.runner.ENDS_WITHIN", PATIENCE_S)
 
 
 def plan(url: str, folder: Path, engine: Engine, scripts: list[str]) -> LoadPlan:
@@ -68,7 +71,7 @@ async def test_what_was_seen_is_written(stamped: str, tmp_path: Path, engine: En
     await fetch_stamps(stamped)
     begun, enough = asyncio.Event(), asyncio.Event()
 
-    def watch(_: Progress) -> None:
+    def watch(_: LoadProgress) -> None:
         begun.set()
 
     async def breaks_off() -> None:

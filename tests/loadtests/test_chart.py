@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.chart import BOTTOM, HEIGHT, LEFT, NAME_HEIGHT, RIGHT, WIDTH, Curve, distribution
-from loadtests.chart import ticks as ticks_to
+from loadtests.page import BOTTOM, HEIGHT, LEFT, NAME_HEIGHT, RIGHT, WIDTH, Curve, distribution
+from loadtests.page import ticks as ticks_to
 
 END = WIDTH - RIGHT
 

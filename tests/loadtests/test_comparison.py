@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from loadtests.comparison import RunRows, compare_pairs, summarise_metric, summarise_stack
-from loadtests.goodput import DEFAULT_OBJECTIVES
-from loadtests.interleaving import PlannedRun, interleaved
-from loadtests.metrics import METRICS
-from loadtests.rows import Row
-from loadtests.student import critical, within
+from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, critical, within
+from loadtests.plan import PlannedRun, interleaved
+from loadtests.rows import LoadRow
 from tests.loadtests.streams import MS, row
 
 BOTH = ("legacy", "graph")
@@ -58,7 +56,7 @@ def test_students_t_is_that_of_the_tables(freedom: int, t: float) -> None:
     assert within(0.0, freedom) == 0.0
 
 
-def ttft(milliseconds: int, count: int = 20) -> list[Row]:
+def ttft(milliseconds: int, count: int = 20) -> list[LoadRow]:
     """Rows of one run with that TTFT from the scheduled moment (lag 3 ms)."""
     return [row(first_token=(milliseconds - 3) * MS) for _ in range(count)]
 

@@ -22,7 +22,7 @@ from contract.flows.chat import (
     ToolFeedback,
 )
 from contract.wire.dialect import Dialect, EventNames
-from loadtests.measuring import How, Planned, StreamMeter
+from loadtests.meter import How, Planned, StreamMeter
 from tests.loadtests.streams import MS, SENT, measured
 
 REPLY: list[tuple[int, ChatEvent | bytes]] = [

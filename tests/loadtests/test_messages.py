@@ -13,12 +13,17 @@ from contract.flows.companion import COMPANION
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.flows.session import SESSION
 from contract.wire.dialect import built_in
-from loadtests.flows import FlowUnknown, flow_named
-from loadtests.forcing import qa_header
-from loadtests.messages import ConversationsUnnamed, Message, MessagesRefused, read_messages
-from loadtests.plan import LoadPlan
-from loadtests.running import run_load
-from loadtests.targets import Target, TargetRefused, parse_header
+from loadtests.messages import ConversationsUnnamed, LoadMessage, MessageFileRefused, read_messages
+from loadtests.plan import (
+    FlowUnknown,
+    LoadPlan,
+    Target,
+    TargetRefused,
+    flow_named,
+    parse_header,
+    qa_header,
+)
+from loadtests.runner import run_load
 from router.routing.qa_header import Forced, verify
 
 LINE = b'{"message_id":"m1","content":"hi","chat_id":"c1","user_name":"ann","note":"ours"}\n'
@@ -75,20 +80,20 @@ def test_a_bad_messages_file_is_refused(tmp_path: Path, content: bytes, says: st
     """With file and line, before anything is sent."""
     path = tmp_path / "bad.jsonl"
     path.write_bytes(content)
-    with pytest.raises(MessagesRefused, match=says):
+    with pytest.raises(MessageFileRefused, match=says):
         read_messages(CHAT, path)
 
 
 def test_a_missing_messages_file_is_refused(tmp_path: Path) -> None:
     """With its name."""
-    with pytest.raises(MessagesRefused, match="absent"):
+    with pytest.raises(MessageFileRefused, match="absent"):
         read_messages(CHAT, tmp_path / "absent.jsonl")
 
 
 def test_a_request_is_written_whole() -> None:
     """Path below the address's own, length of the body, own headers."""
     target = Target(stack="graph", url="http://127.0.0.1:81/base/", headers=(("X-A", "b"),))
-    written = target.request(Message("m", "m", "/chat/sse", b"{}"))
+    written = target.request(LoadMessage("m", "m", "/chat/sse", b"{}"))
     head, _, body = written.partition(b"\r\n\r\n")
     assert body == b"{}"
     assert head.startswith(b"POST /base/chat/sse HTTP/1.1\r\nHost: 127.0.0.1:81\r\n")
@@ -101,7 +106,7 @@ def test_a_wish_for_a_stack_is_one_the_router_honours() -> None:
     _, value = qa_header("graph", "m-1", "secret", now=1_000.0)
     assert verify(value, "m-1", b"secret", 1_000.0) == Forced("graph")
     target = Target(stack="graph", url="http://127.0.0.1:81", qa_key="secret")
-    written = target.request(Message("m-1", "m-1", "/chat/sse", b"{}"))
+    written = target.request(LoadMessage("m-1", "m-1", "/chat/sse", b"{}"))
     assert b"x-cutover-qa: graph;exp=" in written
     assert b"secret" not in written
 
@@ -149,7 +154,7 @@ def test_a_message_is_asked_where_it_is_taken(tmp_path: Path) -> None:
     assert msgspec.json.decode(said.body) == {"session_id": "s1-t", "message": "hi"}
     assert Target(stack="a", url="http://h").request(shown).startswith(b"POST /chat/image HTTP")
     path.write_bytes(b'{"session_id":"s1"}\n')
-    with pytest.raises(MessagesRefused, match="`message`"):
+    with pytest.raises(MessageFileRefused, match="`message`"):
         read_messages(COMPANION, path)
 
 
@@ -192,7 +197,7 @@ def test_a_declared_flow_is_asked_as_it_is_declared(tmp_path: Path) -> None:
     assert third.route_key == spec.route_key({"metadata": "none"}, "session_id")
     assert read_messages(spec, path, "user_id").fresh(0, "x").route_key == "ann"
     path.write_bytes(b"[]\n")
-    with pytest.raises(MessagesRefused, match="line 1"):
+    with pytest.raises(MessageFileRefused, match="line 1"):
         read_messages(spec, path)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtests.goodput import ObjectiveRefused, goodput, is_good, parse_objective, window
-from loadtests.metrics import METRICS
+from loadtests.metrics import METRICS, ObjectiveRefused, goodput, is_good, parse_objective, window
 from tests.loadtests.streams import MS, SENT, row
 
 

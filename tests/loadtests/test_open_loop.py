@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.load_truth import Truth, fetch_stamps, figures, write_scripts
 from contract.flows.chat import CHAT
-from loadtests.arrivals import Constant, Trace
-from loadtests.interleaving import PlannedRun
 from loadtests.messages import read_messages
-from loadtests.open_loop import OpenLoop, OpenLoopPlan
-from loadtests.plan import LoadPlan
-from loadtests.rows import Ending, Row
-from loadtests.targets import Target
-from loadtests.truth import Truth, fetch_stamps, figures, write_scripts
+from loadtests.open_loop import Constant, OpenLoop, OpenLoopPlan, TraceArrivals
+from loadtests.plan import LoadPlan, PlannedRun, Target
+from loadtests.rows import Ending, LoadRow
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 
 
-async def drive(url: str, folder: Path, *scripts: str, patience: float = PATIENCE_S) -> list[Row]:
+async def drive(
+    url: str, folder: Path, *scripts: str, patience: float = PATIENCE_S
+) -> list[LoadRow]:
     """Send each script once, all at the same moment; rows in the order of the scripts."""
     messages = write_scripts(folder / "messages.jsonl", scripts)
     plan = OpenLoopPlan(
@@ -32,11 +31,11 @@ async def drive(url: str, folder: Path, *scripts: str, patience: float = PATIENC
         target=Target(stack="stamped", url=url),
         messages=str(messages),
         rows=str(folder),
-        arrivals=Trace((0.0,) * len(scripts)),
+        arrivals=TraceArrivals((0.0,) * len(scripts)),
         seconds=1.0,
         patience=patience,
     )
-    rows: list[Row] = []
+    rows: list[LoadRow] = []
     await OpenLoop(plan, CHAT, rows.append).drive(read_messages(CHAT, messages))
     return sorted(rows, key=lambda row: row.message_id)
 
@@ -112,7 +111,7 @@ async def test_what_is_cancelled_is_a_row_too(stamped: str, tmp_path: Path) -> N
         arrivals=Constant(1_000.0),
         seconds=0.003,
     )
-    rows: list[Row] = []
+    rows: list[LoadRow] = []
     asked = asyncio.ensure_future(
         OpenLoop(plan, CHAT, rows.append).drive(read_messages(CHAT, messages))
     )

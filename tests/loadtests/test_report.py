@@ -9,16 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loadtests.chart import Curve, distribution
-from loadtests.generator import GeneratorLoad
-from loadtests.goodput import parse_objective
-from loadtests.interleaving import PlannedRun
-from loadtests.page import page
-from loadtests.plan import LoadPlan, PlanRefused
-from loadtests.report import FinishedRun, LoadReport, load_report
-from loadtests.rows import Row
-from loadtests.targets import Target
-from loadtests.wording import excluded_cell, failures_line, milliseconds, paired_cell, void_lines
+from loadtests.metrics import parse_objective
+from loadtests.page import Curve, distribution, page
+from loadtests.plan import LoadPlan, PlannedRun, PlanRefused, Target
+from loadtests.report import (
+    FinishedRun,
+    LoadReport,
+    excluded_cell,
+    failures_line,
+    load_report,
+    milliseconds,
+    paired_cell,
+    void_lines,
+)
+from loadtests.rows import GeneratorLoad, LoadRow
 from tests.loadtests.streams import MS, SENT, row
 
 TARGETS = tuple(
@@ -31,7 +35,7 @@ CALM = GeneratorLoad(cpu=1.0, wall=10.0)
 
 def finished(
     run: int,
-    rows: list[Row],
+    rows: list[LoadRow],
     generator: GeneratorLoad = CALM,
     machine: float | None = 0.5,
 ) -> FinishedRun:

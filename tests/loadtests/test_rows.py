@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.generator import GeneratorMeter, read_loads, write_load
-from loadtests.machine import CpuTimes, parse_times
-from loadtests.rows import RowsUnreadable, RowWriter, read_rows
+from loadtests.rows import (
+    CpuTimes,
+    GeneratorMeter,
+    RowsUnreadable,
+    RowWriter,
+    parse_times,
+    read_loads,
+    read_rows,
+    write_load,
+)
 from tests.loadtests.streams import row
 
 

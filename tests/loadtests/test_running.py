@@ -11,17 +11,14 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from benchmarks.load_truth import fetch_stamps, write_scripts
 from cutover.cli.load import TargetsUnclear, load_and_show, load_targets
 from cutover.cli.load import load as load_command
-from loadtests.engines import GeneratorFailed, load
-from loadtests.interleaving import PlannedRun
-from loadtests.messages import MessagesRefused
-from loadtests.plan import Engine, LoadPlan
+from loadtests.messages import MessageFileRefused
+from loadtests.plan import Engine, LoadPlan, PlannedRun, Target
 from loadtests.report import LoadReport
 from loadtests.rows import read_rows
-from loadtests.running import Progress, run_load
-from loadtests.targets import Target
-from loadtests.truth import fetch_stamps, write_scripts
+from loadtests.runner import GeneratorFailed, LoadProgress, load, run_load
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -33,8 +30,8 @@ SCRIPTS = ["first=0.02 gap=0.01 sends=6", "first=0.02 gap=0.01 sends=6 end=cut"]
 @pytest.fixture(autouse=True)
 def _runs_are_brief(monkeypatch: pytest.MonkeyPatch) -> None:
     # The target has nothing to warm, and a few requests show all there is to see.
-    monkeypatch.setattr("loadtests.engines.WARM_UP_SECONDS", 0.25)
-    monkeypatch.setattr("loadtests.engines.LOCUSTFILE", Path(__file__).with_name("few_users.py"))
+    monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
+    monkeypatch.setattr("loadtests.runner.LOCUSTFILE", Path(__file__).with_name("few_users.py"))
 
 
 def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
@@ -58,7 +55,7 @@ def plan(url: str, folder: Path, engine: Engine) -> LoadPlan:
 async def test_both_stacks_are_loaded_and_reported(stamped: str, tmp_path: Path) -> None:
     """By Locust: rows, report and page are written, and how far it is is told."""
     await fetch_stamps(stamped)
-    seen: list[Progress] = []
+    seen: list[LoadProgress] = []
     report = await run_load(plan(stamped, tmp_path, "locust"), tmp_path / "out", seen.append)
     await check_written(report, tmp_path / "out", stamped)
     assert seen[-1].share == 1.0
@@ -122,7 +119,7 @@ async def test_a_generator_that_dies_is_told(stamped: str, tmp_path: Path) -> No
     broken = msgspec.structs.replace(plan(stamped, tmp_path, "open"), messages=tmp_path / "absent")
     with pytest.raises(GeneratorFailed, match="absent"):
         await load(broken, PlannedRun(0, 0, "legacy", 0), tmp_path / "rows")
-    with pytest.raises(MessagesRefused):
+    with pytest.raises(MessageFileRefused):
         await run_load(broken, tmp_path / "out")
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from loadtests.children import child_environment, module_command
+from loadtests.runner import child_environment, module_command
 
 PROGRAM = """
 import json

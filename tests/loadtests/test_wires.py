@@ -8,8 +8,8 @@ from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire.dialect import built_in, dialect_of
 from contract.wire.reader import EventDecoder, value_at
-from loadtests.measuring import How, Planned, StreamMeter, accepted
-from loadtests.rows import Row
+from loadtests.meter import How, Planned, StreamMeter, accepted
+from loadtests.rows import LoadRow
 from tests.loadtests.streams import MS, SENT
 
 OPENAI = (
@@ -50,7 +50,7 @@ def spec(declared: str) -> FlowSpec:
     return declared_spec("support", DeclaredFlow(path="/api/support", dialect=file))
 
 
-def streamed(declared: str, *pieces: bytes, how: How = "done") -> Row:
+def streamed(declared: str, *pieces: bytes, how: How = "done") -> LoadRow:
     """Measure a stream, a piece a millisecond, that ends a millisecond after the last."""
     meter = StreamMeter(spec(declared), Planned(0, "legacy", "m", SENT), SENT)
     meter.started(200, {}, SENT)

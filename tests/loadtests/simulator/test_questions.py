@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.load import PROBES, QUESTIONS
 from contract.human import HumanAnswer
-from loadtests.bench.asking import PROBES, QUESTIONS
 from loadtests.simulator import Profile, plan
 from loadtests.simulator.prose import BANK
 from loadtests.simulator.questions import forms

@@ -1,0 +1,130 @@
+"""`python -m benchmarks`: measure every layer, print a table, write `build/bench.json`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from benchmarks import capacity, disconnect, first_frame, load_truth, remote, shadow
+from benchmarks.load import FULL, QUICK, Effort
+from benchmarks.rows import BenchRow, table
+from loadtests.runner import child_environment, module_command
+
+OUT = Path("build") / "bench.json"
+# The composition root alone sees adapters and compare: these measure in processes of their own.
+MODEL_PORT = "benchmarks.model_port"
+COMPARE = "benchmarks.compare"
+PROMPTS = "benchmarks.prompts"
+RECALL = "benchmarks.recall"
+CHECKPOINT = "benchmarks.checkpoint"
+# Two hundred thousand pairs in a full bench.
+PAIRS_A_REQUEST = 500
+PROMPTS_CHECKED = 1_000
+
+Bench = Callable[[Effort], Awaitable[Sequence[BenchRow]]]
+
+
+async def _truth(_: Effort) -> list[BenchRow]:
+    return msgspec.convert(await asyncio.to_thread(load_truth.measure), list[BenchRow])
+
+
+async def _model_port(effort: Effort) -> list[BenchRow]:
+    return await _apart(MODEL_PORT, effort.requests, effort.rounds // 3)
+
+
+async def _compare(effort: Effort) -> list[BenchRow]:
+    return await _apart(COMPARE, effort.rounds, effort.requests * PAIRS_A_REQUEST)
+
+
+async def _recall(effort: Effort) -> list[BenchRow]:
+    sizes = (10_000, 100_000) if effort.rounds > QUICK.rounds else (10_000,)
+    return await _apart(RECALL, effort.requests, *sizes)
+
+
+async def _prompts(effort: Effort) -> list[BenchRow]:
+    return await _apart(PROMPTS, PROMPTS_CHECKED, effort.requests)
+
+
+async def _checkpoint(effort: Effort) -> list[BenchRow]:
+    return await _apart(CHECKPOINT, 1 + 2 * effort.rounds)
+
+
+async def _apart(module: str, *numbers: int) -> list[BenchRow]:
+    command = module_command(module, *map(str, numbers))
+    said = await asyncio.to_thread(
+        subprocess.run, command, stdout=subprocess.PIPE, check=True, env=child_environment()
+    )
+    return msgspec.json.decode(said.stdout, type=list[BenchRow])
+
+
+BENCHES: dict[str, Bench] = {
+    "capacity": capacity.measure,
+    "first_frame": first_frame.measure,
+    "shadow": shadow.measure,
+    "disconnect": disconnect.measure,
+    "remote": remote.measure,
+    "load_truth": _truth,
+    "model_port": _model_port,
+    "compare": _compare,
+    "prompts": _prompts,
+    "recall": _recall,
+    "checkpoint": _checkpoint,
+}
+
+
+def main() -> None:
+    """Run the benches that were asked for, all of them by default."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHES)}; default all")
+    parser.add_argument("--quick", action="store_true", help="few rounds: for development")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the rows go as JSON")
+    given = parser.parse_args()
+    unknown = [name for name in given.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no bench {unknown[0]!r}; there are {', '.join(BENCHES)}")
+    console = Console()
+    effort = QUICK if given.quick else FULL
+    benches = {name: BENCHES[name] for name in given.names or BENCHES}
+    try:
+        rows = asyncio.run(run(benches, effort, console))
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signal.SIGTERM) from None
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
+    console.print(table(rows))
+    console.print(f"the rows, and how each was measured: {given.out}", soft_wrap=True)
+
+
+async def run(benches: dict[str, Bench], effort: Effort, console: Console) -> list[BenchRow]:
+    """Run benches one after the other, never side by side: they would measure each other."""
+    rows: list[BenchRow] = []
+    if (task := asyncio.current_task()) is not None:
+        # Without this a SIGTERM would leave providers and routers behind.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    columns = (TextColumn("{task.description:12}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        for name, bench in benches.items():
+            shown = progress.add_task(name, total=1.0)
+            rows += await bench(replace(effort, watch=_watch(progress, shown)))
+            progress.update(shown, completed=1.0)
+    return rows
+
+
+def _watch(progress: Progress, shown: TaskID) -> Callable[[str, float], None]:
+    def watch(_: str, share: float) -> None:
+        progress.update(shown, completed=share)
+
+    return watch
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Measures what it costs a session to have a thread, for the bench; rows go to standard output.
+
+    python -m benchmarks.checkpoint SESSIONS
+
+Every turn is taken by a graph without threads, by one with them, and by the legacy stack, on
+worlds of their own in this process: the differences are the thread's, and the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from benchmarks.rows import BenchRow, at_most, told
+from contract.errors import CutoverError
+from contract.flow import Request
+from contract.flows.session import SESSION, SessionOptions, SessionRequest
+from cutover.selftest.world import World
+from cutover.wiring.stacks import DEFAULTS, load_stack
+from effects.model import says
+from effects.tape import Tape, TapeSession
+from graph_impl import FLOWS as GRAPH
+from graph_impl.session import build, session
+from graph_impl.threads import MemoryThreads, Threads, opened_threads
+from router.serving.run import Order
+from router.serving.stack import LocalStack
+
+TURNS = 10
+COMPILES = 20
+SAID = "Tell me how a river finds its way to the sea, in plain words, please. " * 3
+ANSWERED = [f"{word} " for word in SAID.split()]
+TARGETS_MS = {"memory": 1.0, "sqlite": 5.0, "postgresql": 5.0}
+"""The documents' figures, too; they say nothing of PostgreSQL."""
+MOST_BYTES = 50_000
+COMPILE_MS, SWITCH_MS = 50.0, 2.0
+POSTGRES = os.environ.get("CUTOVER_BENCH_POSTGRES", "")
+LONGEST_S = 30.0
+
+
+@dataclass(slots=True)
+class Times:
+    """Milliseconds of every turn, by who took it."""
+
+    turns: dict[str, list[float]] = field(default_factory=dict)
+
+    def of(self, name: str) -> float:
+        """Give the tenth percentile: neighbours make a turn longer, and never shorter."""
+        return sorted(self.turns[name])[len(self.turns[name]) // 10]
+
+
+async def turn(stack: LocalStack, world: World, name: str) -> float:
+    """Be a turn of a session; gives its milliseconds, to the end of all that follows the answer."""
+    body = SessionRequest(message=SAID, session_id=name)
+    request = Request(body, SessionOptions(unknown_session="create"))
+    exchange = world.exchange(Tape(), live=world.live())
+    run = TapeSession(exchange, stack.name)
+    drive = stack.drive(Order(SESSION, stack, request, "serving"), run, exchange.stamp)
+    began = time.perf_counter()
+    drive.start()
+    await drive.gone(LONGEST_S)
+    took = time.perf_counter() - began
+    await exchange.close()
+    if not drive.complete or drive.reported:
+        raise TurnBroken(stack.name)
+    return 1_000 * took
+
+
+class TurnBroken(CutoverError):
+    """A turn was not answered: the figures would be worthless."""
+
+    def __init__(self, stack: str) -> None:
+        super().__init__(f"{stack!r} did not answer a turn")
+
+
+async def times(threads: Threads, sessions: int) -> Times:
+    """Hold sessions on all three, turn by turn."""
+    kept = LocalStack("graph", {"session": session(threads=threads)}, "")
+    stacks = {"kept": kept, "bare": LocalStack("graph", GRAPH, ""), "legacy": LEGACY_STACK}
+    found = Times({name: [] for name in stacks})
+    worlds = {name: World(says(*ANSWERED)) for name in stacks}
+    for number in range(sessions):
+        for _ in range(TURNS):
+            for name, stack in stacks.items():
+                found.turns[name].append(await turn(stack, worlds[name], f"s-{number}"))
+    return found
+
+
+LEGACY_STACK = load_stack("legacy", DEFAULTS["legacy"])
+
+
+async def rows(
+    name: str, threads: Threads, size: Callable[[], Any], sessions: int
+) -> list[BenchRow]:
+    """Measure one kind of threads."""
+    found = await times(threads, sessions)
+    per_session = (await size()) / sessions
+    how = (
+        f"tenth percentile of {len(found.turns['kept'])} turns of sessions of {TURNS}, with "
+        "threads and without, taking turns: neighbours on the machine make a turn longer"
+    )
+    kept = [
+        at_most(
+            f"checkpoint.{name}.per_turn",
+            found.of("kept") - found.of("bare"),
+            "ms",
+            TARGETS_MS[name],
+            f"{how}; keeping and tidying included; documents: memory 1 ms, SQLite 5 ms",
+        ),
+        at_most(
+            f"checkpoint.{name}.bytes_per_session",
+            per_session,
+            "bytes",
+            MOST_BYTES,
+            f"all that is stored after {TURNS} turns of 200 characters; documents: 10-20 KB",
+        ),
+    ]
+    return kept if name != "memory" else [*kept, *_engine(found, how)]
+
+
+def _engine(found: Times, how: str) -> list[BenchRow]:
+    switch = found.of("bare") - found.of("legacy")
+    began = time.perf_counter()
+    for _ in range(COMPILES):
+        build(None)
+    compiled = 1_000 * (time.perf_counter() - began) / COMPILES
+    return [
+        at_most("session.graph_compile", compiled, "ms", COMPILE_MS, "documents: 50 ms"),
+        at_most(
+            "session.node_switch",
+            switch,
+            "ms",
+            SWITCH_MS,
+            f"{how}: graph less legacy, the engine's start and its superstep; documents: 1-2 ms",
+        ),
+    ]
+
+
+async def measure(sessions: int, postgres: str = "") -> list[BenchRow]:
+    """Measure threads in this process, in a file, and in PostgreSQL where there is one."""
+    memory = MemoryThreads()
+
+    async def held() -> int:
+        return _bytes((memory.storage, memory.blobs, memory.writes))
+
+    found = await rows("memory", memory, held, sessions)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        threads: Any = await stack.enter_async_context(opened_threads(f"sqlite:///{folder}/t.db"))
+
+        async def stored() -> int:
+            return int(await threads.hop(partial(_of_file, threads.conn)))
+
+        found += await rows("sqlite", threads, stored, sessions)
+    if not postgres:
+        return [*found, told("checkpoint.postgresql", 0, "ms", "CUTOVER_BENCH_POSTGRES is not set")]
+    async with own_schema(postgres) as address, opened_threads(address) as kept:
+        found += await rows("postgresql", kept, lambda: _of_tables(address), sessions)
+    return found
+
+
+def _of_file(connection: sqlite3.Connection) -> int:
+    query = """SELECT (SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints)
+        + (SELECT coalesce(sum(length(value)), 0) FROM writes)"""
+    ((size,),) = connection.execute(query)
+    return int(size)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, dict):
+        return _bytes(tuple(value.items()))
+    return sum(map(_bytes, value)) if isinstance(value, tuple | list) else 0
+
+
+@asynccontextmanager
+async def own_schema(address: str) -> AsyncIterator[str]:
+    """Give an address whose tables are in a schema of their own, dropped afterwards."""
+    connection = await _connected(address)
+    schema = f"bench_{uuid4().hex}"
+    await connection.execute(f"CREATE SCHEMA {schema}")
+    try:
+        joined = "&" if "?" in address else "?"
+        yield f"{address}{joined}options=-csearch_path%3D{schema}"
+    finally:
+        await connection.execute(f"DROP SCHEMA {schema} CASCADE")
+        await connection.close()
+
+
+async def _connected(address: str) -> Any:
+    from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
+
+    return await AsyncConnection.connect(address, autocommit=True)
+
+
+async def _of_tables(address: str) -> int:
+    connection = await _connected(address)
+    total = 0
+    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+        query = f"SELECT coalesce(sum(pg_column_size(one.*)), 0) FROM {table} AS one"  # noqa: S608 (ours)
+        row = await (await connection.execute(query)).fetchone()
+        total += int(row[0])
+    await connection.close()
+    return total
+
+
+def main() -> None:
+    """Measure and print."""
+    found = asyncio.run(measure(int(sys.argv[1]), POSTGRES))
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""How much later the graph stack begins to answer than the legacy one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.capacity import CHUNKS, IN_FLIGHT, cost_of
+from benchmarks.load import (
+    CHATS,
+    SESSIONS,
+    VISITS,
+    Effort,
+    LoadedPair,
+    client,
+    load_in_turn,
+    rise_row,
+)
+from benchmarks.rows import BenchRow
+from benchmarks.servers import Shares, router_server
+from loadtests.simulator import Profile, spawn
+
+FIRST_TOKEN_MS = 200.0
+TARGET_MS = 2.0
+SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6), (VISITS, 1 / 6))
+METRICS = {"first_frame": "ttfe", "first_text": "ttft"}
+
+
+def slow_provider() -> Profile:
+    """Give a provider that thinks for a while, always for as long."""
+    return Profile(ttft_ms=FIRST_TOKEN_MS, tokens=CHUNKS, split=True)
+
+
+async def measure(effort: Effort) -> list[BenchRow]:
+    """Measure both stacks in turn: chats, sessions, whose graph keeps a thread, and companions."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        provider = stack.enter_context(spawn(slow_provider()))
+        servers = (
+            stack.enter_context(router_server("legacy", folder, provider, Shares(graph=0))),
+            stack.enter_context(router_server("graph", folder, provider, Shares(graph=100))),
+        )
+        async with client(IN_FLIGHT) as session:
+            costs = [await cost_of(session, server, effort.requests // 2) for server in servers]
+        found: list[BenchRow] = []
+        for asked, share in SHARES:
+            rate = share * 1_000 / max(costs)
+            pairs = await load_in_turn("first frame", servers, rate, effort, asked)
+            how = f"{share:.0%} of the graph stack's capacity for chats, {rate:.0f}/s"
+            found += _rows(asked.spec.name, pairs, how)
+    return found
+
+
+def _rows(flow: str, pairs: Sequence[LoadedPair], how: str) -> list[BenchRow]:
+    return [
+        rise_row(f"{flow}.{name}.p95_graph_minus_legacy", pairs, metric, TARGET_MS, how)
+        for name, metric in METRICS.items()
+    ]

@@ -1,0 +1,252 @@
+"""How much is measured, and telling how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import msgspec
+
+from benchmarks.rows import SEED, BenchRow, IntervalEstimate, at_most, bootstrap, difference_of_p95
+from benchmarks.servers import BenchServer, other_load
+from contract.errors import CutoverError
+from contract.flow import FlowSpec
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
+from contract.flows.session import SESSION
+from loadtests.messages import MessageCycle
+from loadtests.metrics import METRICS
+from loadtests.open_loop import OpenLoop, OpenLoopPlan, Poisson
+from loadtests.plan import Target
+from loadtests.rows import LoadRow
+
+Watch = Callable[[str, float], None]
+"""Is told the name of a bench and the share of it that is done."""
+
+
+def _nobody(_name: str, _share: float) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Rounds and their size: `requests` a round in a closed loop, `seconds` in an open one."""
+
+    rounds: int = 9
+    requests: int = 400
+    pairs: int = 20
+    seconds: float = 3.0
+    watch: Watch = _nobody
+
+    def advance(self, name: str, share: float) -> None:
+        """Tell how far a bench is."""
+        self.watch(name, share)
+
+
+FULL = Effort()
+QUICK = Effort(rounds=3, requests=100, pairs=4, seconds=2.0)
+
+
+PATH = "/chat/sse"
+END = b'data: {"step":"END"}\n\n'
+TOPICS = ("rivers", "bridges", "clocks", "bread", "sails", "maps", "kites", "glass")
+QUESTIONS = tuple(f"Tell me about {topic}, in plain words." for topic in TOPICS)
+# The last two make the model call tools.
+PROBES = (*QUESTIONS[:4], "写一首关于河流的短诗。", "What is 12*7?", "请计算 36*41，再算 5+6")
+
+
+class AnswerBroken(CutoverError):
+    """A server did not answer a chat request as it should: the figures would be worthless."""
+
+    def __init__(self, server: str, status: int, answer: bytes) -> None:
+        super().__init__(f"{server!r} answered {status} {answer[-200:]!r}")
+
+
+def bodies(tag: str = "", questions: Sequence[str] = QUESTIONS) -> Iterator[dict[str, Any]]:
+    """Yield bodies under ids nobody has used; date and time are fixed, so that answers are too."""
+    tag = tag or uuid4().hex[:12]
+    for number in count():
+        yield {
+            "message_id": f"{tag}-{number}",
+            "content": questions[number % len(questions)],
+            "user_name": "Alice",
+            "prompt_params": {"current_date": "2026-11-21", "current_time": "12:00:00"},
+        }
+
+
+@asynccontextmanager
+async def client(in_flight: int) -> AsyncIterator[aiohttp.ClientSession]:
+    """Open a client that keeps its connections, as balancers and gateways do."""
+    connector = aiohttp.TCPConnector(limit=in_flight)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield session
+
+
+async def ask(session: aiohttp.ClientSession, server: BenchServer, body: dict[str, Any]) -> bytes:
+    """Ask once; gives the whole stream, complete; raises `AnswerBroken`."""
+    data = msgspec.json.encode(body)
+    headers = {"content-type": "application/json"}
+    async with session.post(server.url + PATH, data=data, headers=headers) as response:
+        answer = await response.read()
+    if response.status != 200 or not answer.endswith(END) or b'"SUCCESS"' not in answer:  # noqa: PLR2004 (HTTP's OK)
+        raise AnswerBroken(server.name, response.status, answer)
+    return answer
+
+
+async def keep_asking(
+    session: aiohttp.ClientSession, server: BenchServer, requests: int, in_flight: int
+) -> None:
+    """Ask so many times, with so many requests in flight."""
+    left = iter(range(requests))
+    asked = bodies()
+
+    async def worker() -> None:
+        for _ in left:
+            await ask(session, server, next(asked))
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(in_flight):
+            workers.create_task(worker())
+
+
+MILLISECONDS = 1_000
+
+
+class LoadBroken(CutoverError):
+    """Streams of a measured load did not complete: the figures would be worthless."""
+
+    def __init__(self, server: str, endings: Sequence[str]) -> None:
+        super().__init__(f"{server!r} had streams that ended {sorted(set(endings))!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTrace:
+    """Arrivals: `rate` requests a second for so many seconds, drawn with a seed."""
+
+    rate: float
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLoad:
+    """What is asked of a flow; ids in the bodies are made fresh for every request."""
+
+    spec: FlowSpec
+    bodies: tuple[Mapping[str, Any], ...]
+
+
+CHATS = FlowLoad(CHAT, tuple(islice(bodies(), len(QUESTIONS))))
+SESSIONS = FlowLoad(
+    SESSION,
+    tuple({"session_id": f"s-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
+)
+VISITS = FlowLoad(
+    COMPANION,
+    tuple({"session_id": f"v-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
+)
+
+
+async def load(server: BenchServer, trace: LoadTrace, asked: FlowLoad = CHATS) -> list[LoadRow]:
+    """Send a trace and wait for the last answer; raises `LoadBroken` where one is not whole."""
+    rows: list[LoadRow] = []
+    plan = OpenLoopPlan(
+        flow=asked.spec.name,
+        run=0,
+        target=Target(stack=server.name, url=server.url),
+        messages="",
+        rows="",
+        arrivals=Poisson(trace.rate, trace.seed),
+        seconds=trace.seconds,
+    )
+    messages = MessageCycle(asked.spec, [(asked.spec.path, dict(body)) for body in asked.bodies])
+    await OpenLoop(plan, asked.spec, rows.append).drive(messages)
+    broken = [row.ending for row in rows if row.ending != "complete"]
+    if broken:
+        raise LoadBroken(server.name, broken)
+    return rows
+
+
+def moments(rows: Sequence[LoadRow], metric: str) -> list[float]:
+    """Give a metric of all rows in milliseconds from the moment each was sent."""
+    return [seconds * MILLISECONDS for seconds in METRICS[metric].sample(rows, "sent")]
+
+
+BUSY = 0.25
+"""Share of the machine that others may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPair:
+    """The rows of one pair of runs, control first; `others`: their share of the machine."""
+
+    control: Sequence[LoadRow]
+    candidate: Sequence[LoadRow]
+    others: float
+
+
+async def load_in_turn(
+    name: str,
+    servers: tuple[BenchServer, BenchServer],
+    rate: float,
+    effort: Effort,
+    asked: FlowLoad = CHATS,
+) -> list[LoadedPair]:
+    """Load control and candidate, `effort.pairs` times each; tells its progress as `name`."""
+    chance, pairs = random.Random(SEED), []
+    for number in range(effort.pairs):
+        trace = LoadTrace(rate, effort.seconds, chance.getrandbits(32))
+        found: dict[str, list[LoadRow]] = {}
+        with other_load() as neighbours:
+            for server in chance.sample(servers, len(servers)):
+                found[server.name] = await load(server, trace, asked)
+        control, candidate = (found[server.name] for server in servers)
+        pairs.append(LoadedPair(control, candidate, neighbours.share))
+        effort.advance(name, (number + 1) / effort.pairs)
+    return quieter(pairs)
+
+
+def quieter(pairs: Sequence[LoadedPair]) -> list[LoadedPair]:
+    """Give the half of the pairs, rounded up, during which others used least."""
+    ordered = sorted(pairs, key=lambda pair: pair.others)
+    return ordered[: (len(pairs) + 1) // 2]
+
+
+def p95_rise(pairs: Sequence[LoadedPair], metric: str) -> IntervalEstimate:
+    """Estimate P95 of the candidate less P95 of the control, milliseconds."""
+    values = [(moments(pair.control, metric), moments(pair.candidate, metric)) for pair in pairs]
+    return bootstrap(values, difference_of_p95)
+
+
+def rise_row(
+    name: str, pairs: Sequence[LoadedPair], metric: str, target: float, how: str
+) -> BenchRow:
+    """Judge a rise of P95, in milliseconds.
+
+    Where others kept the machine busy and the interval holds the target, nobody can tell: then
+    there is no verdict, which is not a pass.
+    """
+    rise, others = p95_rise(pairs, metric), max(pair.others for pair in pairs)
+    row = at_most(name, rise.value, "ms", target, f"{how}; {method(pairs, rise)}")
+    if others > BUSY and rise.low <= target < rise.high:
+        row = msgspec.structs.replace(row, ok=None, how=f"cannot tell, busy machine; {row.how}")
+    return row
+
+
+def method(pairs: Sequence[LoadedPair], rise: IntervalEstimate) -> str:
+    """Say how a rise was measured."""
+    requests = sum(len(pair.control) + len(pair.candidate) for pair in pairs)
+    return (
+        f"median difference of exact P95s of {len(pairs)} pairs of runs on the same arrivals, "
+        f"order drawn, {requests} requests, 95 % [{rise.low:.2f}, {rise.high:.2f}] by bootstrap "
+        "over pairs; the quieter half of all pairs, others used up to "
+        f"{max(pair.others for pair in pairs):.0%} of the machine; the provider answers after "
+        "200 ms without jitter"
+    )

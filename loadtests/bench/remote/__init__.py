@@ -1,5 +1,0 @@
-"""What a router costs in front of services of their own, beside nginx."""
-
-from loadtests.bench.remote.measuring import measure
-
-__all__ = ["measure"]
