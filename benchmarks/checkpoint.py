@@ -27,10 +27,10 @@ from benchmarks.rows import BenchRow, at_most, told
 from contract.errors import CutoverError
 from contract.flow import Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
-from cutover.selftest.world import World
 from cutover.wiring.stacks import DEFAULTS, load_stack
 from effects.model import says
 from effects.tape import Tape, TapeSession
+from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import build, session
 from graph_impl.threads import MemoryThreads, Threads, opened_threads

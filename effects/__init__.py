@@ -1,1 +1,1 @@
-"""How the world is reached: a port a file, with its adapters and its fake; tape and playing."""
+"""How stacks reach the world: the tape, the ports' adapters with their fakes, support for tests."""

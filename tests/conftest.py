@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from pytest_asyncio import is_async_test
 
-from cutover.selftest.virtual_time import VirtualLoop
+from effects.testing import VirtualLoop
 from tests.support.postgres import pgvector_server
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,9 +19,9 @@ from contract.model import (
     Usage,
 )
 from contract.stores import Turn
-from cutover.selftest.world import World
 from effects.model import Fail, Script, ScriptedModel, Step, Wait
 from effects.stores.fake import MemoryConversations
+from effects.testing import World
 from effects.tools import ScriptedTools
 from rules.chat import lock_key
 

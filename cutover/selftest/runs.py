@@ -14,9 +14,8 @@ from contract.flow import Flow
 from contract.flows.chat import CHAT
 from contract.records import VERSION, ErrorRecord, Role, RunRecord, decode_run, encode_run
 from cutover.selftest.cases import FOREVER, Case
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.tape import Tape, TapeSession
+from effects.testing import VirtualLoop, World
 from router.serving.run import Order, Run, RunOutcome
 from router.serving.stack import LocalStack
 from router.stack import StackName

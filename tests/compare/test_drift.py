@@ -23,7 +23,7 @@ from contract.flows.session import SESSION
 from contract.model import Chunk, ModelCall, SystemMessage
 from contract.ports import Effects
 from contract.records import OwnHistory, RunRecord
-from cutover.selftest.world import World
+from effects.testing import World
 from graph_impl import FLOWS
 from router.stack import StackName
 from tests.router.answering import ASSIGNED

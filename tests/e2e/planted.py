@@ -17,7 +17,7 @@ from contract.ports import Effects, Tools
 from contract.records import RunRecord
 from cutover.flows import SPECS
 from cutover.selftest.cases import case
-from cutover.selftest.virtual_time import VirtualLoop
+from effects.testing import VirtualLoop
 from graph_impl import FLOWS as GRAPH
 from graph_impl.chat import chat
 from graph_impl.templates import FOLDER

@@ -12,9 +12,9 @@ from contract.errors import Paused
 from contract.human import Form, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
 from contract.records import RequestRecord
-from cutover.selftest.world import World
 from effects.model import says
 from effects.tape import PauseOrigin, PausingHuman, Tape, TapeSession, resume
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 
 if TYPE_CHECKING:

@@ -15,8 +15,6 @@ from contract.errors import EffectFailed, Fault, Paused
 from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
 from contract.operations import MODEL_STREAM, TOOLS_RUN
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.model import says
 from effects.stores import MemoryPauses
 from effects.tape import (
@@ -29,6 +27,7 @@ from effects.tape import (
     read_paused,
     resume,
 )
+from effects.testing import VirtualLoop, World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.pausing import REQUEST
 

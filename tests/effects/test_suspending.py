@@ -12,9 +12,9 @@ import pytest
 from contract.errors import EffectFailed, Fault, Paused, TapeMiss
 from contract.human import AwaitAnswer, HumanAnswer
 from contract.model import ToolCall
-from cutover.selftest.world import World
 from effects.stores import MemoryPauses, SqlitePauses
 from effects.tape import Tape, TapeSession, canonical, paused_request, resume
+from effects.testing import World
 from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
 if TYPE_CHECKING:

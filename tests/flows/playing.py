@@ -14,8 +14,8 @@ from contract.flows.chat import Send, ToolFeedback
 from contract.model import ModelCall
 from contract.records import EntryRecord, Role
 from cutover.selftest.cases import FOREVER, Answer, Case, by_round
-from cutover.selftest.world import World
 from effects.tape import Exchange, Policy, Tape, TapeSession
+from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.serving.run import Order, Run

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
-from cutover.selftest.world import World
 from effects.clock import ManualClock
 from effects.model import Script
+from effects.testing import World
 from effects.tools import ScriptedTools, ToolRegistry, builtin_tools
 from loadtests.simulator import Cut, ErrorEvent, HttpError, NoDone, Profile, SilentBeforeFirst
 from loadtests.simulator.ending import Ending, Stall

@@ -17,7 +17,7 @@ from langgraph.runtime import Runtime
 from contract.errors import EffectFailed, Fault, Paused
 from contract.flow import Event
 from contract.flows.companion import CompanionText
-from cutover.selftest.world import World
+from effects.testing import World
 from graph_impl.engine import HUMAN, Node, RunContext, add_nodes, ask_human, run
 
 PIECES = [CompanionText(str(number)) for number in range(100)]

@@ -18,8 +18,8 @@ from contract.model import ModelCall, ToolCall, UserMessage
 from contract.ports import Effects
 from contract.wire.dialect import Dialect, EventNames
 from contract.wire.sse import SseDecoder
-from cutover.selftest.world import World
 from effects.stores import MemoryPauses
+from effects.testing import World
 from router.config import FlowSettings, RolloutSettings, Settings
 from router.context import ExchangeContext
 from router.parts import Parts

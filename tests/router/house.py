@@ -15,9 +15,9 @@ from contract.flows.chat import CHAT
 from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
 from contract.wire.sse import is_comment
-from cutover.selftest.world import World
 from effects.stores import MemoryPins
 from effects.tape import Signal
+from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.config import FlowSettings, LimitSettings, RolloutSettings, Settings, ShadowSettings

@@ -11,8 +11,8 @@ import msgspec
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from contract.model import AssistantMessage, Chunk, ModelCall, Usage
 from contract.records import RunRecord
-from cutover.selftest.world import World
 from effects.model import ScriptedModel, Step, Wait
+from effects.testing import World
 from router.config import Settings
 from router.stack import StackName
 from tests.router.house import House, Rules, Served

@@ -11,8 +11,8 @@ import pytest
 
 from contract.flow import Event
 from contract.flows.chat import CHAT, ChatRequest
-from cutover.selftest.virtual_time import VirtualLoop
 from effects.model import Hang
+from effects.testing import VirtualLoop
 from router.context import ExchangeContext
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket

@@ -14,8 +14,8 @@ from cutover.replay.pace import Feeder, Pace, TapeClock
 from cutover.replay.playing import How, play
 from cutover.replay.recording import Recording, recording_of
 from cutover.selftest.cases import case
-from cutover.selftest.world import World
 from effects.tape import Tape
+from effects.testing import World
 from tests.flows.playing import STACKS, record
 from tests.router.captured import a_run
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from contract.model import ToolCall, ToolResult
-from cutover.selftest.world import World
 from effects.tape import Exchange, TapeSession
+from effects.testing import World
 from effects.tools.mcp import McpServer
 from tests.effects.mcp.connecting import Mode, in_process, run, tools_of
 from tests.effects.mcp.tools_server import tools_server

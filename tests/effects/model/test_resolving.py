@@ -18,9 +18,9 @@ from contract.model import (
     field_of,
     reference,
 )
-from cutover.selftest.world import World
 from effects.model import resolving, resolving_effects
 from effects.tape import TapeSession
+from effects.testing import World
 
 
 class Body(msgspec.Struct):

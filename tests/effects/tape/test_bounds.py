@@ -8,9 +8,9 @@ import pytest
 
 from contract.errors import TapeCut
 from contract.model import Chunk, ToolCallDelta
-from cutover.selftest.world import World
 from effects.model import Wait, says
 from effects.tape import FRAMES_FACTOR, Budget, Tape
+from effects.testing import World
 from tests.effects.tape.calls import TURN, asking, said, turns
 
 pytestmark = pytest.mark.virtual

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from contract.errors import Fenced
-from cutover.selftest.world import World
 from effects.model import says
+from effects.testing import World
 from tests.effects.tape.calls import TURN, asking, said, tool, turns
 from tests.effects.tape.odd_ports import SlowStore
 

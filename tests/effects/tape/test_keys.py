@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from contract import operations as ops
 from contract.model import Chunk, ModelCall, ToolCall
 from contract.operations import OPERATIONS
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.model import Wait, by_last_text, says
 from effects.tape import canonical
+from effects.testing import VirtualLoop, World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, said
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cutover.selftest.world import World
+from effects.testing import World
 from tests.effects.tape.calls import TURN, turns
 from tests.effects.tape.odd_ports import Raising, SlowLocks, SlowStore
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
 from contract.model import Chunk
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.tape import Tape
+from effects.testing import VirtualLoop, World
 from tests.effects.tape.calls import turns
 from tests.effects.tape.handled import FAULT, Asked, HandledModel, Reader
 

@@ -9,8 +9,8 @@ import pytest
 
 from contract.errors import EffectFailed, Fault, TapeCut
 from contract.model import Chunk, ToolResult
-from cutover.selftest.world import World
 from effects.model import Fail, Hang, Wait, says
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, chunks, said, tool, turns
 from tests.effects.tape.odd_ports import WHO, NosyModel, Raising, SlowStore

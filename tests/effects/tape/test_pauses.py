@@ -6,8 +6,8 @@ import pytest
 
 from contract.errors import Paused
 from contract.human import Form, HumanAnswer, OpenQuestion
-from cutover.selftest.world import World
 from effects.human import ScriptedHuman
+from effects.testing import World
 
 pytestmark = pytest.mark.virtual
 

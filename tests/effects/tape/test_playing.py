@@ -10,9 +10,9 @@ import pytest
 
 from contract.errors import TapeCut, TapeMiss
 from contract.model import Chunk
-from cutover.selftest.world import World
 from effects.model import Hang, by_last_text, says
 from effects.tape import Tape
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, said, tool, turns
 

@@ -12,10 +12,10 @@ from contract import ports
 from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.operations import OPERATIONS, Operation
 from contract.stores import MemoryEntry, Recall
-from cutover.selftest.world import World
 from effects.human import ScriptedHuman
 from effects.model import says
 from effects.tape import Tape
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, said, tool
 

@@ -16,9 +16,8 @@ from contract.model import NoArguments
 from contract.operations import OPERATIONS
 from contract.records import EntryRecord, FeedbackRecord, RunRecord, decode_run, encode_run
 from contract.stores import NewId
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.tape import Tape, canonical
+from effects.testing import VirtualLoop, World
 from tests.struct_values import values
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from contract.model import Chunk
-from cutover.selftest.world import World
 from effects.model import Wait
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import asking, chunks, tool, turns
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.selftest.world import World
 from effects.model import says
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, chunks, said, tool
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.model import Chunk
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.model import Wait, says
 from effects.tape import Exchange, Tape
+from effects.testing import VirtualLoop, World
 from effects.tools.scripted import ScriptedTools
 from tests.effects.tape.calls import chunks, tool
 

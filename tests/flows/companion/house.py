@@ -5,7 +5,7 @@ from __future__ import annotations
 from contract.flow import Flow
 from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
 from contract.stores import Turn
-from cutover.selftest.world import World
+from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from tests.flows.companion.visits import Visit

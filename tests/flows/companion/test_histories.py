@@ -16,9 +16,8 @@ from contract.flow import Event, Flow, Request
 from contract.model import AssistantMessage, Chunk, ModelCall, UserMessage
 from contract.ports import Effects
 from cutover.selftest.cases import Answer
-from cutover.selftest.virtual_time import VirtualLoop
-from cutover.selftest.world import World
 from effects.model import ScriptedModel, Wait
+from effects.testing import VirtualLoop, World
 from effects.tools import ScriptedTools
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY

@@ -15,8 +15,8 @@ from contract.flow import Event, Flow, Request
 from contract.model import Chunk
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall
-from cutover.selftest.world import World
 from effects.model import Fail, in_turn
+from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem

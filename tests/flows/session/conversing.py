@@ -11,11 +11,11 @@ from contract.flow import FlowSpec, Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
 from contract.model import Chunk, ModelCall, ModelInfo, ToolResult
 from cutover.selftest.cases import WRITES, Answer, FailingConversations, FailingLookup, by_round
-from cutover.selftest.world import World
 from effects.ids import CountingIds
 from effects.memory import InMemoryMemory
 from effects.model import Script, ScriptedModel, Step
 from effects.stores import MemoryConversations
+from effects.testing import World
 from effects.tools import ScriptedTools
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from yarl import URL
 from contract.flow import Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
 from contract.wire.frames import FrameReader
-from cutover.selftest.world import World
 from effects.tape import TapeSession
+from effects.testing import World
 from router.config import RemoteStackSettings
 from router.remote import RemoteStack
 from router.remote.http1.answer import PATIENCE, Answer

@@ -11,8 +11,8 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.flow import Event, Request
 from contract.ports import Effects
-from cutover.selftest.world import World
 from effects.model import says
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from router.problems import Problem
 from tests.router.asking import Ask, Desk, Done, Options, Pauses, looping

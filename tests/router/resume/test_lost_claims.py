@@ -12,9 +12,9 @@ import pytest
 
 from contract.flow import Event, Flow, Request
 from contract.ports import Effects
-from cutover.selftest.world import World
 from effects.model import says
 from effects.stores import ClaimReply
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from router.problems import Problem
 from router.shadow.selection import LOST

@@ -12,8 +12,8 @@ import pytest
 
 from contract.flow import Event, Request
 from contract.ports import Effects
-from cutover.selftest.world import World
 from effects.model import says
+from effects.testing import World
 from effects.tools.scripted import ScriptedTools
 from router.config import LimitSettings, Settings
 from router.problems import Problem

@@ -11,7 +11,7 @@ import pytest
 from contract.flow import Event, Request
 from contract.ports import Effects
 from contract.stores import MemoryEntry
-from cutover.selftest.world import World
+from effects.testing import World
 from router.serving.completion import LETS_GO
 from tests.router.asking import SPEC, Ask, Desk, Done, Options, Said
 

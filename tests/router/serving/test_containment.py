@@ -11,9 +11,9 @@ import pytest
 
 from contract.errors import EffectFailed
 from contract.ports import Effects
-from cutover.selftest.world import World
 from effects.tape import Tape
 from effects.tasks import ExitContained, contained
+from effects.testing import World
 from router.stack import StackName
 from tests.effects.tape.calls import TURN
 from tests.router.answering import ASSIGNED, FLOWS, both, nothing_twice, other, undisturbed

@@ -22,8 +22,8 @@ from contract.flows.chat import (
     StartReply,
     Success,
 )
-from cutover.selftest.world import World
 from effects.tape import TapeSession
+from effects.testing import World
 from router.serving.run import Order, Run, RunOutcome
 from router.serving.stack import LocalStack
 from tests.flows.playing import FOREVER

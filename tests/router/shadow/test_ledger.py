@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from contract.flow import Event
 from contract.flows.chat import ChatRequest
 from contract.ports import Effects
-from cutover.selftest.virtual_time import VirtualLoop
+from effects.testing import VirtualLoop
 from router.stack import StackName
 from tests.flows.playing import FOREVER
 from tests.router.answering import CASE, FLOWS

@@ -15,13 +15,13 @@ Ready = list[tuple[selectors.SelectorKey, int]]
 GUARD_SECONDS = 60.0
 
 
-class NothingLeftToWaitFor(RuntimeError):
+class LoopStuck(RuntimeError):
     """No timer is set, and nothing arrived from a socket or a thread: the test hangs."""
 
     def __init__(self, guard_seconds: float) -> None:
         super().__init__(
             f"no timer is set, and no socket or thread woke the loop for {guard_seconds!r} real "
-            "seconds: something awaits what nobody will send"
+            "seconds: something awaits what will never come"
         )
 
 
@@ -32,20 +32,20 @@ class JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self.now = 0.0
         self._guard_seconds = guard_seconds
-        self._threads_at_work = 0
+        self._threads = 0
 
     def select(self, timeout: float | None = None) -> Ready:
         """Return what is ready now; with nothing ready, pass over `timeout` virtual seconds."""
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
-        if timeout is None or self._threads_at_work:
+        if timeout is None or self._threads:
             return self._wait()
         self.now += timeout
         return []
 
     @contextmanager
-    def thread_at_work(self) -> Iterator[None]:
+    def thread_running(self) -> Iterator[None]:
         """Hold the clock: a thread's work takes real time and no virtual time."""
         self.thread_started()
         try:
@@ -55,21 +55,21 @@ class JumpingSelector(selectors.DefaultSelector):
 
     def thread_started(self) -> None:
         """Hold the clock until `thread_ended`."""
-        self._threads_at_work += 1
+        self._threads += 1
 
     def thread_ended(self, _: object = None) -> None:
         """Let the clock go on (callable as a future's callback)."""
-        self._threads_at_work -= 1
+        self._threads -= 1
 
     def _wait(self) -> Ready:
         ready = super().select(self._guard_seconds)
         if not ready:
-            raise NothingLeftToWaitFor(self._guard_seconds)
+            raise LoopStuck(self._guard_seconds)
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A selector loop on virtual time; it starts at 0 and no test on it ever waits.
+    """A selector loop on virtual time; it starts at 0 and no test on it waits.
 
     Work given to an executor holds the clock until it is done. Threads the loop did not start
     do not: a library with threads of its own belongs into a test on a real loop.
@@ -84,7 +84,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def stand_still(self, seconds: float) -> None:
-        """Let time pass in which nobody has a turn, as on a machine that is stopped for a while."""
+        """Let time pass in which no task runs, as on a machine that is stopped for a while."""
         self._jumping.now += seconds
 
     def run_in_executor(
@@ -100,6 +100,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     async def shutdown_default_executor(self, *_: float | None) -> None:
-        """Join the threads; the guard is the limit, since a virtual one would be over at once."""
-        with self._jumping.thread_at_work():
+        """Join the threads; the guard is the limit, since a virtual one would end at once."""
+        with self._jumping.thread_running():
             await super().shutdown_default_executor()

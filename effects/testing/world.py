@@ -1,33 +1,28 @@
-"""A world made of the public fakes: what a stack reaches, and a count of how often it did."""
+"""A world made of the public fakes: the ports a stack reaches, and a count of the calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, cast
 
+from contract.model import ModelInfo
 from contract.operations import OPERATIONS
 from contract.ports import Effects
+from contract.stores import Turn
 from effects.clock import ManualClock
 from effects.human import ScriptedHuman
 from effects.ids import CountingIds
 from effects.memory import InMemoryMemory
-from effects.model import ScriptedModel, says
+from effects.model import Script, ScriptedModel, Step, says
 from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
-from effects.tape import Exchange, NodeTimes, Tape, TapeSession
+from effects.tape import Exchange, NodeTimes, Policy, Tape, TapeSession
 from effects.tools.scripted import ScriptedTools
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from contract.model import ModelInfo
-    from contract.stores import Turn
-    from effects.model import Script, Step
-    from effects.tape import Policy
-
-
-class Counted:
+class CountedPort:
     """Any port, with every call noted as (`port.operation`, site) before it is made."""
 
     def __init__(self, name: str, port: object, made: list[tuple[str, str]]) -> None:
@@ -55,7 +50,7 @@ class World:
 
         world = World(model=says("Hello", " there", every=0.1), tools=ScriptedTools({"dice": "4"}))
         exchange = world.exchange()
-        run = Run(exchange, "legacy")               # then: flow(request, run.effects())
+        run = world.run(exchange, name="legacy")    # then: flow(request, run.effects())
         assert world.count("model.stream") == 1
     """
 
@@ -99,7 +94,7 @@ class World:
             **self._parts,
             **parts,
         }
-        counted = {name: Counted(name, port, self.made) for name, port in ports.items()}
+        counted = {name: CountedPort(name, port, self.made) for name, port in ports.items()}
         return Effects(**cast("dict[str, Any]", counted), trace=NodeTimes())
 
     def exchange(
@@ -111,7 +106,7 @@ class World:
         may_write: Callable[[], Awaitable[bool]] | None = None,
         after: int = 0,
     ) -> Exchange:
-        """Open an exchange on the running loop's clock; `write` is its writes' deadline."""
+        """Open an exchange on the running loop's clock; `write` is the seconds a write may take."""
         return Exchange(
             self.effects if live is None else live,
             tape,
@@ -124,9 +119,9 @@ class World:
     def run(
         self, exchange: Exchange | None = None, policy: Policy = "live", name: str = "run"
     ) -> TapeSession:
-        """Start a run, in a new exchange unless one is given."""
+        """Open the session of a run, in a new exchange unless one is given."""
         return TapeSession(exchange or self.exchange(), name, policy)
 
     def count(self, label: str) -> int:
-        """How often an operation was performed for real, `model.stream` say."""
+        """Return how often an operation was performed for real, `model.stream` say."""
         return Counter(label for label, _ in self.made)[label]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cutover.selftest.virtual_time import NothingLeftToWaitFor, VirtualLoop
+from effects.testing import LoopStuck, VirtualLoop
 
 HOUR = 3600.0
 
@@ -79,7 +79,7 @@ def test_a_deadlock_is_named() -> None:
     loop = VirtualLoop(guard_seconds=0.01)
     forever = loop.create_task(asyncio.Event().wait())
     try:
-        with pytest.raises(NothingLeftToWaitFor, match=r"0\.01 real seconds"):
+        with pytest.raises(LoopStuck, match=r"0\.01 real seconds"):
             loop.run_until_complete(forever)
         forever.cancel()
         with pytest.raises(asyncio.CancelledError):

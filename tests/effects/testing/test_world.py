@@ -2,8 +2,8 @@
 
 import pytest
 
-from cutover.selftest.world import World
 from effects.model import says
+from effects.testing import World
 
 pytestmark = pytest.mark.virtual
 
