@@ -132,7 +132,7 @@ def test_a_prompt_that_differs_is_traced_to_its_template(tmp_path: Path) -> None
     """By the map that checking prompts has written: file, line and variable, in every format."""
     old = tmp_path / "prompts"
     old.mkdir()
-    (old / "talk.j2").write_text("{% set x = 1 %}\n{{ name }}会聊天的助手。", "utf-8")
+    (old / "talk.j2").write_text("{# tone #}\n{{ name }}会聊天的助手。", "utf-8")
     store(
         tmp_path / "captures",
         batch(exchange(Script(system="\n一个会聊天的助手。"), Script(system="\n会聊天的助手。"))),
