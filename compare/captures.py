@@ -1,36 +1,43 @@
-"""Captures: every segment of a place compared; one segment is one pure piece of work."""
+"""Comparing captures: every segment of a place, on one process or several.
+
+A segment, or a stretch of a long one, is one piece of work that depends on nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import os
+import pickle
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+from multiprocessing import get_context
 
-from compare.clusters import Exemplar, exemplar_of
-from compare.comparison import Comparer, Comparers, times_of
-from compare.findings import Finding
+from compare.comparison import Comparer, DialectComparers, rule_hits, ruling_of
 from compare.input.blobs import Blobs
-from compare.input.captures import (
-    Exchange,
-    Glance,
-    Sighting,
-    Twin,
-    asked,
-    asked_alike,
-    sightings,
-    whole,
-)
-from compare.input.damage import ILLEGIBLE, CapturesUnreadable, Damage
-from compare.input.pairing import CONTROL, ONE_RUN, Pair, Unpaired, choose, pair_of
+from compare.input.captures import CapturedExchange, Exchange, exchanges
+from compare.input.damage import CapturesUnreadable, Damage
+from compare.input.pairing import CONTROL, ONE_RUN, Pair, Unpaired, pair_of
 from compare.input.segments import Line, Segment, find_segments, read_lines, stretches
 from compare.layers.frames import Chunking
 from compare.noise.control import ControlChecker
 from compare.noise.messages import control_pairs, owning_tape
-from compare.processes import can_share, processes_for, share
-from compare.rules import NO_RULES, Rules, Ruling
+from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import spoken
-from compare.tally import Tally, count_findings, count_pair
+from compare.streams.soundness import times_of
+from compare.tally import Tally, count_pair
+from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from contract.records import RunRecord
+
+WORTH_SHARING = 1 << 23
+"""Bytes as stored below which starting processes takes longer than the work."""
+AHEAD = 2
+"""Parts under way for each process: what waits for an earlier one stays bounded."""
+
+OnBytes = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +49,113 @@ class Question:
     rules: Rules = NO_RULES
 
 
+Compare = Callable[[Segment, Question], Tally]
+
+
+class WorkerLost(CutoverError):
+    """A process that compared captures has ended without an answer."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(
+            f"the process that compared {part!r} has ended, for want of memory perhaps: fewer "
+            "processes need less"
+        )
+
+
+class WorkRefused(CutoverError):
+    """A comparison on another process was refused; the message is that of the refusal."""
+
+
 def compare_captures(
     place: str,
     question: Question,
-    on_bytes: Callable[[int], None] | None = None,
+    on_bytes: OnBytes | None = None,
     processes: int | None = 1,
+    executor: Executor | None = None,
 ) -> Tally:
-    """Compare all captures at a path or URL with flat memory, in one process or several.
+    """Compare all captures at a path or URL with flat memory.
 
-    `on_bytes` is told of what is read; `processes` None takes as many as are worth it. Whatever
-    their number, the result is the same. Raises `CapturesUnreadable`, `WorkerLost`, `WorkRefused`,
-    `ExpressionTooSlow`.
+    `on_bytes` gets the number of bytes read, piece by piece. `processes` None takes as many as are
+    worth it; `executor` runs the work instead of processes of our own. However many, the result is
+    the same. Raises `CapturesUnreadable`, `WorkerLost`, `WorkRefused`, `ExpressionTooSlow`.
     """
     segments = find_segments(place)
     parts = [part for segment in segments for part in stretches(segment)]
     wanted = min(processes_for(segments) if processes is None else processes, len(parts))
     total = Tally()
-    if wanted > 1 and can_share(question):
-        for part, tally in share(compare_part, parts, question, wanted):
+    if wanted < 2 or not can_share(question):  # noqa: PLR2004 (several)
+        for part in parts:
+            total.merge(compare_part(part, question, on_bytes))
+        return total
+    with nullcontext(executor) if executor else process_pool(wanted) as pool:
+        for part, tally in share(pool, compare_part, parts, question, AHEAD * wanted):
             total.merge(tally)
             if on_bytes is not None:
                 on_bytes(part.size)
-    else:
-        for part in parts:
-            total.merge(compare_part(part, question, on_bytes))
     return total
 
 
-def compare_part(
-    part: Segment, question: Question, on_bytes: Callable[[int], None] | None = None
-) -> Tally:
+def processes_for(segments: Iterable[Segment]) -> int:
+    """Return how many processes are worth starting: one a core, or one where there is little."""
+    size = sum(segment.size for segment in segments)
+    return 1 if size < WORTH_SHARING else len(os.sched_getaffinity(0))
+
+
+def process_pool(processes: int) -> ProcessPoolExecutor:
+    """Make a pool whose processes leave interrupts to this one."""
+    context = get_context("spawn")  # this process may have threads
+    return ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+
+
+def can_share(question: Question) -> bool:
+    """Whether a question can be sent to another process."""
+    try:
+        pickle.dumps(question)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def share(
+    executor: Executor,
+    compare: Compare,
+    parts: Sequence[Segment],
+    question: Question,
+    most: int,
+) -> Iterator[tuple[Segment, Tally]]:
+    """Compare parts on an executor, at `most` so many at once; yields results in their order.
+
+    Raises `WorkerLost`, and `WorkRefused` where a comparison cannot be done at all.
+    """
+    left = iter(parts)
+    under_way: deque[tuple[Segment, Future[Tally | str]]] = deque()
+    due = parts[0]
+    try:
+        while True:
+            for part in islice(left, most - len(under_way)):
+                under_way.append((part, executor.submit(_answer, compare, part, question)))
+            if not under_way:
+                return
+            due, future = under_way.popleft()
+            answer = future.result()
+            if isinstance(answer, str):
+                raise WorkRefused(answer)
+            yield due, answer
+    except BrokenExecutor as broken:
+        raise WorkerLost(due.url) from broken
+    finally:
+        for _, future in under_way:
+            future.cancel()
+
+
+def _answer(compare: Compare, part: Segment, question: Question) -> Tally | str:
+    try:
+        return compare(part, question)
+    except CutoverError as trouble:
+        return str(trouble)  # an error that takes arguments cannot be unpickled
+
+
+def compare_part(part: Segment, question: Question, on_bytes: OnBytes | None = None) -> Tally:
     """Compare one segment or stretch of one; one that cannot be read is damage."""
     try:
         return compare_segment(read_lines(part, on_bytes), part.url, question)
@@ -86,160 +170,75 @@ def compare_segment(lines: Iterable[Line | Damage], place: str, question: Questi
 
     Depends on nothing but its arguments, and the long texts stored beside the segment at `place`.
     """
-    work = _Work(question, Blobs(place))
-    for read in sightings(lines, place):
+    comparison = _SegmentComparison(question, Blobs(place))
+    for read in exchanges(lines, place):
         if isinstance(read, Damage):
-            work.tally.damaged(read)
+            comparison.tally.damaged(read)
         else:
-            work.exchange(read)
-    return work.done()
+            comparison.exchange(read)
+    return comparison.result()
 
 
-class _Work:
-    """Comparing under way: a tally, and one comparer per flow."""
-
+class _SegmentComparison:
     def __init__(self, question: Question, blobs: Blobs) -> None:
         self.tally = Tally()
         self._blobs = blobs
         self._checker = ControlChecker(question.flows)
-        self._read: tuple[Sighting, Exchange] | None = None
-        self._comparers = {
-            name: Comparer(spec, question.chunking, _ruling(question, spec))
-            for name, spec in question.flows.items()
-        }
-        self._declared = {
-            name: Comparers(spoken(name, question.flows), question.chunking, question.rules)
-            for name, spec in question.flows.items()
-            if spec.declared
-        }
+        self._comparers: dict[str, Comparer] = {}
+        self._declared: dict[str, DialectComparers] = {}
+        for name, spec in question.flows.items():
+            if spec.declared:
+                self._declared[name] = DialectComparers(
+                    spoken(name, question.flows), question.chunking, question.rules
+                )
+            else:
+                ruling = ruling_of(question.rules, spec.name, spec)
+                self._comparers[name] = Comparer(spec, question.chunking, ruling)
 
-    def exchange(self, sighting: Sighting) -> None:
+    def exchange(self, exchange: CapturedExchange) -> None:
         """Take in one exchange."""
-        tally = self.tally
-        first = sighting.runs[0].glance
+        tally, first = self.tally, exchange.runs[0]
         tally.exchanges += 1
         tally.seen(first.began)
         comparer = self._comparers.get(first.flow)
-        if comparer is None:
+        if comparer is not None:
+            comparer.reader.begin()
+            for run in exchange.runs:
+                tally.timed(run, times_of(run.frames, comparer.reader))
+            self._check_control(exchange.runs)
+        elif first.flow not in self._declared:
             tally.not_comparable.count(f"unknown flow {first.flow!r}")
             return
-        if first.flow in self._declared:
-            self._normal(sighting, self._declared[first.flow])
+        pair = pair_of(exchange.runs)
+        if isinstance(pair, Unpaired):
+            beside = exchange.beside_damage and pair.reason == ONE_RUN
+            tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else pair.reason)
             return
-        comparer.reader.begin()
-        self._control(sighting)
-        chosen = self._chosen(sighting, comparer)
-        if isinstance(chosen, Unpaired):
-            self._unpaired(sighting, chosen)
-        elif chosen is not None:
-            count_pair(tally, chosen, comparer)
+        if comparer is None:
+            pair, comparer = self._declared[first.flow].in_normal_form(pair)
+            comparer.reader.begin()
+            for run in (pair.control, pair.candidate):
+                tally.timed(run, times_of(run.frames, comparer.reader))
+        count_pair(tally, pair, comparer, self._restored)
 
-    def _unpaired(self, sighting: Sighting, why: Unpaired) -> None:
-        beside = sighting.beside_damage and why.reason == ONE_RUN
-        self.tally.not_comparable.count(f"{ONE_RUN}, beside damage" if beside else why.reason)
-
-    def _normal(self, sighting: Sighting, comparers: Comparers) -> None:
-        """Compare an exchange of a flow nobody has structs for, by its dialect."""
-        chosen = pair_of(self._whole(sighting))
-        if isinstance(chosen, Unpaired):
-            self._unpaired(sighting, chosen)
-            return
-        pair, comparer = comparers.in_normal_form(chosen)
-        comparer.reader.begin()
-        for run in (pair.control, pair.candidate):
-            times = times_of(run, comparer.reader)
-            if times is not None:
-                self.tally.timed(run, times)
-        count_pair(self.tally, pair, comparer)
-
-    def _control(self, sighting: Sighting) -> None:
-        """Hold two legacy runs on one tape against each other, where there are such."""
-        if sum(seen.glance.stack == CONTROL for seen in sighting.runs) > 1:
-            for pair in control_pairs(owning_tape(self._whole(sighting))):
+    def _check_control(self, runs: Exchange) -> None:
+        """Compare legacy runs on one tape, where there are several."""
+        if sum(run.stack == CONTROL for run in runs) > 1:
+            restored = tuple(map(self._blobs.restored, runs))
+            for pair in control_pairs(owning_tape(restored)):
                 self._checker.add(pair)
 
-    def _chosen(self, sighting: Sighting, comparer: Comparer) -> Pair | Unpaired | None:
-        """Choose the pair of an exchange; None where a glance at it was enough to count it."""
-        try:
-            self._times(sighting, comparer)
-            chosen = choose(tuple(seen.glance for seen in sighting.runs))
-            if isinstance(chosen, Unpaired):
-                return chosen
-            sound = comparer.sound_at_a_glance(*chosen)
-        except ILLEGIBLE:
-            # A frame is no text: reading the lines whole says which.
-            return pair_of(self._whole(sighting))
-        if sound and self._glanced(sighting, chosen, comparer):
-            return None
-        return pair_of(self._whole(sighting))
+    def _restored(self, pair: Pair) -> Pair:
+        control, candidate = map(self._blobs.restored, (pair.control, pair.candidate))
+        tape = self._blobs.restored_tape(pair.tape)
+        return replace(pair, control=control, candidate=candidate, tape=tape)
 
-    def _glanced(
-        self, sighting: Sighting, chosen: tuple[Glance, Glance], comparer: Comparer
-    ) -> bool:
-        """Count a pair of equal, sound streams by its calls alone, if they can be told apart so."""
-        tally = self.tally
-        if asked_alike(*chosen):
-            tally.equal += 1
-        elif comparer.ruling is not None:
-            return False
-        else:
-            runs = [asked(seen) for seen in sighting.runs]
-            read = tuple(self._blobs.restored(run) for run in runs if isinstance(run, RunRecord))
-            pair = pair_of(read)
-            if len(read) < len(runs) or isinstance(pair, Unpaired):
-                return False
-            findings = comparer.compare_calls(pair)
-            count_findings(
-                tally, pair, findings, lambda: self._drawn(sighting, pair, findings, comparer)
-            )
-        tally.paired(*chosen)
-        return True
-
-    def _drawn(
-        self, sighting: Sighting, pair: Pair, findings: tuple[Finding, ...], comparer: Comparer
-    ) -> Exemplar:
-        """Draw the exemplar of a pair whose frames have not been read yet, if they can be."""
-        read = pair_of(self._whole(sighting))
-        return exemplar_of(read if isinstance(read, Pair) else pair, findings, comparer.reader)
-
-    def _whole(self, sighting: Sighting) -> Exchange:
-        """Read an exchange whole, once, for damage is counted as it is met."""
-        if self._read is None or self._read[0] is not sighting:
-            self._read = sighting, self._restored(sighting)
-        return self._read[1]
-
-    def _restored(self, sighting: Sighting) -> Exchange:
-        twin: Twin | None = None
-        runs: list[RunRecord] = []
-        for seen in sighting.runs:
-            run = whole(seen, twin)
-            if isinstance(run, Damage):
-                self.tally.damaged(run)
-            else:
-                twin = seen.glance, run
-                runs.append(self._blobs.restored(run))
-        return tuple(runs)
-
-    def _times(self, sighting: Sighting, comparer: Comparer) -> None:
-        for seen in sighting.runs:
-            run = seen.glance
-            times = comparer.skimmer.times(run.frames)
-            if times is not None:
-                self.tally.timed(run, times)
-
-    def done(self) -> Tally:
-        """Give the tally, with how often each rule hit and what could not be put back."""
+    def result(self) -> Tally:
+        """Return the tally, with how often each rule hit and what could not be put back."""
         self.tally.control = self._checker.check
         for damage in self._blobs.damage:
             self.tally.damaged(damage)
-        for comparer in self._comparers.values():
-            if comparer.ruling is not None:
-                self.tally.rule_hits += comparer.ruling.hits
-        for comparers in self._declared.values():
-            comparers.forget()
-            self.tally.rule_hits += comparers.hits
+        hits = [rule_hits(comparer) for comparer in self._comparers.values()]
+        hits += [comparers.rule_hits() for comparers in self._declared.values()]
+        self.tally.rule_hits = sum(hits, Counter())
         return self.tally
-
-
-def _ruling(question: Question, spec: FlowSpec) -> Ruling | None:
-    return None if question.rules == NO_RULES else Ruling(question.rules, spec.name, spec)

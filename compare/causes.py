@@ -1,13 +1,14 @@
-"""Answers: where a shadow asked the model itself, what follows from its answers is noise.
+"""Causes: one cause is one finding; what follows from another finding says `after` which.
 
-What comes before the first of them is the pipeline's own, as ever, and so are a stream that breaks
-its grammar and a run that ends otherwise by itself. Where it was told earlier answers of its own,
-what follows is drift, and that begins with what is said in the first question.
+Where a shadow asked the model itself, what follows from its answers is noise. What comes before
+the first of them is the pipeline's own, as ever, and so are a stream that breaks its grammar and a
+run that ends otherwise by itself. A shadow with conversations of its own, in which other answers
+stand than were served, drifts: there noise begins with the contents of its first question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, get_args
 
@@ -46,15 +47,21 @@ from contract.operations import MODEL_STREAM, TURN_FIND, TURN_HISTORY
 from contract.records import OwnHistory, PlayRecord, RunRecord
 
 LIVE_ANSWER: Final = "live answer"
-"""What a finding is said to come `after` that may be no more than another answer of the model."""
+"""What a finding comes `after` that may be no more than another answer of the model."""
 
 OWN_HISTORY: Final = "own history"
-"""The same of a shadow that was told other answers of its own than were served before."""
+"""The same for a shadow in whose history other answers stand than were served."""
 
+COMPLETED = "completed"
 _WORLD: Final = frozenset({*get_args(FaultCode), "tape_miss"})
-_ASKING: Final = frozenset({MODEL_STREAM.label})
-_TELLING: Final = frozenset({TURN_HISTORY.label, TURN_FIND.label})
-Marked = TypeVar("Marked", bound=Finding)
+_QUESTIONS: Final = frozenset({MODEL_STREAM.label})
+_HISTORIES: Final = frozenset({TURN_HISTORY.label, TURN_FIND.label})
+# Codes a run's error can have: a frame behind the terminal one counts as a stream without an end.
+_ENDED_BY_GRAMMAR = frozenset({"grammar", "truncated"})
+_UNANSWERED = "tape_miss"
+_ARGUMENTS = ".tool_call.arguments"
+
+F = TypeVar("F", bound=Finding)
 
 
 def own_answers(pair: Pair) -> bool:
@@ -66,105 +73,15 @@ def own_answers(pair: Pair) -> bool:
 
 
 def own_history(pair: Pair) -> OwnHistory | None:
-    """Tell what a shadow with conversations of its own was told; None where there is none."""
+    """Return what a shadow with conversations of its own read there; None where there is none."""
     runs = (pair.control, pair.candidate)
     return next((run.history for run in runs if run.history is not None), None)
 
 
 def drifts(pair: Pair) -> bool:
-    """Whether a shadow was told earlier answers other than those that were served."""
-    told = own_history(pair)
-    return told is not None and told.other > 0
-
-
-def noisy_outcome(pair: Pair, found: list[OutcomeFinding]) -> list[OutcomeFinding]:
-    """Mark endings that are the world's: a model that failed, a call nobody had made."""
-    codes = {run.error.code for run in (pair.control, pair.candidate) if run.error}
-    return [_marked(pair, finding) if codes & _WORLD else finding for finding in found]
-
-
-def noisy_text(pair: Pair, found: list[TextFinding]) -> list[TextFinding]:
-    """Mark texts that differ; one that is taken back was not taken back by the model."""
-    return [one if isinstance(one, TextShrank) else _marked(pair, one) for one in found]
-
-
-def noisy_frames(
-    pair: Pair, streams: tuple[Stream, Stream], found: list[FrameFinding]
-) -> list[FrameFinding]:
-    """Mark frames sent after the model was asked."""
-    legacy, graph = streams
-    asked = _asked_at(pair.control), _asked_at(pair.candidate)
-
-    def before(finding: FrameFinding) -> bool:
-        sides = []
-        if not isinstance(finding, FrameAdded):
-            sides.append(_sent_by(legacy, finding.at_legacy, asked[0]))
-        if not isinstance(finding, FrameDropped):
-            sides.append(_sent_by(graph, finding.at_graph, asked[1]))
-        return any(sides)
-
-    return [finding if before(finding) else _marked(pair, finding) for finding in found]
-
-
-def noisy_effects(
-    pair: Pair, calls: tuple[Sequence[Call], Sequence[Call]], found: Iterable[EffectFinding]
-) -> list[EffectFinding]:
-    """Mark calls made after the first answer; the first question is the pipeline's own.
-
-    Of a shadow with another history what is said in the first question is not, nor what it looked
-    up by that history.
-    """
-    legacy, graph = (_until(_ASKING, side) for side in calls)
-    shadow = calls[pair.candidate.history is not None]
-    told = _until(_TELLING, shadow) if drifts(pair) else legacy
-
-    def own(finding: EffectFinding) -> bool:
-        if isinstance(finding, PromptChanged | CallChanged) and not finding.path.startswith(told):
-            return False
-        one_sided = isinstance(finding, CallExtra | ToolAdded)
-        return finding.path.startswith(graph if one_sided else legacy)
-
-    return [finding if own(finding) else _marked(pair, finding) for finding in found]
-
-
-def _until(labels: Collection[str], calls: Sequence[Call]) -> tuple[str, ...]:
-    """List where the calls stand up to the first of these, that one included."""
-    places: list[str] = []
-    for call in calls:
-        places += (call.place, f"{call.label}@{call.site}→")
-        if call.label in labels:
-            break
-    return tuple(places)
-
-
-def _asked_at(run: RunRecord) -> int:
-    asked = [play.at for play in run.plays if _asks(play)]
-    return min(asked, default=0)
-
-
-def _asks(play: PlayRecord) -> bool:
-    return (play.port, play.op) == (MODEL_STREAM.port, MODEL_STREAM.name)
-
-
-def _sent_by(stream: Stream, index: int, at: int) -> bool:
-    return index < len(stream.at) and stream.at[index] <= at
-
-
-def _marked(pair: Pair, finding: Marked) -> Marked:
-    """Say of a finding that nothing else explains what may: a live answer, or another history."""
-    if finding.after is not None:
-        return finding
-    after = OWN_HISTORY if drifts(pair) else LIVE_ANSWER
-    marked: Marked = msgspec.structs.replace(finding, after=after)
-    return marked
-
-
-F = TypeVar("F", bound=Finding)
-COMPLETED = "completed"
-# Codes a run's error can have: a frame behind the terminal one counts as a stream without an end.
-_ENDED_BY_GRAMMAR = frozenset({"grammar", "truncated"})
-_UNANSWERED = "tape_miss"
-_ARGUMENTS = ".tool_call.arguments"
+    """Whether a shadow read earlier answers other than those that were served."""
+    history = own_history(pair)
+    return history is not None and history.other > 0
 
 
 @dataclass(slots=True)
@@ -182,31 +99,28 @@ class Case:
     text: list[TextFinding] = field(default_factory=list)
     effects: list[EffectFinding] = field(default_factory=list)
 
-    def findings(self) -> tuple[Finding, ...]:
-        """All findings, outside in."""
-        return (*self.outcome, *self.grammar, *self.frames, *self.text, *self.effects)
-
 
 def settle(case: Case) -> tuple[Finding, ...]:
-    """Mark what follows from what; rules in the order in which causes reach outwards."""
+    """Mark what follows from what, in the order in which causes reach outwards."""
     case.outcome = [_mark(f, _why_ended(case)) for f in case.outcome]
     case.frames = [_mark(f, _why_frame(case, f)) for f in case.frames]
     case.grammar = [_mark(f, _why_grammar(case, f)) for f in case.grammar]
     case.text = [_mark(f, _why_text(case, f)) for f in case.text]
     case.effects = [_mark(f, _why_effect(case, f)) for f in case.effects]
-    if own_answers(case.pair):
-        _leave_out_answers(case)
-    return case.findings()
-
-
-def _leave_out_answers(case: Case) -> None:
-    """Mark what may be no more than another answer to the same question."""
+    if not own_answers(case.pair):
+        return (*case.outcome, *case.grammar, *case.frames, *case.text, *case.effects)
     # What breaks a grammar is no answer, whatever else is found of the same text.
-    case.grammar = [msgspec.structs.replace(broken, after=None) for broken in case.grammar]
-    case.outcome = noisy_outcome(case.pair, case.outcome)
-    case.frames = noisy_frames(case.pair, (case.legacy, case.graph), case.frames)
-    case.text = noisy_text(case.pair, case.text)
-    case.effects = noisy_effects(case.pair, case.calls, case.effects)
+    grammar = [msgspec.structs.replace(broken, after=None) for broken in case.grammar]
+    noise = OWN_HISTORY if drifts(case.pair) else LIVE_ANSWER
+    before_question = _before_question(case)
+    return (
+        *(_mark(f, noise if _ended_by_world(case) else None) for f in case.outcome),
+        *grammar,
+        *(_mark(f, None if _sent_before_question(case, f) else noise) for f in case.frames),
+        # A text is not taken back by the model.
+        *(_mark(f, None if isinstance(f, TextShrank) else noise) for f in case.text),
+        *(_mark(f, None if before_question(f) else noise) for f in case.effects),
+    )
 
 
 def _mark(finding: F, cause: str | None) -> F:
@@ -216,8 +130,70 @@ def _mark(finding: F, cause: str | None) -> F:
     return marked
 
 
-def _first(findings: list[F]) -> str | None:
+def _first(findings: Sequence[Finding]) -> str | None:
     return signature_of(findings[0]) if findings else None
+
+
+# What may be no more than another answer to the same question.
+
+
+def _ended_by_world(case: Case) -> bool:
+    """Whether a model failed, or a call was made that is on no tape."""
+    runs = case.pair.control, case.pair.candidate
+    return bool({run.error.code for run in runs if run.error} & _WORLD)
+
+
+def _sent_before_question(case: Case, finding: FrameFinding) -> bool:
+    """Whether a frame was sent before the model was asked."""
+
+    def before(run: RunRecord, stream: Stream, index: int) -> bool:
+        asked = min((play.at for play in run.plays if _asks(play)), default=0)
+        return index < len(stream.at) and stream.at[index] <= asked
+
+    legacy = before(case.pair.control, case.legacy, finding.at_legacy)
+    graph = before(case.pair.candidate, case.graph, finding.at_graph)
+    return (legacy and not isinstance(finding, FrameAdded)) or (
+        graph and not isinstance(finding, FrameDropped)
+    )
+
+
+def _before_question(case: Case) -> Callable[[EffectFinding], bool]:
+    """Tell calls up to the first question, which is the pipeline's own, from those after it.
+
+    Where a shadow drifts, the contents of its first question are not its own, nor what it looked
+    up by its history.
+    """
+    legacy, graph = (_places_until(_QUESTIONS, side) for side in case.calls)
+    contents = legacy
+    if drifts(case.pair):
+        shadow = case.calls[case.pair.candidate.history is not None]
+        contents = _places_until(_HISTORIES, shadow)
+
+    def before(finding: EffectFinding) -> bool:
+        changed = isinstance(finding, PromptChanged | CallChanged)
+        if changed and not finding.path.startswith(contents):
+            return False
+        one_sided = isinstance(finding, CallExtra | ToolAdded)
+        return finding.path.startswith(graph if one_sided else legacy)
+
+    return before
+
+
+def _places_until(labels: Collection[str], calls: Sequence[Call]) -> tuple[str, ...]:
+    """List where the calls stand up to the first of these, that one included."""
+    places: list[str] = []
+    for call in calls:
+        places += (call.place, f"{call.label}@{call.site}→")
+        if call.label in labels:
+            break
+    return tuple(places)
+
+
+def _asks(play: PlayRecord) -> bool:
+    return (play.port, play.op) == (MODEL_STREAM.port, MODEL_STREAM.name)
+
+
+# Which finding another follows from.
 
 
 def _why_ended(case: Case) -> str | None:
@@ -272,7 +248,7 @@ def _lost_a_piece(case: Case, finding: FrameFinding, broken: GrammarBroken) -> b
 
 
 def _cut_on_both(case: Case) -> str | None:
-    """Give the breach that neither stream came to its end, which each may have broken off alone."""
+    """Find the breach that neither stream came to its end, which each may have broken off alone."""
     length = len(case.graph.events)
     return _first([f for f in case.grammar if f.side == "both" and f.at >= length])
 

@@ -1,4 +1,4 @@
-"""Kinds: counts by names that whoever wrote the captures may have chosen; bounded."""
+"""Tally: the mergeable result of comparing one part of the captures."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ from typing import Final, NamedTuple
 import msgspec
 
 from compare.causes import own_answers, own_history
-from compare.clusters import Clusters, Exemplar, exemplar_of
+from compare.clusters import Clusters, exemplar_of
 from compare.comparison import Comparer
 from compare.findings import Finding, TextChanged, shortened
-from compare.input.captures import Glance
 from compare.input.damage import NAMED_AT_MOST, Damage
-from compare.input.pairing import STACKS, Kind, Pair, Sides, basis_of, sides_of
+from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
-from compare.streams.scan import Times
+from compare.streams.soundness import Times
 from contract.records import RunRecord
 
 KINDS_AT_MOST = 100
 NAME_AT_MOST = 200
+SERIES_AT_MOST = 300
 OTHERS = "others"
+DEEPEST: Final = 20
+"""Own answers that are counted one by one; conversations with more count with these."""
 
 
 class Kinds(Counter[str]):
-    """How many of each kind; beyond `KINDS_AT_MOST` kinds, further ones are `OTHERS`."""
+    """How many of each kind, under names that captures may have made up.
+
+    Long names are shortened; beyond `KINDS_AT_MOST` kinds, further ones are `OTHERS`.
+    """
 
     def count(self, name: str, times: int = 1) -> None:
-        """Count so many of a kind; a long name is shortened."""
+        """Count so many of a kind."""
         kind = shortened(name, NAME_AT_MOST)
         self[kind if kind in self or len(self) < KINDS_AT_MOST else OTHERS] += times
 
@@ -38,9 +43,6 @@ class Kinds(Counter[str]):
         """Take in the counts of another part."""
         for name, times in other.items():
             self.count(name, times)
-
-
-SERIES_AT_MOST = 300
 
 
 class Series(NamedTuple):
@@ -52,13 +54,29 @@ class Series(NamedTuple):
     metric: str
 
 
+class Drift(msgspec.Struct, frozen=True):
+    """Of the pairs whose shadow read `answers` of its own, how many texts differ.
+
+    `answers` of 20 are 20 and more.
+    """
+
+    answers: int
+    pairs: int
+    differ: int
+
+
+def _series() -> array[int]:
+    return array("q")
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts, clusters, damage and times. Times take 8 bytes each, all else is bounded.
 
     `bases` counts pairs with a replay by what was compared with what, `alone` pairs of one stack
     by the stack; `control` holds legacy against legacy on one tape. In `own_answers` of the pairs a
-    shadow asked the model itself; `drift` is that of its own conversations, by depth.
+    shadow asked the model itself; `drift` counts those with conversations of its own, by how many
+    answers of its own it read and whether texts differ.
     """
 
     exchanges: int = 0
@@ -91,29 +109,22 @@ class Tally:
         self.first_seen = min(self.first_seen or began, began)
         self.last_seen = max(self.last_seen, began)
 
-    def paired(self, control: Kind, candidate: Kind) -> None:
-        """Count a pair that is compared."""
-        self.pairs += 1
-        basis = basis_of(control, candidate)
-        if basis:
-            self.bases.count(basis)
-        if control.stack == candidate.stack:
-            self.alone.count(control.stack)
-
     @property
     def sides(self) -> Sides:
         """What both runs of every pair are called; of mixed pairs, the stacks."""
         one = next(iter(self.alone), "")
         return sides_of(one, one) if self.pairs and self.alone[one] == self.pairs else STACKS
 
-    def timed(self, run: RunRecord | Glance, times: Times) -> None:
+    def timed(self, run: RunRecord, times: Times | None) -> None:
         """Collect one run's times."""
+        if times is None:
+            return
         for metric, value in (("first", times.first), ("text", times.text), ("end", times.end)):
             if value is not None:
                 self._series(Series(run.flow, run.stack, run.role, metric)).append(value)
 
     def _series(self, series: Series) -> array[int]:
-        """Find a series, or begin it; beyond `SERIES_AT_MOST`, stacks are no longer told apart."""
+        """Find or begin a series; beyond `SERIES_AT_MOST`, stacks are no longer told apart."""
         if series not in self.times and len(self.times) >= SERIES_AT_MOST:
             return self.times[series._replace(stack=OTHERS)]
         return self.times[series]
@@ -128,10 +139,10 @@ class Tally:
         self.own_answers += other.own_answers
         self.drift += other.drift
         self.rule_hits += other.rule_hits
+        self.damage += other.damage
         self.bases.merge(other.bases)
         self.alone.merge(other.alone)
         self.not_comparable.merge(other.not_comparable)
-        self.damage += other.damage
         self.named = (self.named + other.named)[:NAMED_AT_MOST]
         self.clusters.merge(other.clusters)
         self.control = self.control.merged(other.control)
@@ -142,74 +153,58 @@ class Tally:
             self.seen(other.last_seen)
 
 
-def _series() -> array[int]:
-    return array("q")
+def count_pair(
+    tally: Tally,
+    pair: Pair,
+    comparer: Comparer,
+    restored: Callable[[Pair], Pair] | None = None,
+) -> None:
+    """Compare a pair and count it as equal, equal by rules or different."""
+    tally.pairs += 1
+    if pair.basis:
+        tally.bases.count(pair.basis)
+    if pair.control.stack == pair.candidate.stack:
+        tally.alone.count(pair.control.stack)
+    ruled = comparer.ruled
+    findings = comparer.compare(pair, restored)
+    tally.own_answers += own_answers(pair)
+    count_drift(tally.drift, pair, findings)
+    if all(finding.after is not None for finding in findings):
+        tally.equal += 1  # no finding, or none but what may be the model's
+        tally.equal_by_rules += not findings and ruled < comparer.ruled
+        return
+    tally.different += 1
+    tally.clusters.add(
+        pair.flow,
+        pair.began,
+        findings,
+        lambda: exemplar_of(pair, findings, comparer.reader, comparer.ruling),
+    )
 
 
-DEEPEST: Final = 20
-"""Own answers that are counted one by one; those who were told more count with these."""
-
-
-class Drift(msgspec.Struct, frozen=True):
-    """Of the pairs whose shadow was told `answers` of its own, how many texts differ.
-
-    `answers` of 20 are 20 and more.
-    """
-
-    answers: int
-    pairs: int
-    differ: int
-
-
-def count_drift(depths: Counter[tuple[int, bool]], pair: Pair, found: Iterable[Finding]) -> None:
-    """Count a pair of a shadow with conversations of its own, by depth and whether texts differ."""
-    told = own_history(pair)
-    if told is not None:
-        differs = any(isinstance(finding, TextChanged) for finding in found)
-        depths[min(told.own, DEEPEST), differs] += 1
+def count_drift(depths: Counter[tuple[int, bool]], pair: Pair, findings: Iterable[Finding]) -> None:
+    """Count a pair of a shadow with conversations of its own."""
+    history = own_history(pair)
+    if history is not None:
+        differs = any(isinstance(finding, TextChanged) for finding in findings)
+        depths[min(history.own, DEEPEST), differs] += 1
 
 
 def drift_of(depths: Counter[tuple[int, bool]]) -> tuple[Drift, ...]:
-    """Give the drift by depth."""
+    """Summarise the drift by how many answers of its own a shadow read."""
     return tuple(
         Drift(answers, depths[answers, False] + depths[answers, True], depths[answers, True])
         for answers in sorted({answers for answers, _ in depths})
     )
 
 
-def drift_said(drift: Iterable[Drift]) -> str:
-    """Say it in a line."""
-    told = (f"{_told(one.answers)}: {one.differ:,} of {one.pairs:,}" for one in drift)
-    return f"texts that differ, by how many answers of its own a shadow was told: {', '.join(told)}"
-
-
-def _told(answers: int) -> str:
-    return f"{answers} and more" if answers == DEEPEST else str(answers)
-
-
-def count_pair(tally: Tally, pair: Pair, comparer: Comparer) -> None:
-    """Compare a pair and count it as equal, equal by rules or different."""
-    tally.paired(pair.control, pair.candidate)
-    ruled = comparer.ruled
-    findings = comparer.compare(pair)
-    if not findings:
-        tally.equal_by_rules += ruled < comparer.ruled
-    count_findings(
-        tally,
-        pair,
-        findings,
-        lambda: exemplar_of(pair, findings, comparer.reader, comparer.ruling),
+def drift_text(drift: Iterable[Drift]) -> str:
+    """Describe the drift in a line."""
+    depths = (
+        f"{one.answers}{' and more' if one.answers == DEEPEST else ''}: {one.differ:,} of "
+        f"{one.pairs:,}"
+        for one in drift
     )
-
-
-def count_findings(
-    tally: Tally, pair: Pair, findings: tuple[Finding, ...], draw: Callable[[], Exemplar]
-) -> None:
-    """Count a compared pair by the causes found; `draw` makes its exemplar, if one is wanted."""
-    tally.own_answers += own_answers(pair)
-    count_drift(tally.drift, pair, findings)
-    if all(finding.after is not None for finding in findings):
-        tally.equal += 1  # nothing, or nothing but what the model said
-        return
-    tally.different += 1
-    tally.clusters.add(pair.flow, pair.began, findings, draw)
+    return (
+        f"texts that differ, by how many answers of its own a shadow was told: {', '.join(depths)}"
+    )

@@ -8,7 +8,7 @@ import msgspec
 
 from compare.clusters import Cluster
 from compare.noise.summary import control_said
-from compare.tally import Tally, drift_of, drift_said
+from compare.tally import Tally, drift_of, drift_text
 from compare.waivers import NO_WAIVERS, Waivers
 
 Label = Literal["equal", "waived", "different", "no data"]
@@ -94,7 +94,7 @@ def _answers(tally: Tally) -> list[str]:
         return []
     pairs = _counted(tally.own_answers, "pair")
     said = f"{pairs}: the shadow asked the model itself, what may follow from that is left out"
-    return [said, *([drift_said(drift_of(tally.drift))] if tally.drift else [])]
+    return [said, *([drift_text(drift_of(tally.drift))] if tally.drift else [])]
 
 
 def _bases(tally: Tally) -> list[str]:

@@ -38,7 +38,7 @@ class BlobFolder:
         """Read one; raises `BlobMissing`."""
         try:
             if self._place is None:
-                self._place = self._found()
+                self._place = self._find()
             with fsspec.open(f"{self._place}/{digest}.zst", "rb") as file:
                 content = zstandard.ZstdDecompressor().decompress(file.read())
         except FileNotFoundError as error:
@@ -49,7 +49,7 @@ class BlobFolder:
             raise BlobMissing(digest, "does not hold what its name says")
         return bytes(content)
 
-    def _found(self) -> str:
+    def _find(self) -> str:
         folder = self._segment
         for _ in range(_LEVELS):
             folder = folder.rpartition("/")[0]
@@ -74,12 +74,17 @@ class Blobs:
         self.damage: list[Damage] = []
 
     def restored(self, run: RunRecord) -> RunRecord:
-        """Give a run with the long texts of its calls' arguments put back."""
+        """Return a run with the long texts of its calls' arguments put back."""
         plays = tuple(map(self._play, run.plays))
-        tape = run.tape and tuple(map(self._entry, run.tape))
-        if all(map(is_, plays, run.plays)) and all(map(is_, tape or (), run.tape or ())):
+        tape = run.tape and self.restored_tape(run.tape)
+        if tape is run.tape and all(map(is_, plays, run.plays)):
             return run
         return msgspec.structs.replace(run, plays=plays, tape=tape)
+
+    def restored_tape(self, tape: tuple[EntryRecord, ...]) -> tuple[EntryRecord, ...]:
+        """Return a tape with the long texts of its arguments put back."""
+        entries = tuple(map(self._entry, tape))
+        return tape if all(map(is_, entries, tape)) else entries
 
     def _play(self, play: PlayRecord) -> PlayRecord:
         args = play.args and put_back(play.args, self._content)
@@ -90,7 +95,6 @@ class Blobs:
         return entry if args is entry.args else msgspec.structs.replace(entry, args=args)
 
     def _content(self, digest: str) -> bytes | None:
-        """Give a blob's content, None of one that is lost."""
         if digest in self._lost:
             return None
         if digest not in self.kept:

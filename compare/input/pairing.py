@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from compare.input.captures import Exchange
-from contract.records import EntryRecord, Outcome, Role, RunRecord
+from contract.records import EntryRecord, Role, RunRecord
 
 CONTROL = "legacy"
 CANDIDATE = "graph"
@@ -40,8 +39,11 @@ class Pair:
 
     @property
     def basis(self) -> str:
-        """Say what is compared with what where a run is a replay; "" for two recorded ones."""
-        return basis_of(self.control, self.candidate)
+        """What is compared with what where a run is a replay; "" for two recorded ones."""
+        runs = self.control, self.candidate
+        if REPLAY not in {run.role for run in runs}:
+            return ""
+        return " → ".join(f"{run.stack} as {_AGE[run.role == REPLAY]}" for run in runs)
 
     @property
     def sides(self) -> Sides:
@@ -56,59 +58,15 @@ class Unpaired:
     reason: str
 
 
-class Kind(Protocol):
-    """What it takes to choose runs: a run's record has it, and so has a glance at one."""
-
-    @property
-    def role(self) -> Role:
-        """As in `RunRecord`, and so below."""
-        ...
-
-    @property
-    def stack(self) -> str:
-        """The stack that ran."""
-        ...
-
-    @property
-    def outcome(self) -> Outcome:
-        """How it ended."""
-        ...
-
-    @property
-    def redacted(self) -> bool:
-        """Whether values were taken out."""
-        ...
-
-
-R = TypeVar("R", bound=Kind)
-
-
-def pair_of(exchange: Exchange) -> Pair | Unpaired:
-    """Choose the runs to compare."""
-    chosen = choose(exchange)
-    if isinstance(chosen, Unpaired):
-        return chosen
-    control, candidate = chosen
-    return Pair(control.exchange, control.flow, control, candidate, _tape(exchange))
-
-
-def basis_of(control: Kind, candidate: Kind) -> str:
-    """Say what is compared with what where a run is a replay; "" for two recorded ones."""
-    if control.role != REPLAY != candidate.role:
-        return ""
-    runs = control, candidate
-    return " → ".join(f"{run.stack} as {_AGE[run.role == REPLAY]}" for run in runs)
-
-
 def sides_of(control: str, candidate: str) -> Sides:
-    """Name both sides by their stacks; of one stack, by when it ran."""
+    """Name both sides by their stacks; runs of one stack by when they ran."""
     if control == candidate:
         return f"{control} recorded", f"{control} now"
     return control, candidate
 
 
-def choose(exchange: tuple[R, ...]) -> tuple[R, R] | Unpaired:
-    """Choose control and candidate among the runs of one exchange, or say why there are none."""
+def pair_of(exchange: Exchange) -> Pair | Unpaired:
+    """Choose the runs to compare, or say why there are none."""
     runs = _chosen(exchange)
     if len(runs) < 2:  # noqa: PLR2004 (a pair)
         return Unpaired(ONE_RUN)
@@ -118,13 +76,16 @@ def choose(exchange: tuple[R, ...]) -> tuple[R, R] | Unpaired:
     control, candidate = sides
     if "cancelled" in {control.outcome, candidate.outcome}:
         return Unpaired("cancelled")
-    if _redacted_recording(control, candidate):
+    replays = sum(run.role == REPLAY for run in sides)
+    if replays == 1 and (control.redacted or candidate.redacted):
+        # A replay cannot repeat values that were taken out of the recording.
         return Unpaired("redacted: replay both stacks")
-    return control, candidate
+    tape = next((run.tape for run in exchange if run.tape is not None), ())
+    return Pair(control.exchange, control.flow, control, candidate, tape)
 
 
-def counterpart(exchange: tuple[R, ...], stack: str) -> R | None:
-    """Give the recorded run a replay of a stack is compared with.
+def counterpart(exchange: Exchange, stack: str) -> RunRecord | None:
+    """Return the recorded run a replay of a stack is compared with.
 
     The other stack's, else the same stack's as it was then; None when neither ran to its end.
     """
@@ -133,8 +94,8 @@ def counterpart(exchange: tuple[R, ...], stack: str) -> R | None:
     return next(iter(others or recorded), None)
 
 
-def _chosen(exchange: tuple[R, ...]) -> tuple[R, ...]:
-    """A replay goes with a replay or its counterpart, a failed run with its successor.
+def _chosen(exchange: Exchange) -> Exchange:
+    """Choose a replay with a replay or its counterpart, a failed run with its successor.
 
     Otherwise the first runs of both stacks.
     """
@@ -145,13 +106,11 @@ def _chosen(exchange: tuple[R, ...]) -> tuple[R, ...]:
         recorded = counterpart(exchange, replays[0].stack)
         return replays[:1] if recorded is None else (recorded, replays[0])
     fallback = _of_role(exchange, "fallback")
-    if fallback:
-        return _of_role(exchange, "serving") + fallback
-    return exchange
+    return _of_role(exchange, "serving") + fallback if fallback else exchange
 
 
-def _sides(runs: tuple[R, ...]) -> tuple[R, R] | None:
-    """Say which run is the control; of one stack, the one that is no replay."""
+def _sides(runs: Exchange) -> tuple[RunRecord, RunRecord] | None:
+    """Find control and candidate; of one stack, the control is the run that is no replay."""
     control = next((run for run in runs if run.stack == CONTROL), None)
     candidate = next((run for run in runs if run.stack == CANDIDATE), None)
     if control is not None and candidate is not None:
@@ -160,15 +119,5 @@ def _sides(runs: tuple[R, ...]) -> tuple[R, R] | None:
     return (first, second) if second.role == REPLAY != first.role else None
 
 
-def _of_role(exchange: tuple[R, ...], role: Role) -> tuple[R, ...]:
+def _of_role(exchange: Exchange, role: Role) -> Exchange:
     return tuple(run for run in exchange if run.role == role)
-
-
-def _redacted_recording(control: Kind, candidate: Kind) -> bool:
-    """A replay cannot repeat values that were taken out of the recording."""
-    replayed = [run.role == REPLAY for run in (control, candidate)]
-    return any(replayed) and not all(replayed) and (control.redacted or candidate.redacted)
-
-
-def _tape(exchange: Exchange) -> tuple[EntryRecord, ...]:
-    return next((run.tape for run in exchange if run.tape is not None), ())

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compare.findings import GrammarBroken, Side
 from compare.input.pairing import Pair
-from compare.streams.events import Event, Stream
+from compare.streams.events import Stream
 from compare.streams.payloads import Fault
 from contract.errors import GrammarViolated
 from contract.grammar import Grammar, GrammarCheck
 from contract.records import RunRecord
-
-ORDERS_AT_MOST = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,53 +66,6 @@ def _walked(grammar: Grammar, run: RunRecord, stream: Stream, *, ends: bool) -> 
     if ends and not check.complete:
         return Violation(len(stream.events), "", check.expected)
     return None
-
-
-class Sound:
-    """Tells fast that a stream keeps its grammar: orders of names found good are remembered."""
-
-    def __init__(self, grammar: Grammar) -> None:
-        self._grammar = grammar
-        self._orders: set[tuple[str, ...]] = set()
-        self.growing = grammar.growing
-
-    def sound(self, events: Sequence[Event]) -> bool:
-        """Whether a stream that ended has an order known to be good, and no text shrank.
-
-        What every payload must hold was checked as it was read.
-        """
-        names: list[str] = []
-        texts: dict[str, str] = {}
-        for event in events:
-            name, text = event.name, event.text
-            names.append(name)
-            if event.fault is not None:
-                return False
-            track = self.growing.get(name) if text is not None else None
-            if track is None or text is None:
-                continue
-            if not text.startswith(texts.get(track, "")):
-                return False
-            texts[track] = text
-        return self.order(tuple(names))
-
-    def order(self, names: tuple[str, ...]) -> bool:
-        """Whether a stream that ended may have events of these names, in this order."""
-        if names not in self._orders:
-            if not self._allowed(names):
-                return False
-            if len(self._orders) < ORDERS_AT_MOST:
-                self._orders.add(names)
-        return True
-
-    def _allowed(self, names: tuple[str, ...]) -> bool:
-        check = GrammarCheck(self._grammar)
-        try:
-            for name in names:
-                check.event(name)
-        except GrammarViolated:
-            return False
-        return check.complete
 
 
 def grammar_findings(

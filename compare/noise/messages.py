@@ -10,7 +10,7 @@ from zlib import compress, decompress
 
 import msgspec
 
-from compare.input.captures import Exchange, exchanges
+from compare.input.captures import CapturedExchange, Exchange, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CANDIDATE, CONTROL, REPLAY, Pair
 from compare.input.segments import find_segments, read_lines
@@ -174,17 +174,19 @@ def read_noise(
 def _read(place: str, left_out: Counter[str], on_bytes: OnBytes | None) -> Iterator[Exchange]:
     for segment in find_segments(place):
         try:
-            yield from _sound(exchanges(read_lines(segment, on_bytes), segment.url), left_out)
+            yield from _readable(exchanges(read_lines(segment, on_bytes), segment.url), left_out)
         except CapturesUnreadable:
             left_out[_FILE] += 1
 
 
-def _sound(read: Iterable[Exchange | Damage], left_out: Counter[str]) -> Iterator[Exchange]:
+def _readable(
+    read: Iterable[CapturedExchange | Damage], left_out: Counter[str]
+) -> Iterator[Exchange]:
     for one in read:
         if isinstance(one, Damage):
             left_out[_PART] += 1
         else:
-            yield owning_tape(one)
+            yield owning_tape(one.runs)
 
 
 class _Work:

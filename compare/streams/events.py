@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+from msgspec import inspect
 
-from compare.input.captures import echoes
+from compare.streams.alignment import repeats
 from compare.streams.payloads import NO_OBJECT, Fault, Payloads, not_json
-from compare.streams.templates import FRAME, KEPT_AT_MOST, Template, Thrift, bound_texts, learn
 from contract.wire.dialect import Growth, Wire
-from contract.wire.paths import take
+from contract.wire.paths import Path, take
 from contract.wire.reader import EventDecoder
 from contract.wire.sse import SseDecoder
 
@@ -22,17 +23,22 @@ NAME, TEXT, REASONING, FAULT = "@event", "@text", "@reasoning", "@fault"
 """Keys of streams in normal form: an event's name, its texts, and what is wrong with it."""
 REMEMBERED_UP_TO = 96
 REMEMBERED_AT_MOST = 4_096
+TEMPLATES_AT_MOST = 6
+LEARNED_FREELY = 64
+PLACES_TRIED = 4
+PROBE = "probe-7f3a"
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_ESCAPED = re.compile(r'(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt])*+').fullmatch
 
 
 class Event(msgspec.Struct, frozen=True):
     """One event of a stream.
 
     `data` is its payload as sent, `shape` the payload without name and texts; `bare` events carry
-    nothing but text and may repeat, so where their text is cut is nobody's business. `fault` is
-    what is wrong with the payload.
+    nothing but text and may repeat: where their text is cut does not matter. `fault` is what is
+    wrong with the payload.
     """
 
     name: str
@@ -49,63 +55,64 @@ Stamped = tuple[int, str]
 """A frame and when it was sent, microseconds since the exchange began."""
 
 
-@dataclass(slots=True)
-class Alike:
-    """Frames of one template: what their texts share with the one before is not read again.
+@dataclass(slots=True, eq=False)
+class Template:
+    """Frames that differ in one text alone: what stands around it, read without decoding JSON.
 
-    `lead` and `trail` are how much stands before and behind an event's payload in its frame;
-    `body` is the last frame up to the end of its text, `text` what that was.
+    Streams repeat themselves: frame upon frame is the same but for a text. A template is learned
+    from one frame and proved by another: with a word of ours in the text's place, the frame must
+    read as the same event with that word as its text. `lead` and `trail` are how much stands
+    before and behind the payload; `body` is the last frame up to the end of its text.
     """
 
-    template: Template[str]
+    head: str
     tail: str
+    event: Event
     lead: int
     trail: int
     body: str
     text: str
 
-    @staticmethod
-    def of(template: Template[str], frame: str) -> Alike | None:
-        """Begin with the frame a template was learnt from; None where its payload is no piece."""
-        lead = frame.find(template.event.data)
-        if lead < 0:
-            return None
-        trail = len(frame) - lead - len(template.event.data)
-        body = frame[: len(frame) - len(template.tail)]
-        text = template.event.text or ""
-        return Alike(template, template.tail, lead, trail, body, text)
+    def holds(self, frame: str) -> bool:
+        """Whether a frame has this head and this tail."""
+        fits = len(frame) >= len(self.head) + len(self.tail)
+        return fits and frame.startswith(self.head) and frame.endswith(self.tail)
 
-    def event(self, frame: str) -> Event | None:
-        """Read a frame of the template; None when its text needs a closer look."""
+    def read(self, frame: str) -> Event | None:
+        """Read a frame of the template; None when its text needs a closer look.
+
+        What its text shares with that of the frame before is not read again.
+        """
         start, end, text = len(self.body), len(frame) - len(self.tail), self.text
         if end < start or not frame.startswith(self.body):
-            start, text = len(self.template.head), ""
+            start, text = len(self.head), ""
         more = frame[start:end]
         if '"' in more or "\\" in more or not more.isprintable():
-            if not FRAME.safe(frame, start, end):
+            if not _ESCAPED(more):
                 return None
             more = _decode(f'"{more}"')
         self.body = frame[:end]
         self.text = text + more
         data = frame[self.lead : len(frame) - self.trail]
-        return msgspec.structs.replace(self.template.event, data=data, text=self.text)
+        return msgspec.structs.replace(self.event, data=data, text=self.text)
 
 
 class EventReader:
     """Reads frames of one wire."""
 
     __slots__ = (
-        "_alikes",
         "_decoder",
+        "_learned",
         "_lines",
         "_normal",
         "_payloads",
         "_recent",
         "_remembered",
         "_repeatable",
+        "_restricted",
         "_tag",
-        "_thrift",
-        "bound",
+        "_templates",
+        "_used",
         "terminal",
     )
 
@@ -123,9 +130,18 @@ class EventReader:
         # ACCEPT, END and their like: read once, met in every exchange.
         self._remembered: dict[str, Event] = {}
         self._recent: dict[str, Event] = {}
-        self.bound = bound_texts(spec)
-        self._alikes: list[Alike] = []
-        self._thrift = Thrift()
+        self._restricted = restricted_texts(spec)
+        self._templates: list[Template] = []
+        self._learned = self._used = 0
+
+    @property
+    def learns(self) -> bool:
+        """Whether frames are still looked at for what they have in common: if that pays."""
+        return self._learned < LEARNED_FREELY or self._used > self._learned
+
+    def begin(self) -> None:
+        """Begin an exchange: what its runs have in common is read once."""
+        self._recent = {}
 
     def read_all(self, frames: Iterable[Stamped]) -> list[Event | None]:
         """Read the frames of one run, as `read` does one by one."""
@@ -135,7 +151,7 @@ class EventReader:
         self, frames: Iterable[Stamped], others: Sequence[Stamped], known: Sequence[Event | None]
     ) -> list[Event | None]:
         """Read the frames of one run; those it shares with others are `known`, in their order."""
-        repeated = echoes((frame for _, frame in frames), [frame for _, frame in others])
+        repeated = repeats((frame for _, frame in frames), [frame for _, frame in others])
         return [
             self._next(frame) if index is None else known[index]
             for (_, frame), index in zip(frames, repeated, strict=True)
@@ -143,75 +159,65 @@ class EventReader:
 
     def _next(self, frame: str) -> Event | None:
         """Read the usual frame, as the one before but for more text, in as few steps as can be."""
-        last = self._alikes[0] if self._alikes else None
+        last = self._templates[0] if self._templates else None
         if last and frame.startswith(last.body) and frame.endswith(last.tail):
-            self._thrift.used += 1
-            event = last.event(frame)
+            self._used += 1
+            event = last.read(frame)
             if event is not None:
                 return event
         return self.read(frame)
-
-    @property
-    def learns(self) -> bool:
-        """Whether frames are still looked at for what they have in common."""
-        return self._thrift.pays
-
-    def begin(self) -> None:
-        """Begin an exchange: what its runs have in common is read once."""
-        self._recent = {}
 
     def read(self, frame: str) -> Event | None:
         """Read one frame; None for a comment."""
         if frame.startswith(":"):
             return None
-        short = len(frame) <= REMEMBERED_UP_TO
+        event = None
         # Long frames are like others before they are the same as one: looking that up reads all.
-        event = None if short else self._alike(frame)
+        if len(frame) > REMEMBERED_UP_TO and (template := self.template_of(frame)) is not None:
+            self._used += 1
+            self._templates.remove(template)
+            self._templates.insert(0, template)
+            event = template.read(frame)
         if event is None:
             event = self._recent.get(frame) or self._remembered.get(frame)
-        return event or self._new(frame, short=short)
+        return event or self._read(frame)
 
-    def _new(self, frame: str, *, short: bool) -> Event:
-        event = self._read(frame)
-        kept = short and len(self._remembered) < REMEMBERED_AT_MOST
-        (self._remembered if kept else self._recent)[frame] = event
-        return event
-
-    def _alike(self, frame: str) -> Event | None:
-        """Read a frame that is like one before but for its text."""
-        for index, alike in enumerate(self._alikes):
-            if alike.template.holds(frame):
-                self._thrift.used += 1
-                self._alikes.insert(0, self._alikes.pop(index))
-                return alike.event(frame)
-        return None
+    def template_of(self, frame: str) -> Template | None:
+        """Return the template a frame has, if one was learned."""
+        return next((template for template in self._templates if template.holds(frame)), None)
 
     def _read(self, frame: str) -> Event:
-        event = self._event(*self._payload(frame))
-        free = event.name not in self.bound
-        if free and len(frame) > REMEMBERED_UP_TO and self.learns:
-            self._thrift.learnt += 1
-            template = learn(FRAME, frame, event, self._probed)
-            alike = template and Alike.of(template, frame)
-            if alike:
-                self._alikes = [alike, *self._alikes[: KEPT_AT_MOST - 1]]
+        event = self._decoded(frame)
+        short = len(frame) <= REMEMBERED_UP_TO
+        known = short and len(self._remembered) < REMEMBERED_AT_MOST
+        (self._remembered if known else self._recent)[frame] = event
+        if not short and event.name not in self._restricted and self.learns:
+            self._learned += 1
+            template = self._learn(frame, event)
+            if template is not None:
+                self._templates = [template, *self._templates[: TEMPLATES_AT_MOST - 1]]
         return event
 
-    def _probed(self, frame: str) -> Event:
-        return self._event(*self._payload(frame))
+    def _learn(self, frame: str, event: Event) -> Template | None:
+        lead = frame.find(event.data)
+        if not event.text or event.fault is not None or lead < 0:
+            return None
+        text = msgspec.json.encode(event.text)[1:-1].decode()
+        at = frame.find(text)
+        for _ in range(PLACES_TRIED):
+            if at < 0:
+                return None
+            head, tail = frame[:at], frame[at + len(text) :]
+            probed = self._decoded(head + PROBE + tail)
+            same = msgspec.structs.replace(event, text=PROBE, data=probed.data)
+            if probed == same:
+                trail = len(frame) - lead - len(event.data)
+                return Template(head, tail, event, lead, trail, head + text, event.text)
+            at = frame.find(text, at + 1)
+        return None
 
-    def _payload(self, frame: str) -> tuple[str, str]:
-        """Split a frame into its SSE event name and its data."""
-        if self._lines:
-            return "", frame.strip()
-        if frame.startswith("data: ") and frame.find("\n") == len(frame) - 2:
-            return "", frame[6:-2]
-        events = SseDecoder().feed(frame.encode())
-        if len(events) != 1:
-            return "", frame
-        return events[0].event, events[0].text
-
-    def _event(self, sse_name: str, data: str) -> Event:
+    def _decoded(self, frame: str) -> Event:
+        sse_name, data = self._payload(frame)
         try:
             value = _decode(data)
         except (msgspec.DecodeError, RecursionError) as trouble:
@@ -235,6 +241,17 @@ class EventReader:
             fault,
         )
 
+    def _payload(self, frame: str) -> tuple[str, str]:
+        """Split a frame into its SSE event name and its data."""
+        if self._lines:
+            return "", frame.strip()
+        if frame.startswith("data: ") and frame.find("\n") == len(frame) - 2:
+            return "", frame[6:-2]
+        events = SseDecoder().feed(frame.encode())
+        if len(events) != 1:
+            return "", frame
+        return events[0].event, events[0].text
+
     def _taken(
         self, track: str, name: str, value: dict[str, Any]
     ) -> tuple[str | None, Growth | None]:
@@ -248,6 +265,30 @@ class EventReader:
             noted = value.pop(FAULT, None)
             return Fault(*noted) if noted else None
         return self._payloads.fault(name, data)
+
+
+def restricted_texts(wire: Wire) -> frozenset[str]:
+    """Name the events whose structs do not allow any text: that one is allowed proves nothing."""
+    structs = get_args(wire.events) or ((wire.events,) if wire.events is not None else ())
+    decoder = EventDecoder(wire.dialect)
+    return frozenset(
+        name
+        for struct in structs
+        for name in (str(struct.__struct_config__.tag),)
+        for path in decoder.text_paths("text", name)[0]
+        if not _allows_any_text(inspect.type_info(struct), path)
+    )
+
+
+def _allows_any_text(kind: inspect.Type, path: Path) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(_allows_any_text(member, path) for member in kind.types)
+    if not path:
+        return kind == inspect.StrType()
+    if not isinstance(kind, inspect.StructType):
+        return False
+    found = (field.type for field in kind.fields if field.encode_name == path[0])
+    return any(_allows_any_text(member, path[1:]) for member in found)
 
 
 class Stream(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ def _groups(job: Job, result: Result) -> Iterator[Sequence[Exchange]]:
         if isinstance(read, Damage):
             result.counts.damage(read)
             continue
-        group.append(read)
+        group.append(read.runs)
         if len(group) == job.at_once:
             yield group
             group = []

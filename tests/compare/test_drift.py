@@ -15,7 +15,7 @@ from compare.findings import PromptChanged, TextChanged, kind_of
 from compare.input.pairing import Pair, pair_of
 from compare.noise.messages import TooFew, sort
 from compare.report.document import report_of
-from compare.tally import DEEPEST, Drift, Tally, count_drift, count_pair, drift_of, drift_said
+from compare.tally import DEEPEST, Drift, Tally, count_drift, count_pair, drift_of, drift_text
 from compare.verdict import verdict_on
 from contract.flow import Event, Flow, Request
 from contract.flows.companion import COMPANION, CompanionOptions, MessageTurn
@@ -170,7 +170,7 @@ async def test_tallies_are_merged_and_bounded() -> None:
     tally = Tally()
     count_drift(tally.drift, replace(pairs[0], candidate=run), found)
     assert drift_of(tally.drift) == (Drift(DEEPEST, 1, 1),)
-    assert drift_said(drift_of(tally.drift)).endswith("20 and more: 1 of 1")
+    assert drift_text(drift_of(tally.drift)).endswith("20 and more: 1 of 1")
 
 
 class Companion:

@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from compare.captures import Question, compare_captures
-from compare.input.segments import Segment, find_segments, read_lines, stretches
-from compare.processes import (
+from compare.captures import (
     WORTH_SHARING,
+    Question,
     WorkerLost,
     WorkRefused,
     can_share,
+    compare_captures,
+    process_pool,
     processes_for,
     share,
 )
+from compare.input.segments import Segment, find_segments, read_lines, stretches
 from compare.report import report_of
 from compare.report.document import encode_report
 from compare.tally import Tally
@@ -120,16 +122,16 @@ def _unsendable() -> FlowSpec:
 def test_a_worker_that_is_lost_is_an_error_not_a_wait(tmp_path: Path) -> None:
     """For want of memory, or killed by hand."""
     parts = find_segments(captures(tmp_path))
-    with pytest.raises(WorkerLost, match="ended with status"):
-        list(share(_dies, parts, ASKED, 2))
+    with process_pool(2) as pool, pytest.raises(WorkerLost, match="has ended"):
+        list(share(pool, _dies, parts, ASKED, 2))
 
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_compare_says_why(tmp_path: Path) -> None:
     """The sentence is the one a single process would have ended with."""
     parts = find_segments(captures(tmp_path))
-    with pytest.raises(WorkRefused, match="the rule is too slow"):
-        list(share(_refuses, parts, ASKED, 2))
+    with process_pool(2) as pool, pytest.raises(WorkRefused, match="the rule is too slow"):
+        list(share(pool, _refuses, parts, ASKED, 2))
 
 
 def _refuses(_part: Segment, _question: Question) -> Tally:

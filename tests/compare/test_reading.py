@@ -26,4 +26,4 @@ def test_contiguous_runs_of_one_id_are_an_exchange() -> None:
     written = [Line(k, encode_run(run).rstrip()) for k, run in enumerate((*first, *second))]
     read = list(exchanges([written[0], torn, *written[1:]], "memory"))
     assert read[0] == torn
-    assert [len(item) for item in read[1:] if isinstance(item, tuple)] == [2, 2]
+    assert [len(item.runs) for item in read[1:] if not isinstance(item, Damage)] == [2, 2]

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from compare.captures import Question, compare_segment
 from compare.clusters import exemplar_of
-from compare.comparison import Comparer
-from compare.input.captures import Seen, asked_alike, glance_at, whole
+from compare.comparison import Comparer, raw_equal, sent_alike
 from compare.input.pairing import Pair, pair_of
 from compare.input.segments import Line
 from compare.layers.grammar import violation_of
-from compare.streams.events import EventReader, read_stream
-from compare.streams.templates import bound_texts
+from compare.streams.events import EventReader, read_stream, restricted_texts
+from compare.streams.soundness import Soundness, times_of
 from contract.flows.chat import (
     CHAT,
     Accept,
@@ -30,7 +29,7 @@ from contract.flows.chat import (
     ToolFeedback,
 )
 from contract.grammar import Grammar, many
-from contract.records import RunRecord, decode_run, encode_run
+from contract.records import RunRecord
 from contract.wire.dialect import Dialect, EventNames, RecordedWire, TextPaths
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault
@@ -65,37 +64,45 @@ def runs(sent: list[ChatEvent]) -> tuple[RunRecord, RunRecord]:
     return exchange(script, script)
 
 
-def skimmed(comparer: Comparer, exchanged: tuple[RunRecord, RunRecord]) -> bool:
-    """Whether skimming finds an exchange as it is written sound."""
-    glance = glance_at(encode_run(exchanged[0]))
-    return comparer.skimmer.sound(glance.frames)
+def checks() -> tuple[EventReader, Soundness]:
+    """Make a reader and a check of the chat's streams."""
+    reader = EventReader(CHAT)
+    return reader, Soundness(reader, CHAT.grammar)
+
+
+def sound(check: Soundness, exchanged: tuple[RunRecord, RunRecord]) -> bool:
+    """Whether the frames of an exchange are sound, told in both ways."""
+    frames = exchanged[0].frames
+    events = read_stream(EventReader(CHAT), frames).events
+    assert check.frames(frames) == check.events(events)
+    return check.frames(frames)
 
 
 @given(PIECES)
 def test_streams_that_grow_are_sound_whatever_they_say(pieces: list[str]) -> None:
     """Quotes, escapes, control characters and all; told from bytes and by reading."""
-    comparer = Comparer(CHAT)
-    assert skimmed(comparer, runs(events(pieces)))
-    assert skimmed(comparer, runs(events(pieces))), "what was learnt holds"
+    _, check = checks()
+    assert sound(check, runs(events(pieces)))
+    assert sound(check, runs(events(pieces))), "what was learnt holds"
 
 
 @given(PIECES)
 def test_a_text_that_takes_back_is_never_sound(pieces: list[str]) -> None:
     """However much was learnt from streams before."""
-    comparer = Comparer(CHAT)
-    skimmed(comparer, runs(events(pieces)))
-    assert not skimmed(comparer, runs(events(pieces, shrinks=True)))
+    _, check = checks()
+    sound(check, runs(events(pieces)))
+    assert not sound(check, runs(events(pieces, shrinks=True)))
 
 
 @given(st.lists(CHATS, max_size=4))
 def test_what_is_sound_at_a_glance_has_no_violation(streams: list[list[ChatEvent]]) -> None:
     """Skimming may not know; it may not be wrong."""
-    comparer = Comparer(CHAT)
+    _, check = checks()
     for sent in streams:
         control, _ = exchanged = runs(sent)
         stream = read_stream(EventReader(CHAT), control.frames)
         violation = violation_of(CHAT.grammar, control, stream, ends=True)
-        assert skimmed(comparer, exchanged) == (violation is None)
+        assert sound(check, exchanged) == (violation is None)
 
 
 @pytest.mark.untraced
@@ -116,33 +123,22 @@ def test_times_are_those_of_the_first_event_the_first_text_and_the_end() -> None
     commented = msgspec.structs.replace(
         control, frames=((1, ": hello\n\n"), *control.frames, (9_999_999, ": bye\n\n"))
     )
-    times = Comparer(CHAT).skimmer.times(glance_at(encode_run(commented)).frames)
+    times = times_of(commented.frames, EventReader(CHAT))
     assert times is not None
     assert times.first == control.frames[0][0]
     assert times.text == control.frames[2][0]
     assert times.end == control.frames[-1][0]
 
 
-def test_a_run_read_in_two_steps_is_the_run() -> None:
-    """A glance, then the rest."""
-    for run in exchange(graph=Script(system="冷")):
-        line = encode_run(run).rstrip()
-        read = whole(Seen(glance_at(line), Line(1, line), "memory"))
-        assert isinstance(read, RunRecord)
-        assert encode_run(read) == encode_run(decode_run(line))
-
-
-def test_equal_at_a_glance_is_equal() -> None:
+def test_raw_equal_is_equal() -> None:
     """And what differs never is."""
     same, cold = exchange(), exchange(graph=Script(system="冷"))
-    comparer = Comparer(CHAT)
     for runs_, equal in ((same, True), (cold, False)):
-        control, candidate = (glance_at(encode_run(run)) for run in runs_)
-        assert comparer.sound_at_a_glance(control, candidate)
-        assert asked_alike(control, candidate) is equal
         pair = pair_of(runs_)
         assert isinstance(pair, Pair)
-        assert (comparer.compare(pair) == ()) is equal
+        assert sent_alike(pair)
+        assert raw_equal(pair) is equal
+        assert (Comparer(CHAT).compare(pair) == ()) is equal
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -178,7 +174,7 @@ def test_a_text_with_conditions_is_always_read() -> None:
         Grammar((many("SHORT", "FREE"),)),
         Short | Free,
     )
-    assert bound_texts(wire) == {"SHORT"}
+    assert restricted_texts(wire) == {"SHORT"}
     reader = EventReader(wire)
     frame = 'data: {"step":"SHORT","text":"%s"}\n\n'
     read = [reader.read(frame % ("x" * size)) for size in (90, 95, 101)]

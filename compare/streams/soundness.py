@@ -1,0 +1,108 @@
+"""Soundness: telling fast, before a stream is read whole, that it surely keeps its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from compare.streams.events import Event, EventReader, Stamped
+from contract.errors import GrammarViolated
+from contract.grammar import Grammar, GrammarCheck
+
+ORDERS_AT_MOST = 4_096
+_NO_FRAME = "\0"
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Microseconds since the exchange began; `text` is None when none was sent.
+
+    `first` is the first event of any kind (TTFE), `text` the first event with text (TTFO),
+    `end` the last event.
+    """
+
+    first: int
+    text: int | None
+    end: int
+
+
+def times_of(frames: Sequence[Stamped], reader: EventReader) -> Times | None:
+    """Find when a run sent its first event, its first text and its last event; None: nothing."""
+    events = ((at, event) for at, frame in frames if (event := reader.read(frame)) is not None)
+    first = next(events, None)
+    if first is None:
+        return None
+    text = first[0] if first[1].text else next((at for at, event in events if event.text), None)
+    return Times(first[0], text, next(at for at, raw in reversed(frames) if raw[:1] != ":"))
+
+
+class Soundness:
+    """Whether streams that ended are surely sound: names in a known order, texts that only grow.
+
+    Orders of names found good are remembered. What is not sound here has to be read.
+    """
+
+    def __init__(self, reader: EventReader, grammar: Grammar) -> None:
+        self._reader = reader
+        self._grammar = grammar
+        self._growing = grammar.growing
+        self._orders: set[tuple[str, ...]] = set()
+
+    def frames(self, frames: Iterable[Stamped]) -> bool:
+        """Whether the frames of a run are sound; those that only add text are not read."""
+        names: list[str] = []
+        texts: dict[str, str] = {}
+        body, tail, last = _NO_FRAME, "", ""
+        for _, frame in frames:
+            if frame.startswith(body) and frame.endswith(tail):
+                start, end = len(body), len(frame) - len(tail)
+                more = frame[start:end]
+                if start <= end and '"' not in more and "\\" not in more and more.isprintable():
+                    names.append(names[-1])
+                    body, last = frame[:end], frame
+                    continue
+            if last and (grown := self._reader.read(last)) is not None:
+                self._grows(grown, texts)
+            body, last = _NO_FRAME, ""
+            event = self._reader.read(frame)
+            if event is None:
+                continue
+            if not self._grows(event, texts):
+                return False
+            names.append(event.name)
+            if event.text and (template := self._reader.template_of(frame)) is not None:
+                tail = template.tail
+                body = frame[: len(frame) - len(tail)]
+        return self._in_order(tuple(names))
+
+    def events(self, events: Iterable[Event]) -> bool:
+        """Whether the events of a run are sound."""
+        texts: dict[str, str] = {}
+        names: list[str] = []
+        for event in events:
+            if not self._grows(event, texts):
+                return False
+            names.append(event.name)
+        return self._in_order(tuple(names))
+
+    def _grows(self, event: Event, texts: dict[str, str]) -> bool:
+        if event.fault is not None:
+            return False
+        track = self._growing.get(event.name)
+        if track is None or event.text is None:
+            return True
+        before, texts[track] = texts.get(track, ""), event.text
+        return event.text.startswith(before)
+
+    def _in_order(self, names: tuple[str, ...]) -> bool:
+        if names in self._orders:
+            return True
+        check = GrammarCheck(self._grammar)
+        try:
+            for name in names:
+                check.event(name)
+        except GrammarViolated:
+            return False
+        if check.complete and len(self._orders) < ORDERS_AT_MOST:
+            self._orders.add(names)
+        return check.complete
