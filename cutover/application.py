@@ -1,47 +1,61 @@
-"""The application: a router that follows its configuration, and what is wrong with it."""
+"""The application: a router that follows its configuration, its HTTP side, and its faults."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from fastapi import FastAPI
 
 from contract.errors import CutoverError
-from cutover.flows import DEFAULT_CONFIG, SPECS
-from cutover.wiring.addresses import ALONE, Crew
-from cutover.wiring.composition import House, model_faults, opened
-from cutover.wiring.gateway import open_gateway
-from cutover.wiring.history import keep_history
+from cutover.flows import settings_at
+from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup
+from cutover.wiring.composition import Services, model_faults, open_services
+from cutover.wiring.history import HistoryWriter, follow_history
 from cutover.wiring.models import model_entries, rescue_policy
-from cutover.wiring.operations import add_operations, admin_tokens
 from effects.memory.search import LongTermMemory
-from router.config import parse_settings
-from router.gateway import add_gateway
+from router.admin.audit import AuditLog
+from router.admin.operations import Operations
+from router.admin.routes import add_admin
+from router.admin.tokens import Tokens, read_tokens
+from router.config import Settings, SettingsWatcher, on_loopback
+from router.gateway import Gateway, Neighbours, add_gateway
 from router.http.app import create_app
+from router.stack import Stack, StackName
 from router.telemetry.health import Watchdog
 from router.telemetry.metrics.books import Sources
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from fastapi import FastAPI
-
-    from router.config import Settings, SettingsWatcher
-    from router.stack import Stack, StackName
 
 log = logging.getLogger(__name__)
 
 
+class GatewayUnguarded(CutoverError):
+    """The gateway has no key, and others can reach it."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"the gateway needs a key on {host!r}, where others can reach it: "
+            "name its variable in [gateway] key_env"
+        )
+
+
+class GatewayKeyMissing(CutoverError):
+    """The variable of the gateway's key is not set."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(f"the gateway needs its key in the variable {variable!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What answers HTTP, and the house it stands on."""
+    """The ASGI application, and the services behind it."""
 
     app: FastAPI
-    house: House
+    services: Services
 
 
 @asynccontextmanager
@@ -50,101 +64,168 @@ async def application(
     environ: Mapping[str, str],
     stacks: Mapping[StackName, Stack] | None = None,
     host: str | None = None,
-    crew: Crew = ALONE,
+    workers: WorkerGroup = SINGLE_WORKER,
 ) -> AsyncIterator[Application]:
-    """Open the house for the watched configuration (None: the defaults) and build its HTTP side.
+    """Open the services of the watched configuration (None: the defaults) and build the HTTP side.
 
-    `host` is where it listens, if not where the configuration says; `crew` are the routers
-    of this host that are one to their clients.
+    `host` overrides the configured address to listen on; `workers` share this host's stores.
     """
-    first = in_force(watched)()
-    tokens = admin_tokens(first, environ, host or first.server.host)
+    current = in_force(watched)
+    first = current()
+    host = host or first.server.host
+    tokens = admin_tokens(first, environ, host)
     async with AsyncExitStack() as stack:
-        opening = opened(in_force(watched), environ, stacks, crew)
-        house = await stack.enter_async_context(opening)
+        services = await stack.enter_async_context(open_services(current, environ, stacks, workers))
         limit = first.limits.loop_seconds
         watchdog = Watchdog(limit or math.inf)
         if limit:
             stack.enter_context(watchdog.watching())
-        keeper = None
+        history = None
         if watched is not None:
-            watched.on_change(ModelsFollow(house, environ))
-            keeper = await keep_history(watched, environ, house.faults, stack)
-            if keeper is not None and house.router.parts.flags is not None:
-                keeper.follow(house.router.parts.flags)
-        faults = _faults(house, watched, watchdog)
+            watched.on_change(_ModelUpdater(services, environ))
+            history = await follow_history(watched, environ, services.faults, stack)
+            if history is not None and services.router.parts.flags is not None:
+                history.follow(services.router.parts.flags)
+
+        def faults() -> Mapping[str, str]:
+            return _faults(services, watched, watchdog)
+
         page = None
-        if house.meters is not None:
-            edits = partial(_refused, watched)
-            memory = house.memory if isinstance(house.memory, LongTermMemory) else None
-            sources = Sources(house.router, house.captures, faults, edits, house.model, memory)
-            page = await stack.enter_async_context(house.meters.running(sources))
-        app = create_app(house.router, faults, page)
+        if services.metrics is not None:
+            memory = services.live.memory
+            sources = Sources(
+                services.router,
+                services.captures,
+                faults,
+                lambda: watched.refused if watched is not None else 0,
+                services.model,
+                memory if isinstance(memory, LongTermMemory) else None,
+            )
+            page = await stack.enter_async_context(services.metrics.running(sources))
+        app = create_app(services.router, faults, page)
         if watched is not None and tokens is not None:
-            add_operations(app, house, watched, tokens, keeper)
-        gateway = open_gateway(house, environ, host or first.server.host, crew.neighbours)
+            _add_operations(app, services, watched, tokens, history)
+        gateway = open_gateway(services, environ, host, workers.neighbours)
         if gateway is not None:
             add_gateway(app, gateway)
-        yield Application(app, house)
-
-
-def _refused(watched: SettingsWatcher | None) -> int:
-    return watched.refused if watched is not None else 0
+        yield Application(app, services)
 
 
 def in_force(watched: SettingsWatcher | None) -> Callable[[], Settings]:
-    """Give the function that tells the settings in force now."""
+    """Return a function that returns the settings in force."""
     if watched is not None:
         return lambda: watched.current
-    defaults = parse_settings("", str(DEFAULT_CONFIG), SPECS)
+    defaults = settings_at(None)
     return lambda: defaults
 
 
 def _faults(
-    house: House, watched: SettingsWatcher | None, watchdog: Watchdog
-) -> Callable[[], Mapping[str, str]]:
-    def faults() -> Mapping[str, str]:
-        parts = house.router.parts
-        telling: dict[str, object] = {
-            "configuration": watched,
-            "pins": parts.pins.neighbour,
-            "flags": parts.flags,
-            "board": house.news,
-            "locks": house.locks,
-            "event_loop": watchdog,
-            **house.kept,
-        }
-        faulty = {part: getattr(one, "fault", None) for part, one in telling.items()}
-        found = house.faults | {part: fault for part, fault in faulty.items() if fault}
-        if dropped := house.captures.counts.dropped:
-            told = (f"{count} {why}" for why, count in dropped.items())
-            found["captures"] = f"exchanges dropped since the start: {', '.join(told)}"
-        return found
-
+    services: Services, watched: SettingsWatcher | None, watchdog: Watchdog
+) -> Mapping[str, str]:
+    """Return what is wrong now, by part."""
+    parts = services.router.parts
+    sources: dict[str, object] = {
+        "configuration": watched,
+        "pins": parts.pins.neighbour,
+        "flags": parts.flags,
+        "board": services.news,
+        "locks": services.live.locks,
+        "event_loop": watchdog,
+        **services.stores,
+    }
+    current = {part: getattr(source, "fault", None) for part, source in sources.items()}
+    faults = services.faults | {part: fault for part, fault in current.items() if fault}
+    if dropped := services.captures.counts.dropped:
+        reasons = ", ".join(f"{count} {why}" for why, count in dropped.items())
+        faults["captures"] = f"exchanges dropped since the start: {reasons}"
     return faults
 
 
-class ModelsFollow:
+class _ModelUpdater:
     """Puts changed models in force when the configuration changes."""
 
-    def __init__(self, house: House, environ: Mapping[str, str]) -> None:
-        self._house = house
+    def __init__(self, services: Services, environ: Mapping[str, str]) -> None:
+        self._services = services
         self._environ = environ
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, settings: Settings) -> None:
-        """Take new settings; what is wrong with their models is told by `/readyz`."""
-        house = self._house
-        house.model.policy = house.shadow_model.model.policy = rescue_policy(settings.rescue)
-        house.faults.pop("models", None)
+        """Take new settings; models that cannot be used are a fault."""
+        services = self._services
+        policy = rescue_policy(settings.rescue)
+        services.model.policy = services.shadow_model.model.policy = policy
+        services.faults.pop("models", None)
         try:
             entries = model_entries(settings, self._environ)
         except CutoverError as error:
             log.error("models stay as they are: %s", error)  # noqa: TRY400 - no traceback wanted
-            house.faults["models"] = str(error)
+            services.faults["models"] = str(error)
             return
-        house.faults.update(model_faults(entries, settings))
-        for registry in (house.models, house.shadow_model.registry):
+        services.faults.update(model_faults(entries, settings))
+        for registry in (services.models, services.shadow_model.registry):
             task = asyncio.get_running_loop().create_task(registry.replace(entries))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> Tokens | None:
+    """Return the tokens of the admin API on a listening address; None where it is not offered.
+
+    Raises `TokensUnusable` where tokens are configured that cannot be used.
+    """
+    section = settings.admin
+    if not section.token_env:
+        return None
+    tokens = read_tokens(environ.get(section.token_env, ""), section.token_env)
+    if not section.anywhere and not on_loopback(host):
+        why = "/admin does not answer: %s is not loopback, and [admin] anywhere is not set"
+        log.warning(why, host)
+        return None
+    return tokens
+
+
+def _add_operations(
+    app: FastAPI,
+    services: Services,
+    watched: SettingsWatcher,
+    tokens: Tokens,
+    history: HistoryWriter | None,
+) -> None:
+    operations = Operations(
+        services.router,
+        services.models,
+        services.model,
+        services.recent,
+        watched,
+        AuditLog(Path(watched.current.admin.audit_path)),
+        None if history is None else history.tool_changed,
+    )
+    add_admin(app, operations, tokens)
+
+
+def open_gateway(
+    services: Services,
+    environ: Mapping[str, str],
+    host: str,
+    neighbours: Neighbours | None = None,
+) -> Gateway | None:
+    """Return the gateway of a router that listens on `host`; None where it is not enabled.
+
+    Raises `GatewayUnguarded` or `GatewayKeyMissing` where it must not be opened.
+    """
+    section = services.router.parts.settings().gateway
+    if not section.enabled:
+        return None
+    if not section.key_env and not on_loopback(host):
+        raise GatewayUnguarded(host)
+    key = environ.get(section.key_env, "")
+    if section.key_env and not key:
+        raise GatewayKeyMissing(section.key_env)
+    return Gateway(
+        services.router,
+        services.model,
+        services.models,
+        key.encode(),
+        section.max_body_bytes,
+        neighbours,
+    )

@@ -1,56 +1,75 @@
-"""Examining a set-up: what is configured, reachable or missing. Nothing is made or changed."""
+"""Checks of a set-up: what is configured, reachable or missing. Nothing is created or changed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from contract.errors import CutoverError
-from cutover.finding import Finding
+from contract.errors import CutoverError, EffectFailed
+from contract.flows.declared import DeclaredFlow
 from cutover.flows import flows_of
-from cutover.pseudonyms import unsearchable
 from cutover.store_doctor import looked_into_file, looked_into_server
 from cutover.stores import SCHEMES, NoSuchStore, pauses_sealing
-from cutover.tool_server_doctor import examined
-from cutover.wiring.addresses import beside
-from cutover.wiring.composition import model_faults
-from cutover.wiring.embeddings import recall_told
-from cutover.wiring.models import model_entries
-from cutover.wiring.stacks import DEFAULTS, load_stack
+from cutover.wiring.addresses import checkpoints_address
+from cutover.wiring.composition import model_faults, unsearchable
+from cutover.wiring.models import embedding_entry, local_embedder, model_entries
+from cutover.wiring.stacks import load_stack, places
+from cutover.wiring.tools import mcp, tool_server
+from effects.memory.embeddings import maker_named
+from effects.memory.store import VectorCounts, made_in_file
 from effects.stores import Plaintext
 from effects.stores.health import HealthCheck
-from router.config import AUTO, RemoteStackSettings, powers_of, read_secret, resolve_address
+from router.config import (
+    AUTO,
+    EmbeddingSettings,
+    McpServerSettings,
+    RemoteStackSettings,
+    Settings,
+    powers_of,
+    read_secret,
+    resolve_address,
+)
 from router.remote import endpoint_url
+from router.stack import StackName
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from contract.flows.declared import DeclaredFlow
-    from router.config import Settings
-    from router.stack import StackName
-
-PATIENCE = 2.0
-"""Seconds an address has to take a connection."""
+CONNECT_SECONDS = 2.0
+"""What an address has to accept a connection."""
 
 _PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432}
+_FULL_TEXT = "full text"
 
 
-async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
-    """Look at everything a router would stand on."""
-    looked = await asyncio.gather(
-        *(_stack(name, settings) for name in DEFAULTS),
+@dataclass(frozen=True, slots=True)
+class PartCheck:
+    """A part of a set-up, whether it is as it should be, and details."""
+
+    part: str
+    ok: bool
+    detail: str
+
+
+async def examine(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
+    """Check everything a router would use."""
+    reached = await asyncio.gather(
+        *(_stack(name, place, settings) for name, place in places(settings.stacks).items()),
         *(_store(name, place, environ) for name, place in _stores(settings).items()),
         _recall(settings, environ),
-        *(_provider(name, one.base_url) for name, one in settings.providers.items()),
-        *(examined(name, one, environ) for name, one in settings.tools.mcp.items()),
+        *(
+            _reachable(f"providers.{name}", one.base_url, one.base_url)
+            for name, one in settings.providers.items()
+        ),
+        *(_tool_server(name, one, environ) for name, one in settings.tools.mcp.items()),
     )
     return [
-        *looked,
+        *reached,
         *_models(settings, environ),
         *_secrets(settings, environ),
         _pauses(settings, environ),
@@ -59,28 +78,8 @@ async def examine(settings: Settings, environ: Mapping[str, str]) -> list[Findin
     ]
 
 
-async def _stack(name: StackName, settings: Settings) -> Finding:
-    place = settings.stacks.place(name) or DEFAULTS[name]
-    part = f"stacks.{name}"
-    if isinstance(place, RemoteStackSettings):
-        # A query may hold a key.
-        had = [spec for name, spec in flows_of(settings).items() if place.serves(name)]
-        asked = (endpoint_url(place, spec).with_query(None) for spec in had)
-        urls = sorted({str(url) for url in asked})
-        return await _reached(part, place.url, ", ".join(urls))
-    try:
-        stack = load_stack(name, place)
-    except CutoverError as error:
-        return Finding(part, good=False, said=str(error))
-    built_in = {name for name, flow in settings.flows.items() if flow.declared is None}
-    missing = sorted(built_in - stack.flows.keys())
-    if missing:
-        return Finding(part, good=False, said=f"{place} has no flow {', '.join(missing)}")
-    return Finding(part, good=True, said=f"{place}, fingerprint {stack.fingerprint}")
-
-
-def declared_said(flow: DeclaredFlow) -> str:
-    """Say what is to be known of a declared flow: its wire, how it ends, how it breaks off."""
+def describe_declared(flow: DeclaredFlow) -> str:
+    """Return what there is to know of a declared flow: its wire, its end, its failure, its key."""
     file = flow.dialect
     ends = f"ends with {' or '.join(file.terminal)}" if file.terminal else "ends with its stream"
     broken = "in failure frames" if file.failure else "with its connection, no failure is declared"
@@ -88,146 +87,247 @@ def declared_said(flow: DeclaredFlow) -> str:
     return f"declared: {file.framing}, {ends}; broken, it ends {broken}; routed by {routed}"
 
 
+async def _stack(
+    name: StackName, place: str | RemoteStackSettings, settings: Settings
+) -> PartCheck:
+    part = f"stacks.{name}"
+    if isinstance(place, RemoteStackSettings):
+        # A query may hold a key.
+        specs = [spec for flow, spec in flows_of(settings).items() if place.serves(flow)]
+        urls = sorted({str(endpoint_url(place, spec).with_query(None)) for spec in specs})
+        return await _reachable(part, place.url, ", ".join(urls))
+    try:
+        stack = load_stack(name, place)
+    except CutoverError as error:
+        return PartCheck(part, ok=False, detail=str(error))
+    built_in = {name for name, flow in settings.flows.items() if flow.declared is None}
+    missing = sorted(built_in - stack.flows.keys())
+    if missing:
+        return PartCheck(part, ok=False, detail=f"{place} has no flow {', '.join(missing)}")
+    return PartCheck(part, ok=True, detail=f"{place}, fingerprint {stack.fingerprint}")
+
+
 def _stores(settings: Settings) -> dict[str, str]:
     stores = settings.stores
-    named = stores.conversations.startswith("env:")
-    # Beside what a variable names is where that is.
-    beside_them = stores.conversations if named else beside(stores.conversations, AUTO)
-    copies = beside_them if stores.checkpoints == AUTO else stores.checkpoints
-    kept = msgspec.structs.asdict(stores) | {"checkpoints": copies}
-    return {f"stores.{name}": str(at) for name, at in kept.items()}
+    checkpoints = stores.checkpoints
+    if checkpoints == AUTO:
+        # Beside a variable's store is where the variable says.
+        named = stores.conversations.startswith("env:")
+        checkpoints = (
+            stores.conversations if named else checkpoints_address(stores.conversations, AUTO)
+        )
+    addresses = msgspec.structs.asdict(stores) | {"checkpoints": checkpoints}
+    return {f"stores.{name}": str(place) for name, place in addresses.items()}
 
 
-async def _store(part: str, place: str, environ: Mapping[str, str]) -> Finding:
+async def _store(part: str, place: str, environ: Mapping[str, str]) -> PartCheck:
     try:
         url = resolve_address(place, environ)
     except CutoverError as error:
-        return Finding(part, good=False, said=str(error))
+        return PartCheck(part, ok=False, detail=str(error))
     scheme, _, rest = url.partition("://")
     what = part.partition(".")[2]
     if url != AUTO and scheme not in SCHEMES.get(what, (scheme,)):
-        return Finding(part, good=False, said=str(NoSuchStore(what, scheme)))
+        return PartCheck(part, ok=False, detail=str(NoSuchStore(what, scheme)))
     if scheme == "sqlite":
         return await asyncio.to_thread(_file, part, Path(rest.removeprefix("/")), place)
-    if scheme in _PORTS:
-        look = await looked_into_server(what, url)
-        return _told(part, place, look) if look else await _silent(part, url, place)
-    return Finding(part, good=True, said=f"{place}: for the life of one process")
-
-
-def _file(part: str, path: Path, place: str) -> Finding:
-    """Whether a file can be used, or made."""
-    folder = _writable(part, path.parent, place)
-    if not (folder.good and path.exists()):
-        return folder
-    look = looked_into_file(part.partition(".")[2], path)
-    if look.ok and not os.access(path, os.W_OK):
-        look = HealthCheck(ok=False, detail="the file cannot be written to")
-    return _told(part, place, look)
-
-
-def _told(part: str, place: str, look: HealthCheck) -> Finding:
-    return Finding(part, good=look.ok, said=f"{place}: {look.detail}")
-
-
-async def _silent(part: str, url: str, place: str) -> Finding:
-    """Say whether anybody is there at all; a service is not asked more than that."""
-    reached = await _reached(part, url, place)
-    if not reached.good or url.startswith("http"):
+    if scheme not in _PORTS:
+        return PartCheck(part, ok=True, detail=f"{place}: for the life of one process")
+    health = await looked_into_server(what, url)
+    if health is not None:
+        return PartCheck(part, ok=health.ok, detail=f"{place}: {health.detail}")
+    reached = await _reachable(part, url, place)
+    if not reached.ok or url.startswith("http"):
         return reached
-    said = f"{place}: takes connections and says nothing, or nothing that is understood"
-    return Finding(part, good=False, said=said)
+    detail = f"{place}: takes connections and says nothing, or nothing that is understood"
+    return PartCheck(part, ok=False, detail=detail)
 
 
-async def _recall(settings: Settings, environ: Mapping[str, str]) -> Finding:
-    """By what the memory finds: vectors, and who makes them, or full text, and why."""
-    good, said = await recall_told(settings, environ)
-    if good and (base_url := settings.embeddings.base_url):
-        return await _reached("recall", base_url, said)
-    return Finding("recall", good=good, said=said)
+def _file(part: str, path: Path, place: str) -> PartCheck:
+    """Check whether a file can be used, or created."""
+    folder = _writable(part, path.parent, place)
+    if not (folder.ok and path.exists()):
+        return folder
+    health = looked_into_file(part.partition(".")[2], path)
+    if health.ok and not os.access(path, os.W_OK):
+        health = HealthCheck(ok=False, detail="the file cannot be written to")
+    return PartCheck(part, ok=health.ok, detail=f"{place}: {health.detail}")
 
 
-async def _provider(name: str, base_url: str) -> Finding:
-    return await _reached(f"providers.{name}", base_url, base_url)
+async def _recall(settings: Settings, environ: Mapping[str, str]) -> PartCheck:
+    ok, detail = await describe_recall(settings, environ)
+    if ok and (base_url := settings.embeddings.base_url):
+        return await _reachable("recall", base_url, detail)
+    return PartCheck("recall", ok=ok, detail=detail)
 
 
-def _models(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
-    here = any(powers.taped for powers in powers_of(settings.stacks).values())
-    if not (here or settings.gateway.enabled):
+async def describe_recall(settings: Settings, environ: Mapping[str, str]) -> tuple[bool, str]:
+    """Return by what the memory searches, and whether that is what is configured."""
+    section = settings.embeddings
+    if not (section.local or section.base_url):
+        return True, f"{_FULL_TEXT}: [embeddings] names no model"
+    try:
+        made_by = _embedder(section, environ)
+        where = resolve_address(settings.stores.memory, environ)
+        why = await _why_no_vectors(where)
+    except EffectFailed:
+        return False, "[stores] memory cannot be asked whether it keeps vectors"
+    except CutoverError as error:
+        return False, str(error)
+    if why:
+        return False, f"{_FULL_TEXT}: {why}"
+    counts = await _vector_counts(where)
+    lacking = counts.lacking(_maker(section)) if counts else ""
+    return True, f"vectors by {made_by}" + (f"; {lacking}" if lacking else "")
+
+
+def _embedder(section: EmbeddingSettings, environ: Mapping[str, str]) -> str:
+    if section.local:
+        return f"{local_embedder().name}, in this process"
+    entry = embedding_entry(section, environ)
+    return f"{entry.model}, {section.dimensions} dimensions, {section.base_url}"
+
+
+def _maker(section: EmbeddingSettings) -> str:
+    """Return the name under which the memory stores who made its vectors."""
+    if section.local:
+        return maker_named(local_embedder().name, local_embedder().size)
+    return maker_named(section.model, section.dimensions)
+
+
+async def _why_no_vectors(where: str) -> str:
+    """Return why a store cannot search vectors; "" where it can."""
+    scheme = where.partition("://")[0]
+    if scheme == "memory":
+        return "[stores] memory = 'memory://' keeps no vectors"
+    if scheme != "postgresql":
+        return ""
+    why: str = await _postgres_memory().why_no_vectors(where)
+    return why
+
+
+async def _vector_counts(where: str) -> VectorCounts | None:
+    scheme, _, rest = where.partition("://")
+    if scheme == "postgresql":
+        found: VectorCounts | None = await _postgres_memory().made_in_database(where)
+        return found
+    path = Path(rest.removeprefix("/"))
+    return await asyncio.to_thread(made_in_file, path) if scheme == "sqlite" else None
+
+
+def _postgres_memory() -> Any:
+    """Import the adapter, whose library is an extra."""
+    return import_module("effects.memory.postgres")
+
+
+async def _tool_server(
+    name: str, section: McpServerSettings, environ: Mapping[str, str]
+) -> PartCheck:
+    """Connect to a server, starting it if need be, and list its tools; none is called."""
+    part = f"tools.mcp.{name}"
+    place = section.command[0] if section.command else section.url.partition("?")[0]
+    try:
+        server = tool_server(name, section, environ)
+    except CutoverError as error:
+        return PartCheck(part, ok=False, detail=str(error))
+    library = mcp()
+    try:
+        async with asyncio.timeout(server.connect), library.opened(server, lambda: None) as session:
+            offering = library.offering(server, await session.list())
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
+        return PartCheck(part, ok=False, detail=f"{place}: {library.trouble(error)}")
+    details = (
+        f"read-only {_names(one for one in offering.offers if one.read_only)}",
+        f"not read-only {_names(one for one in offering.offers if not one.read_only)}",
+        *offering.faults,
+    )
+    detail = f"{place}: {len(offering.offers)} tools; {'; '.join(details)}"
+    return PartCheck(part, ok=not offering.faults, detail=detail)
+
+
+def _names(offers: Iterable[Any]) -> str:
+    return ", ".join(one.spec.name for one in offers) or "none"
+
+
+def _models(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
+    local = any(powers.taped for powers in powers_of(settings.stacks).values())
+    if not (local or settings.gateway.enabled):
         return []
     try:
         entries = model_entries(settings, environ)
     except CutoverError as error:
-        return [Finding("models", good=False, said=str(error))]
+        return [PartCheck("models", ok=False, detail=str(error))]
     faults = model_faults(entries, settings)
     known = ", ".join(entry.model_id for entry in entries)
-    return [Finding("models", good=not faults, said=faults.get("models", known))]
+    return [PartCheck("models", ok=not faults, detail=faults.get("models", known))]
 
 
-def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
-    named = {
+def _secrets(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
+    variables = {
         "server.qa_key_env": settings.server.qa_key_env,
         "gateway.key_env": settings.gateway.key_env,
         "admin.token_env": settings.admin.token_env,
         "captures.pseudonym_key_env": settings.captures.pseudonym_key_env,
         "tracing.endpoint_env": settings.tracing.endpoint_env,
     }
-    findings = []
-    for part, variable in named.items():
+    checks = []
+    for part, variable in variables.items():
         try:
             if read_secret(variable, environ):
-                findings.append(Finding(part, good=True, said=f"{variable} is set"))
+                checks.append(PartCheck(part, ok=True, detail=f"{variable} is set"))
         except CutoverError as error:
-            findings.append(Finding(part, good=False, said=str(error)))
-    return findings
+            checks.append(PartCheck(part, ok=False, detail=str(error)))
+    return checks
 
 
-def _pauses(settings: Settings, environ: Mapping[str, str]) -> Finding:
-    """Whether what waits for a human is sealed; that it is not is no fault."""
+def _pauses(settings: Settings, environ: Mapping[str, str]) -> PartCheck:
+    """Check the encryption of pauses; that there is none is no fault."""
     section = settings.pauses
     try:
         if isinstance(pauses_sealing(section, environ), Plaintext):
-            return Finding("pauses", good=True, said="not encrypted: [pauses] key_env names no key")
+            detail = "not encrypted: [pauses] key_env names no key"
+            return PartCheck("pauses", ok=True, detail=detail)
     except CutoverError as error:
-        return Finding("pauses", good=False, said=str(error))
+        return PartCheck("pauses", ok=False, detail=str(error))
     plain = "refused" if section.strict else "read"
-    said = f"sealed by the first key in {section.key_env}; what was stored without one is {plain}"
-    return Finding("pauses", good=True, said=said)
+    detail = f"sealed by the first key in {section.key_env}; what was stored without one is {plain}"
+    return PartCheck("pauses", ok=True, detail=detail)
 
 
-def _captures(settings: Settings) -> Finding:
+def _captures(settings: Settings) -> PartCheck:
     place = settings.captures.path
     if "://" in place:
-        return Finding("captures", good=True, said=f"{place}: reached with the first batch")
+        return PartCheck("captures", ok=True, detail=f"{place}: reached with the first batch")
     return _writable("captures", Path(place), place)
 
 
-def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+def _pseudonyms(settings: Settings, environ: Mapping[str, str]) -> list[PartCheck]:
     if settings.captures.pseudonym_key_env:
-        return []  # whether it is set is among the secrets
-    return [Finding("pseudonyms", good=True, said=unsearchable(settings.captures, environ))]
+        return []  # its variable is among the secrets
+    return [PartCheck("pseudonyms", ok=True, detail=unsearchable(settings.captures, environ))]
 
 
-def _writable(part: str, folder: Path, said: str) -> Finding:
-    """Whether a folder can be written to, or be made."""
+def _writable(part: str, folder: Path, detail: str) -> PartCheck:
+    """Check whether a folder can be written to, or created."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if there.is_dir() and os.access(there, os.W_OK):
-        return Finding(part, good=True, said=said)
-    return Finding(part, good=False, said=f"{said}: {there} cannot be written to")
+        return PartCheck(part, ok=True, detail=detail)
+    return PartCheck(part, ok=False, detail=f"{detail}: {there} cannot be written to")
 
 
-async def _reached(part: str, url: str, said: str) -> Finding:
-    """Whether anybody listens at an address; nothing is sent."""
+async def _reachable(part: str, url: str, detail: str) -> PartCheck:
+    """Check whether an address accepts connections; nothing is sent."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
     except ValueError:  # its text may hold a piece of a password
-        return Finding(part, good=False, said=f"{said}: no host and port can be read from it")
+        detail = f"{detail}: no host and port can be read from it"
+        return PartCheck(part, ok=False, detail=detail)
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         why = "no answer" if isinstance(error, TimeoutError) else "nobody listens"
-        return Finding(part, good=False, said=f"{said}: {why} at {host}:{port}")
+        return PartCheck(part, ok=False, detail=f"{detail}: {why} at {host}:{port}")
     writer.close()
-    return Finding(part, good=True, said=f"{said}: reachable")
+    return PartCheck(part, ok=True, detail=f"{detail}: reachable")

@@ -1,49 +1,48 @@
-"""The flows this deployment knows."""
+"""The flows of this deployment, and the configuration that declares further ones."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from contract.flow import FlowSpec
 from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
+from contract.flows.declared import DeclaredFlow
 from contract.flows.session import SESSION
-from router.config import configured_flows, load_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from contract.flow import FlowSpec
-    from contract.flows.declared import DeclaredFlow
-    from router.config import Settings
+from router.config import Settings, configured_flows, load_settings, parse_settings
 
 SPECS: Mapping[str, FlowSpec] = {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
-"""The built-in ones."""
+"""The built-in flows."""
 
 DEFAULT_CONFIG = Path("cutover.toml")
 
 
-def flows_at(config: Path | None) -> Mapping[str, FlowSpec]:
-    """Give the flows a file knows, the file at the default place if there is one.
+def settings_at(config: Path | None) -> Settings:
+    """Read a configuration; without a file at the default place, return the defaults.
 
     Raises `ConfigRefused`.
     """
-    if config is None and not DEFAULT_CONFIG.exists():
-        return SPECS
-    return flows_of(load_settings(config or DEFAULT_CONFIG, SPECS))
+    path = config or DEFAULT_CONFIG
+    if path == DEFAULT_CONFIG and not path.exists():
+        return parse_settings("", str(path), SPECS)
+    return load_settings(path, SPECS)
+
+
+def flows_at(config: Path | None) -> Mapping[str, FlowSpec]:
+    """Return the flows a configuration knows; raises `ConfigRefused`."""
+    return flows_of(settings_at(config))
 
 
 def declared_at(config: Path | None, name: str) -> DeclaredFlow | None:
-    """Give what a file says of the wire of a flow, None of one that is built in or unknown.
+    """Return the declaration of a flow, None for a built-in or unknown one.
 
     Raises `ConfigRefused`.
     """
-    if name in SPECS or (config is None and not DEFAULT_CONFIG.exists()):
-        return None
-    flow = load_settings(config or DEFAULT_CONFIG, SPECS).flows.get(name)
+    flow = settings_at(config).flows.get(name) if name not in SPECS else None
     return None if flow is None else flow.declared
 
 
 def flows_of(settings: Settings) -> dict[str, FlowSpec]:
-    """Give the flows a configuration knows: the built-in ones, and those it declares."""
+    """Return the built-in flows and those a configuration declares."""
     return configured_flows(settings.flows, SPECS)

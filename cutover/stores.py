@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from contract.errors import CutoverError
-from cutover.wiring.sweeping import sweeping
+from cutover.wiring.periodic import sweeping
 from effects.memory import InMemoryMemory, SqliteMemory
 from effects.stores import (
     HttpConversations,

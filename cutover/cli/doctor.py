@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,24 +14,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from contract.errors import CutoverError
-from cutover.doctor import declared_said, examine
-from cutover.finding import Finding
-from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
+from cutover.doctor import PartCheck, describe_declared, examine
+from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
 from router.config import (
     Capability,
     ModelAccess,
+    Settings,
     capabilities_of,
     is_offered,
-    load_settings,
-    parse_settings,
     powers_of,
     stacks_without,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from router.config import Settings
 
 _COLOURS = {"yes": "green", "no": "yellow", "off": "dim"}
 _KINDS = ("fallback", "takeover", "shadow", "replay")
@@ -45,40 +39,32 @@ def doctor(
     """
     console = Console()
     try:
-        settings = _settings(config)
+        settings = settings_at(config)
     except CutoverError as refused:
         console.print(f"[red]refused[/] {escape(str(refused))}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from refused
-    findings = asyncio.run(examine(settings, os.environ))
-    _tell(settings, findings, console)
-    raise typer.Exit(0 if all(finding.good for finding in findings) else 1)
+    checks = asyncio.run(examine(settings, os.environ))
+    _print(settings, checks, console)
+    raise typer.Exit(0 if all(check.ok for check in checks) else 1)
 
 
-def _settings(config: Path) -> Settings:
-    if config == DEFAULT_CONFIG and not config.exists():
-        return parse_settings("", str(config), SPECS)
-    return load_settings(config, SPECS)
-
-
-def _tell(settings: Settings, findings: Sequence[Finding], console: Console) -> None:
+def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) -> None:
     console.print(f"configuration {settings.version}", highlight=False)
-    for finding in findings:
-        mark = "[green]good   [/]" if finding.good else "[red]missing[/]"
-        said = f"{mark} {escape(finding.part)}: {escape(finding.said)}"
-        console.print(said, highlight=False, soft_wrap=True)
+    for check in checks:
+        mark = "[green]good   [/]" if check.ok else "[red]missing[/]"
+        line = f"{mark} {escape(check.part)}: {escape(check.detail)}"
+        console.print(line, highlight=False, soft_wrap=True)
+    shadow, powers = settings.shadow, powers_of(settings.stacks)
+    access = ModelAccess(settings.gateway.enabled, shadow.mode == "live", shadow.history == "own")
     for name, flow in settings.flows.items():
-        shadow = settings.shadow
-        asking = ModelAccess(
-            settings.gateway.enabled, shadow.mode == "live", shadow.history == "own"
-        )
-        lacks = stacks_without(name, flow, settings.stacks)
         path = flows_of(settings)[name].path
-        for able in capabilities_of(flow, powers_of(settings.stacks), lacks, asking):
+        lacking = stacks_without(name, flow, settings.stacks)
+        for able in capabilities_of(flow, powers, lacking, access):
             title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"
             console.print(escape(title), highlight=False)
             console.print(_table({kind: getattr(able, kind) for kind in _KINDS}))
         if flow.declared is not None:
-            console.print(f" {escape(declared_said(flow.declared))}", highlight=False)
+            console.print(f" {escape(describe_declared(flow.declared))}", highlight=False)
         elif not is_offered(name, flow, settings.stacks):
             console.print(f"\n{path}, {name}: not offered, nobody has it", highlight=False)
 

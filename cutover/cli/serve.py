@@ -13,10 +13,10 @@ import typer
 from contract.errors import CutoverError
 from cutover.application import in_force
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from cutover.pseudonyms import unsearchable
 from cutover.server.logging import FORMAT, LogRedaction
 from cutover.server.serve import ServePlan, run_server
 from cutover.server.sockets import address
+from cutover.wiring.composition import unsearchable
 from router.config import Settings, SettingsWatcher, is_offered
 
 log = logging.getLogger(__name__)

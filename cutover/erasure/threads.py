@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contract.errors import CutoverError
 from cutover.erasure.stores import reason, sqlite_there
-from cutover.wiring.addresses import beside
-from cutover.wiring.stacks import open_keepers
+from cutover.wiring.addresses import checkpoints_address
+from cutover.wiring.stacks import open_stored_flows
 from router.config import resolve_address
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def forget_threads(
     """
     try:
         stores = settings.stores
-        where = beside(
+        where = checkpoints_address(
             resolve_address(stores.conversations, environ),
             resolve_address(stores.checkpoints, environ),
         )
@@ -54,7 +54,7 @@ async def forget_threads(
         if not sessions or not _there(where):
             return ForgottenThreads(0, ())
         async with AsyncExitStack() as stack:
-            for kept in await open_keepers(settings.stacks, stack, where):
+            for kept in await open_stored_flows(settings.stacks, stack, where):
                 for session in sessions:
                     await kept.forget(session)
     except CutoverError as error:

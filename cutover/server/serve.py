@@ -24,7 +24,7 @@ from cutover.server.connections import Connection
 from cutover.server.shutdown import run_until_closed
 from cutover.server.sockets import listen, shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
-from cutover.wiring.addresses import Crew, shared
+from cutover.wiring.addresses import WorkerGroup, resolve_stores
 from router.config import Settings, SettingsWatcher
 from router.gateway import Neighbours
 from router.router import Router
@@ -117,7 +117,7 @@ def run_server(plan: ServePlan) -> int:
 
 def _serve_with_workers(plan: ServePlan) -> int:
     # Refused before anything is created.
-    shared(plan.settings.stores, os.environ, plan.workers)
+    resolve_stores(plan.settings.stores, os.environ, plan.workers)
     freeze_garbage_collector()
     listeners = shared_listeners(plan.host, plan.port, plan.workers)
     watched, drain = plan.watched, plan.settings.server.drain_seconds
@@ -179,9 +179,11 @@ async def _serve(
             neighbours = stack.enter_context(Neighbours.joined(plan.gateways))
             sockets.append(neighbours.listening)
         built = await stack.enter_async_context(
-            application(watched, os.environ, host=plan.host, crew=Crew(plan.workers, neighbours))
+            application(
+                watched, os.environ, host=plan.host, workers=WorkerGroup(plan.workers, neighbours)
+            )
         )
-        serving = server(built.app, built.house.router, settings.server.drain_seconds)
+        serving = server(built.app, built.services.router, settings.server.drain_seconds)
         ready(serving)
         freeze_garbage_collector()
         await serving.serve(sockets=sockets)

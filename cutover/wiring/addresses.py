@@ -1,31 +1,27 @@
-"""What the workers of one host share: stores that all reach, decided before any is opened."""
+"""Addresses of the stores: variables looked up, `auto` decided, and fit for several workers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from contract.errors import CutoverError
-from router.config import AUTO, PROCESS, resolve_address
+from router.config import AUTO, PROCESS, StoreSettings, resolve_address
+from router.gateway import Neighbours
 from router.parts import exchange_id
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from router.config import StoreSettings
-    from router.gateway import Neighbours
-
-_KEPT = ("conversations", "memory", "pauses")
-_COORDINATING = ("locks", "pins")
+_STORES = ("conversations", "memory", "pauses")
+_COORDINATION = ("locks", "pins")
 _BOARD = "board"
-_COPIES = "checkpoints"
+_CHECKPOINTS = "checkpoints"
 _IN_MEMORY = "memory://"
 
 
 class NotShared(CutoverError):
-    """Several workers were asked for, and a store would be each worker's own."""
+    """Several workers are configured, and a store would be each worker's own."""
 
     def __init__(self, workers: int, name: str, value: str, instead: str) -> None:
         super().__init__(
@@ -34,62 +30,63 @@ class NotShared(CutoverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """How many routers share this host's stores, and how their gateways find each other."""
+class WorkerGroup:
+    """The workers that share this host's stores, and how their gateways reach each other."""
 
     workers: int = 1
     neighbours: Neighbours | None = None
 
     def exchange_id(self) -> str:
-        """Make an id for an exchange, from which the others know whose it is."""
+        """Return a new exchange id, from which the other workers know whose it is."""
         return self.neighbours.exchange_id() if self.neighbours else exchange_id()
 
 
-ALONE: Final = Crew()
+SINGLE_WORKER: Final = WorkerGroup()
 
 
-def shared(stores: StoreSettings, environ: Mapping[str, str], workers: int) -> StoreSettings:
-    """Give the addresses of the stores, variables looked up and `auto` decided.
+def resolve_stores(
+    stores: StoreSettings, environ: Mapping[str, str], workers: int
+) -> StoreSettings:
+    """Return the addresses of the stores, variables looked up and `auto` decided.
 
-    For one worker `auto` is `process`, for several the SQLite file of the other stores; for the
-    board it is where the locks are. Raises `NotShared`, and `ConfigRefused` for a variable that is
-    not set.
+    For one worker `auto` is `process`, for several the first SQLite file of the other stores; for
+    the board it is where the locks are.
+
+    Raises:
+        NotShared: a store cannot be shared by several workers.
+        ConfigRefused: a variable is not set.
     """
-    names = (*_KEPT, *_COORDINATING, _BOARD, _COPIES)
+    names = (*_STORES, *_COORDINATION, _BOARD, _CHECKPOINTS)
     found = {name: resolve_address(getattr(stores, name), environ) for name in names}
-    found[_COPIES] = beside(found["conversations"], found[_COPIES])
+    found[_CHECKPOINTS] = checkpoints_address(found["conversations"], found[_CHECKPOINTS])
+    common = PROCESS
     if workers > 1:
-        for name in (*_KEPT, _COPIES):
+        for name in (*_STORES, _CHECKPOINTS):
             if found[name] == _IN_MEMORY:
                 raise NotShared(workers, name, found[name], "sqlite:///…")
-    common = _common(found, workers)
-    for name in _COORDINATING:
+        files = (found[name] for name in _STORES if found[name].startswith("sqlite://"))
+        common = next(files, PROCESS)
+    for name in _COORDINATION:
         if found[name] == AUTO:
             found[name] = common
         if found[name] == PROCESS and workers > 1:
-            given = getattr(stores, name)
-            raise NotShared(workers, name, given, "sqlite:///… or redis://…")
+            value = getattr(stores, name)
+            raise NotShared(workers, name, value, "sqlite:///… or redis://…")
     if found[_BOARD] == AUTO:
         found[_BOARD] = found["locks"]
     return msgspec.structs.replace(stores, **found)
 
 
-def beside(conversations: str, checkpoints: str) -> str:
-    """Give where stacks keep copies of conversations: `auto` is beside them.
+def checkpoints_address(conversations: str, checkpoints: str) -> str:
+    """Return where stacks store copies of conversations; `auto`: beside the conversations.
 
-    In a file of its own, since another library opens it; nowhere where a service keeps the turns:
-    whoever deletes them there could not reach the copies.
+    In SQLite a file of its own, since another library opens it. "" (nowhere) where a service stores
+    the turns: deleting them there would leave the copies.
     """
     scheme, _, rest = conversations.partition("://")
     if checkpoints != AUTO:
         return checkpoints
     if scheme == "sqlite":
         folder, slash, _ = rest.rpartition("/")
-        return f"sqlite://{folder}{slash}{_COPIES}.sqlite"
+        return f"sqlite://{folder}{slash}{_CHECKPOINTS}.sqlite"
     return {"postgresql": conversations, "memory": _IN_MEMORY}.get(scheme, "")
-
-
-def _common(found: Mapping[str, str], workers: int) -> str:
-    """Give where all workers find each other: the first SQLite file, where there are several."""
-    files = (found[name] for name in _KEPT if found[name].startswith("sqlite://"))
-    return next(files, PROCESS) if workers > 1 else PROCESS

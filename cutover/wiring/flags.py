@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from router.config import Settings
 
 FILE = "file"
-"""The provider that gives the file's own values, through the SDK and its hooks."""
+"""The provider of the file's own values, through the SDK and its hooks."""
 
 
 class ProviderNotLoaded(CutoverError):
-    """A flag provider is not where it was said to be, or cannot be made."""
+    """A flag provider is not where the configuration says, or cannot be created."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"flag provider {where!r} cannot be loaded: {why}")
@@ -31,7 +31,7 @@ class ProviderNotLoaded(CutoverError):
 def open_flags(
     settings: Callable[[], Settings], environ: Mapping[str, str], stack: AsyncExitStack
 ) -> Flagged | None:
-    """Make the configured provider, None where the file alone decides; closed with `stack`.
+    """Open the configured provider, closed with `stack`; None where the file alone decides.
 
     Raises `ProviderNotLoaded`, `MissingExtra`, and `ConfigRefused` for a variable that is not set.
     """
@@ -42,7 +42,7 @@ def open_flags(
     if section.provider == FILE:
         provider = import_module("router.routing.flags.file_provider").FileProvider(settings)
     else:
-        provider = _made(section.provider, _given(section.options, environ))
+        provider = _create(section.provider, _options(section.options, environ))
     source = module.OpenFeatureFlags(provider)
     stack.callback(source.close)
     flagged = Flagged(source, section.ask, time.monotonic)
@@ -50,7 +50,7 @@ def open_flags(
     return flagged
 
 
-def _made(where: str, options: dict[str, Any]) -> Any:
+def _create(where: str, options: dict[str, Any]) -> Any:
     module_name, _, attribute = where.partition(":")
     try:
         factory = getattr(import_module(module_name), attribute)
@@ -59,15 +59,15 @@ def _made(where: str, options: dict[str, Any]) -> Any:
     try:
         provider = factory(**options)
     except Exception as error:
-        # Its words may hold what it was called with, secrets included.
+        # Its message may hold its arguments, secrets included.
         raise ProviderNotLoaded(where, type(error).__name__) from error
     if not hasattr(provider, "resolve_boolean_details"):
         raise ProviderNotLoaded(where, f"{type(provider).__name__!r} is no OpenFeature provider")
     return provider
 
 
-def _given(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Give a factory its options: fractions as floats, `env:NAME` looked up."""
+def _options(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return a factory's options: decimals as floats, `env:NAME` looked up."""
 
     def plain(value: object) -> object:
         match value:

@@ -1,28 +1,22 @@
-"""Keeping the history: every change of the file, and of flags where their provider tells."""
+"""The history of the configuration: each change of the file, and of flags if reported."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from contract.errors import CutoverError
 from cutover.flows import SPECS
 from cutover.stores import sqlite_file
+from router.admin.audit import Change
 from router.admin.history import PROVIDER, History, in_force
-from router.config import parse_settings, resolve_address
-from router.routing.flags import Targeting
+from router.config import Settings, SettingsWatcher, parse_settings, resolve_address
+from router.routing.flags import Flagged, Targeting
 from router.routing.flags.values import defaults
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager, AsyncExitStack
-    from pathlib import Path
-
-    from router.admin.audit import Change
-    from router.config import Settings, SettingsWatcher
-    from router.routing.flags import Flagged
 
 log = logging.getLogger(__name__)
 
@@ -32,38 +26,38 @@ NAME = "history"
 def opening(
     settings: Settings, environ: Mapping[str, str]
 ) -> AbstractAsyncContextManager[History] | None:
-    """Give the configured history, to be opened; None where none is wanted."""
+    """Return the configured history, to be opened; None where none is configured."""
     place = resolve_address(settings.stores.history, environ)
     return History.open(sqlite_file(place.partition("://")[2])) if place else None
 
 
-async def keep_history(
+async def follow_history(
     watched: SettingsWatcher,
     environ: Mapping[str, str],
     faults: dict[str, str],
     stack: AsyncExitStack,
-) -> Keeper | None:
-    """Follow the file; a history that cannot be kept is told in `faults`, and stops nobody."""
+) -> HistoryWriter | None:
+    """Write changes of the file into the history; one that cannot be opened is only a fault."""
     try:
         made = opening(watched.current, environ)
         if made is None:
             return None
         history = await stack.enter_async_context(made)
     except (CutoverError, OSError) as error:
-        log.error("no history is kept: %s", error)  # noqa: TRY400 - the reason says it
+        log.error("no history is written: %s", error)  # noqa: TRY400 - the reason says it
         faults[NAME] = str(error)
         return None
-    keeper = Keeper(history, watched, faults)
-    stack.push_async_callback(keeper.aclose)
-    watched.on_change(keeper.file_changed)
-    # What this process began with may be out of date by now: that it went is no news.
+    writer = HistoryWriter(history, watched, faults)
+    stack.push_async_callback(writer.aclose)
+    watched.on_change(writer.file_changed)
+    # The file may have changed since this process read it; then the change itself is written.
     if watched.poll_once() == "same":
-        keeper.file_changed(watched.current)
-    return keeper
+        writer.file_changed(watched.current)
+    return writer
 
 
-class Keeper:
-    """Writes changes down one after the other, in the background."""
+class HistoryWriter:
+    """Writes changes in order, in the background."""
 
     def __init__(self, history: History, watched: SettingsWatcher, faults: dict[str, str]) -> None:
         self._history = history
@@ -73,17 +67,17 @@ class Keeper:
         self._last: asyncio.Task[None] | None = None
 
     def file_changed(self, settings: Settings) -> None:
-        """Note what new settings changed, in the name of whoever the file says, or owns it."""
+        """Write what new settings changed, in the name of `changed_by` or the file's owner."""
         who = settings.changed_by or owner(self._watched.path)
         values = in_force(settings)
         self._write(lambda: self._history.follow(who, values, settings.version, unset=_unset()))
 
     def tool_changed(self, change: Change, version: str) -> None:
-        """Note what a person changed through a tool; from any thread, before it is followed."""
+        """Write a change made through a tool, from any thread, before the file is read again."""
         self._loop.call_soon_threadsafe(self._write, lambda: self._history.audited(change, version))
 
     def follow(self, flags: Flagged) -> None:
-        """Note the values of flags, as they are for nobody in particular, when they change."""
+        """Write the values of flags when they change, evaluated without a user."""
 
         def changed(names: Sequence[str] | None) -> None:
             self._write(lambda: self._flags_changed(flags, names))
@@ -91,22 +85,20 @@ class Keeper:
         flags.source.on_change(changed)
 
     async def aclose(self) -> None:
-        """Write down what is still to be written; idempotent."""
+        """Wait until everything is written; idempotent."""
         if self._last is not None:
             await asyncio.wait([self._last])
 
     async def _flags_changed(self, flags: Flagged, names: Sequence[str] | None) -> None:
-        settings = self._watched.current
+        settings, who = self._watched.current, flags.source.name
         for flow, file in settings.flows.items():
-            asked = defaults(file, flags.names)
-            found = await flags.source.values(Targeting(flow, ""), asked)
+            requested = defaults(file, flags.names)
+            found = await flags.source.values(Targeting(flow, ""), requested)
             for name, value in found.items():
                 what = f"{flow}.{name}"
                 if names is None or what in names:
-                    who = flags.source.name
-                    await self._history.note(
-                        who, f"{PROVIDER}{what}", None, value, settings.version
-                    )
+                    key = f"{PROVIDER}{what}"
+                    await self._history.note(who, key, None, value, settings.version)
 
     def _write(self, work: Callable[[], Awaitable[object]]) -> None:
         before = self._last
@@ -127,12 +119,12 @@ class Keeper:
 
 @cache
 def _unset() -> dict[str, str]:
-    """Give what is in force where the file says nothing."""
+    """Return what is in force where the file says nothing."""
     return in_force(parse_settings("", "defaults", SPECS))
 
 
 def owner(path: Path) -> str:
-    """Tell who owns a file: their name, or number, or nobody where it is gone."""
+    """Return the name or number of a file's owner, "" for a missing file."""
     try:
         return path.owner()
     except KeyError:

@@ -1,38 +1,45 @@
-"""From settings to the model registry: who serves which model, with which key."""
+"""Models and embedders from settings: which provider serves which model, with which key."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from contract.errors import CutoverError
+from contract.model import Usage
+from effects.memory.embeddings import Embedder, EndpointEmbedder
 from effects.model import (
     BreakerPolicy,
+    LimitedModel,
     Limits,
     ModelEntry,
     ModelRegistry,
     Prices,
     Provider,
     RescuePolicy,
+    RescuingModel,
     Secret,
 )
-from router.config import ModelSettings as ModelSection
-from router.config import ProviderSettings as ProviderSection
-from router.config import RescueSettings
+from router.config import (
+    EmbeddingSettings,
+    ModelSettings,
+    ProviderSettings,
+    RescueSettings,
+    Settings,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from contract.model import Usage
-    from router.capture.records import (
-        Price,
-    )
-    from router.config import Settings
+    from router.capture.records import Price
 
 DEFAULT_MODEL = "gpt-4.1"
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
 _OPENAI = "https://api.openai.com/v1"
 _MILLION = 1_000_000
+_EMBEDDINGS = "embeddings"
 
 
 class KeyMissing(CutoverError):
@@ -43,7 +50,7 @@ class KeyMissing(CutoverError):
 
 
 def model_entries(settings: Settings, environ: Mapping[str, str]) -> tuple[ModelEntry, ...]:
-    """Build the registry's entries; with nothing configured, OpenAI's from the environment.
+    """Return the registry's entries; with nothing configured, OpenAI's from the environment.
 
     Raises:
         KeyMissing: a configured key is not in the environment.
@@ -51,14 +58,14 @@ def model_entries(settings: Settings, environ: Mapping[str, str]) -> tuple[Model
     providers, models = settings.providers, settings.models
     if not models and environ.get(KEY):
         base_url = environ.get(BASE_URL) or _OPENAI
-        providers = {"openai": ProviderSection(base_url=base_url, key_env=KEY)}
-        models = {DEFAULT_MODEL: ModelSection(provider="openai", model=DEFAULT_MODEL)}
+        providers = {"openai": ProviderSettings(base_url=base_url, key_env=KEY)}
+        models = {DEFAULT_MODEL: ModelSettings(provider="openai", model=DEFAULT_MODEL)}
     built = {name: _provider(name, section, environ) for name, section in providers.items()}
     return tuple(_entry(name, section, built) for name, section in models.items())
 
 
 def rescue_policy(section: RescueSettings) -> RescuePolicy:
-    """Build the policy of the model port from its section."""
+    """Return the policy of the model port."""
     return RescuePolicy(
         attempts=section.attempts,
         first_wait=section.first_wait_seconds,
@@ -73,7 +80,7 @@ def rescue_policy(section: RescueSettings) -> RescuePolicy:
 
 
 def prices(registry: ModelRegistry) -> Price:
-    """Build the function that prices a call by the model that answered, as registered now."""
+    """Return the function that prices a call by the model that answered."""
 
     def price(answered: str, usage: Usage | None) -> float | None:
         entry = registry.entries.get(answered)
@@ -86,7 +93,7 @@ def prices(registry: ModelRegistry) -> Price:
     return price
 
 
-def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -> Provider:
+def _provider(name: str, section: ProviderSettings, environ: Mapping[str, str]) -> Provider:
     key = environ.get(section.key_env, "") if section.key_env else ""
     if section.key_env and not key:
         raise KeyMissing(name, section.key_env)
@@ -100,7 +107,7 @@ def _provider(name: str, section: ProviderSection, environ: Mapping[str, str]) -
     return Provider(name, section.base_url, Secret(key), limits)
 
 
-def _entry(model_id: str, section: ModelSection, providers: Mapping[str, Provider]) -> ModelEntry:
+def _entry(model_id: str, section: ModelSettings, providers: Mapping[str, Provider]) -> ModelEntry:
     prices = Prices(section.input_price or 0.0, section.output_price or 0.0)
     return ModelEntry(
         model_id=model_id,
@@ -111,3 +118,53 @@ def _entry(model_id: str, section: ModelSection, providers: Mapping[str, Provide
         prices=prices if section.priced else None,
         fallbacks=section.fallbacks,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowModel:
+    """The model that shadows call: the same models, with connections and breakers of its own."""
+
+    registry: ModelRegistry
+    model: RescuingModel
+    port: LimitedModel
+
+    @classmethod
+    def of(cls, entries: Sequence[ModelEntry], policy: RescuePolicy, most: int) -> ShadowModel:
+        """Make one for `most` calls at once; connections are opened at the first call."""
+        registry = ModelRegistry(entries)
+        model = RescuingModel(registry, policy)
+        return cls(registry, model, LimitedModel(model, most))
+
+
+async def open_embedder(
+    section: EmbeddingSettings, environ: Mapping[str, str], stack: AsyncExitStack
+) -> Embedder | None:
+    """Open the embedder, closed with `stack`; None where none is configured.
+
+    Raises `MissingExtra` and `KeyMissing`.
+    """
+    if section.local:
+        local: Embedder = await stack.enter_async_context(local_embedder().open())
+        return local
+    if not section.base_url:
+        return None
+    embedder = EndpointEmbedder(
+        embedding_entry(section, environ), section.dimensions, shortened=section.shortened
+    )
+    stack.push_async_callback(embedder.aclose)
+    return embedder
+
+
+def embedding_entry(section: EmbeddingSettings, environ: Mapping[str, str]) -> ModelEntry:
+    """Return the entry of an endpoint; raises `KeyMissing`."""
+    key = environ.get(section.key_env, "") if section.key_env else ""
+    if section.key_env and not key:
+        raise KeyMissing(_EMBEDDINGS, section.key_env)
+    limits = Limits(connect=section.total_seconds, total=section.total_seconds)
+    provider = Provider(_EMBEDDINGS, section.base_url, Secret(key), limits)
+    return ModelEntry(_EMBEDDINGS, provider, section.model)
+
+
+def local_embedder() -> Any:
+    """Import the embedder of this process, whose libraries are an extra."""
+    return import_module("effects.memory.local_embeddings").LocalEmbedder

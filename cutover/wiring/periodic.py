@@ -1,52 +1,90 @@
-"""Chores: what is done again and again beside the serving, as long as somebody wants it."""
+"""Periodic jobs beside serving: sweep pauses, and follow conversations that were deleted."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+from contract.errors import EffectFailed
+from contract.ports import Conversations
+from effects.stores import PauseStore
+from effects.stores.shadow_replies import ShadowReplies
 
 log = logging.getLogger(__name__)
 
+PERIOD = 600.0
+"""Seconds between two sweeps; a tape may be stored that much longer than it should."""
+_SITE = "own replies"
+_LATEST = 1_000
+"""Turns of a conversation that are read: several times the replies stored of one."""
+
 
 @asynccontextmanager
-async def chore(
-    name: str, do: Callable[[], Awaitable[None]], every: float, *, at_once: bool = False
+async def periodic(
+    name: str, job: Callable[[], Awaitable[None]], seconds: float, *, at_once: bool = False
 ) -> AsyncIterator[None]:
-    """Do something every so many seconds, the first time `at_once` or after them.
+    """Run a job every so many seconds, the first time `at_once` or after them.
 
-    What it raises is logged, and it is done again the next time. What is under way in the end is
-    waited for: a cancellation could get lost in the database's driver.
+    What it raises is logged, and the job runs again. A run in progress is waited for at the end:
+    a cancellation could get lost in the database's driver.
     """
-    over = asyncio.Event()
+    closing = asyncio.Event()
 
-    async def done() -> None:
+    async def run() -> None:
         try:
-            await do()
+            await job()
         except Exception:
-            # Whatever it is: nobody looks after this task, and what it does would be done no more.
-            log.exception("%s: failed, and is done again", name)
+            log.exception("%s: failed, and is tried again", name)
 
-    task = asyncio.create_task(_repeat(done, every, over, at_once=at_once), name=name)
+    async def repeat() -> None:
+        if at_once and not closing.is_set():
+            await run()
+        while not closing.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await closing.wait()
+            if not closing.is_set():
+                await run()
+
+    task = asyncio.create_task(repeat(), name=name)
     try:
         yield
     finally:
-        over.set()
+        closing.set()
         await asyncio.wait({task})
 
 
-async def _repeat(
-    do: Callable[[], Awaitable[None]], every: float, over: asyncio.Event, *, at_once: bool
-) -> None:
-    if at_once and not over.is_set():
-        await do()
-    while not over.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(every):
-                await over.wait()
-        if not over.is_set():
-            await do()
+def sweeping(pauses: PauseStore, seconds: float = PERIOD) -> AbstractAsyncContextManager[None]:
+    """Let due pauses expire and old ones be removed although nothing reads them."""
+    return periodic("sweep pauses", partial(_sweep, pauses), seconds, at_once=True)
+
+
+async def _sweep(pauses: PauseStore) -> None:
+    try:
+        swept = await pauses.sweep()
+    except EffectFailed as failure:
+        log.warning("pauses could not be swept: %s", failure.fault.code)
+    else:
+        if any(swept):
+            log.info("pauses: %s expired, %s removed", *swept)
+
+
+def following(
+    replies: ShadowReplies, conversations: Conversations, seconds: float = PERIOD
+) -> AbstractAsyncContextManager[None]:
+    """Remove the shadows' own replies to messages that are deleted from the conversations."""
+    return periodic("follow replies", partial(drop_unknown, replies, conversations), seconds)
+
+
+async def drop_unknown(replies: ShadowReplies, conversations: Conversations) -> None:
+    """Remove the replies to messages the store no longer has; a failing store is read later."""
+    for chat in replies.chats:
+        try:
+            turns = await conversations.history(_SITE, chat, before="", limit=_LATEST)
+        except EffectFailed as failure:
+            log.warning("shadows' own replies are not checked: %s", failure.fault.code)
+            return
+        replies.retain(chat, {turn.message_id for turn in turns})

@@ -1,31 +1,28 @@
-"""What is kept of conversations, in all stores together."""
+"""Conversations in all stores together: read, and deleted everywhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from contract.errors import Refused
+from contract.ports import Conversations, Memory
+from contract.stores import Turn
+from cutover.stores import Locks
+from effects.stores import PauseStore
 from effects.stores.shadow_replies import ShadowReplies
 from effects.stores.values import DataSubject
 from router.serving.stack import LocalStack
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from contract.ports import Conversations, Memory
-    from contract.stores import Turn
-    from cutover.stores import Locks
-    from effects.stores import PauseStore
-    from router.stack import Stack, StackName
+from router.stack import Stack, StackName
 
 MOST_TURNS = 10_000
-"""Of one session that are read at once."""
-_TTL = 60.0
+"""Turns of one session read at once."""
+_LOCK_SECONDS = 60.0
 _SITE = "sessions"
 
 
-class Live(Protocol):
+class SessionPorts(Protocol):
     """The live ports whose stores hold conversations."""
 
     @property
@@ -35,55 +32,55 @@ class Live(Protocol):
 
     @property
     def memory(self) -> Memory:
-        """What was learnt in them."""
+        """Facts learnt from turns."""
         ...
 
     @property
     def locks(self) -> Locks:
-        """Who is at one of them."""
+        """The lock of each conversation."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSessions:
-    """Reads and forgets conversations: turns, memories, pauses, what stacks and shadows keep."""
+class StoredSessions:
+    """Reads and deletes conversations: turns, memories, pauses, copies of stacks and shadows."""
 
-    live: Live
+    live: SessionPorts
     stacks: Mapping[StackName, Stack]
     pauses: PauseStore
     own_replies: ShadowReplies = field(default_factory=ShadowReplies)
 
     async def turns(self, session_id: str) -> tuple[Turn, ...]:
-        """Read every turn of a session, oldest first; none of one nobody knows."""
+        """Return every turn of a session, oldest first; () for an unknown one."""
         return await self.live.conversations.history(_SITE, session_id, before="", limit=MOST_TURNS)
 
     async def forget(self, session_id: str, *, lock: str) -> bool:
-        """Remove a session everywhere; False when nothing was kept.
+        """Delete a session everywhere; False when nothing was stored.
 
-        Raises `Refused` 409 while an exchange holds `lock`, 503 where a service keeps the turns.
+        Raises `Refused` 409 while an exchange holds `lock`, 503 where a service stores the turns.
         """
         locks = self.live.locks.for_exchange()
-        if not await locks.acquire(_SITE, lock, _TTL):
+        if not await locks.acquire(_SITE, lock, _LOCK_SECONDS):
             raise Refused(409, "session_busy", "a turn of this session is under way")
         try:
-            return await self._forget(session_id)
+            return await self._delete(session_id)
         finally:
-            await locks.aclose()  # one that cannot be let go of ends by itself: all is done
+            await locks.aclose()  # a lock that cannot be released expires
 
-    async def _forget(self, session_id: str) -> bool:
-        whose = DataSubject("chat", session_id)
-        store: Any = self.live.conversations
-        if not hasattr(store, "forget"):
+    async def _delete(self, session_id: str) -> bool:
+        subject = DataSubject("chat", session_id)
+        conversations: Any = self.live.conversations
+        if not hasattr(conversations, "forget"):
             raise Refused(503, "kept_elsewhere", "a service keeps the turns: ask it")
         memory: Any = self.live.memory
         pauses: Any = self.pauses
         self.own_replies.forget(session_id)
-        # The turns go after what is a copy of them: who has to come again is to find the session.
+        # Copies before the turns: after a failure the session must still be found.
         for stack in self.stacks.values():
             if isinstance(stack, LocalStack) and stack.forget is not None:
                 await stack.forget(session_id)
         removed: int = await pauses.forget((), (session_id,))
-        removed += (await store.forget(whose)).turns
-        # Facts are learnt while their turns are there; so this comes last.
-        removed += await memory.forget(whose)
+        removed += (await conversations.forget(subject)).turns
+        # Facts are learnt while their turns exist, so they are deleted last.
+        removed += await memory.forget(subject)
         return removed > 0

@@ -1,27 +1,21 @@
-"""The two stacks: the only place that names both. Retiring one is deleting its line."""
+"""The two stacks: the only place that names both. Retiring one means deleting its line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from contract.errors import CutoverError
+from contract.flow import FlowSpec, OpenedFlows
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
-from router.config import RemoteStackSettings, serving_stacks
+from router.config import RemoteStackSettings, Settings, StackSettings, serving_stacks
 from router.remote import RemoteStack
 from router.serving.stack import LocalStack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AsyncExitStack
-
-    from contract.flow import FlowSpec, OpenedFlows
-    from router.config import Settings, StackSettings
-    from router.stack import Stack, StackName
+from router.stack import Stack, StackName
 
 DEFAULTS: Mapping[StackName, str] = {
     "legacy": "legacy:FLOWS",
@@ -36,76 +30,71 @@ _CODE = frozenset({".py", ".j2", ".md"})
 
 
 class StackNotLoaded(CutoverError):
-    """A stack's flows are not where they were said to be."""
+    """A stack's flows are not where the configuration says."""
 
     def __init__(self, name: str, where: str, why: str) -> None:
         super().__init__(f"stack {name!r} cannot be loaded from {where!r}: {why}")
 
 
-class FlowNotHad(CutoverError):
+class FlowMissing(CutoverError):
     """A stack is to serve a flow it does not have."""
 
     def __init__(self, stack: str, flow: str) -> None:
         super().__init__(f"stack {stack!r} is to serve flow {flow!r}, and does not have it")
 
 
-def refuse_gaps(
+def refuse_missing_flows(
     settings: Settings, flows: Mapping[str, FlowSpec], stacks: Mapping[StackName, Stack]
 ) -> None:
-    """Raise `FlowNotHad` where a flow that is switched on is to be served by who has it not."""
+    """Raise `FlowMissing` where a flow that is enabled is to be served by a stack without it."""
     for name, flow in settings.flows.items():
         if not flow.enable_langgraph and flow.declared is None:
-            continue  # not offered where nobody has it
+            continue  # not offered if no stack has it
         for stack in serving_stacks(flow):
             if not stacks[stack].serves(flows[name]):
-                raise FlowNotHad(stack, name)
+                raise FlowMissing(stack, name)
+
+
+def places(stacks: StackSettings) -> dict[StackName, str | RemoteStackSettings]:
+    """Return where each stack is: as configured, or by default in this process."""
+    return {name: stacks.place(name) or default for name, default in DEFAULTS.items()}
 
 
 async def open_stacks(
     stacks: StackSettings, opened: AsyncExitStack, checkpoints: str = ""
 ) -> dict[StackName, Stack]:
-    """Import the stacks in this process and open the others; raises `StackNotLoaded`.
+    """Import the stacks of this process and open the others; raises `StackNotLoaded`.
 
-    `checkpoints` is where stacks that keep something of their own keep it; "" is nowhere.
+    `checkpoints` is where stacks that store copies of conversations do so; "" is nowhere.
     """
     found: dict[StackName, Stack] = {}
-    for name, default in DEFAULTS.items():
-        place = stacks.place(name) or default
+    for name, place in places(stacks).items():
         if isinstance(place, RemoteStackSettings):
             found[name] = await opened.enter_async_context(RemoteStack.open(name, place))
-        else:
-            found[name] = await _keeping(load_stack(name, place), place, checkpoints, opened)
+            continue
+        stack = load_stack(name, place)
+        flows = await _open_flows(place, checkpoints, opened)
+        found[name] = replace(stack, flows=flows.flows, forget=flows.forget) if flows else stack
     return found
 
 
-async def _keeping(
-    stack: LocalStack, place: str, checkpoints: str, opened: AsyncExitStack
-) -> LocalStack:
-    """Open a stack that keeps something by its module's `opened`; any other stays as it is."""
-    kept = await _opened(place, checkpoints, opened)
-    return stack if kept is None else replace(stack, flows=kept.flows, forget=kept.forget)
-
-
-async def open_keepers(
+async def open_stored_flows(
     stacks: StackSettings, opened: AsyncExitStack, checkpoints: str
 ) -> list[OpenedFlows]:
-    """Open what the stacks in this process keep of their own there; raises what they raise."""
-    places = [stacks.place(name) or default for name, default in DEFAULTS.items()]
-    kept = [
-        await _opened(place, checkpoints, opened)
-        for place in places
-        if not isinstance(place, RemoteStackSettings)
-    ]
-    return [one for one in kept if one is not None]
+    """Open the stacks of this process that store copies of conversations."""
+    local = [one for one in places(stacks).values() if isinstance(one, str)]
+    flows = [await _open_flows(place, checkpoints, opened) for place in local]
+    return [one for one in flows if one is not None]
 
 
-async def _opened(place: str, checkpoints: str, opened: AsyncExitStack) -> OpenedFlows | None:
+async def _open_flows(place: str, checkpoints: str, opened: AsyncExitStack) -> OpenedFlows | None:
+    """Call the `opened` hook of a stack's module; None where it has none or stores nothing."""
     hook = getattr(import_module(place.partition(":")[0]), "opened", None)
     if hook is None or not checkpoints:
         return None
     breaker = CircuitBreaker(after_each_failure(REST_SECONDS))
-    kept: OpenedFlows = await opened.enter_async_context(hook(checkpoints, breaker))
-    return kept
+    flows: OpenedFlows = await opened.enter_async_context(hook(checkpoints, breaker))
+    return flows
 
 
 def load_stacks() -> dict[StackName, LocalStack]:
@@ -128,7 +117,7 @@ def load_stack(name: StackName, where: str) -> LocalStack:
 
 
 def fingerprint(module_name: str) -> str:
-    """Digest a stack's code, its prompts and the rules it follows: 12 hex digits."""
+    """Return a digest of a stack's code and prompts and of the rules: 12 hex digits."""
     digest = blake2b(digest_size=6)
     for package in (module_name, "rules"):
         for path in sorted(_files(package)):

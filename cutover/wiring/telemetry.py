@@ -1,33 +1,68 @@
-"""Traces of a house: whether they are wanted, and where they are sent."""
+"""Telemetry of a router: whether metrics and traces are wanted, and where traces are sent."""
 
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from effects.extras import MissingExtra
-from router.config import read_secret
+from effects.model import ModelRegistry
+from router.config import TracingSettings, read_secret
+from router.context import Observer
+from router.telemetry.metrics.books import Books, Sources
+from router.telemetry.metrics.exchanges import Exchanges
+from router.telemetry.metrics.instruments import FOLDER
+from router.telemetry.metrics.pulse import beating
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AsyncExitStack
-
-    from router.config import TracingSettings
-    from router.context import Observer
+if TYPE_CHECKING:  # these import Prometheus' client
+    from router.telemetry.metrics.page import Page
+    from router.telemetry.metrics.panel import Panel
 
 log = logging.getLogger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""OpenTelemetry's own variables: with one of them set, traces are wanted."""
+"""OpenTelemetry's own variables: with one of them set, traces are sent."""
 HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 """Those that may hold a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The metrics of a router, and the observer of its exchanges that counts them."""
+
+    panel: Panel
+    exchanges: Exchanges
+
+    @asynccontextmanager
+    async def running(self, sources: Sources) -> AsyncIterator[Page]:
+        """Keep the metrics up to date from these sources; yields the page that shows them."""
+        books = Books(self.panel, sources)
+        pages = _metrics_module("page")
+        async with beating(self.panel, books):
+            page: Page = pages.Page(self.panel, books, os.environ.get(FOLDER, ""))
+            yield page
+
+
+def open_metrics(models: ModelRegistry) -> Metrics:
+    """Return new metrics; calls are labelled with the registered models."""
+    panel: Panel = _metrics_module("panel").Panel()
+    return Metrics(panel, Exchanges(panel, lambda: models.entries))
+
+
+def _metrics_module(name: str) -> Any:
+    """Import a module that needs Prometheus' client, whose import costs time."""
+    return import_module(f"router.telemetry.metrics.{name}")
 
 
 def open_tracing(
     tracing: TracingSettings, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> list[Observer]:
-    """Give the observer that sends traces, none where none are wanted; `stack` ends the sending.
+    """Return the observer that sends traces until `stack` closes; none where none are wanted.
 
     Raises:
         ConfigRefused: the configuration names a variable that is not set.
@@ -37,13 +72,13 @@ def open_tracing(
     if not endpoint and not any(environ.get(one) for one in ENDPOINTS):
         return []
     try:
-        sending = import_module("cutover.wiring.trace_export")
+        export = import_module("cutover.wiring.trace_export")
     except ImportError as error:
         missing = MissingExtra("tracing", "otel")
         if endpoint:
             raise missing from error
-        # A platform sets its variables for everybody: nobody asked for traces of this service.
+        # A platform sets its variables for every service; this one is not configured to trace.
         log.warning("no traces are sent: %s", missing)
         return []
-    observer: Observer = sending.exporting(endpoint, tracing.percent, environ, stack)
+    observer: Observer = export.exporting(endpoint, tracing.percent, environ, stack)
     return [observer]

@@ -1,4 +1,4 @@
-"""Servers of tools: from settings to sources of the registry."""
+"""Tool servers (MCP) from settings."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from effects.tools.mcp import McpConnection, McpServer
-    from router.config import McpServerSettings as Section
-    from router.config import ToolSettings
+    from router.config import McpServerSettings, ToolSettings
 
 _LIBRARY = "effects.tools.mcp"
 _EXTRA = "mcp"
 
 
 def tool_servers(tools: ToolSettings, environ: Mapping[str, str]) -> Sequence[McpServer]:
-    """Build the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set."""
+    """Return the servers; raises `MissingExtra`, `ConfigRefused` for a variable that is not set."""
     return [tool_server(name, section, environ) for name, section in tools.mcp.items()]
 
 
 def open_tool_servers(
     servers: Sequence[McpServer], stack: AsyncExitStack
 ) -> Sequence[McpConnection]:
-    """Begin to connect to every server, and wait for none; they are closed with `stack`."""
+    """Start connecting to every server without waiting; closed with `stack`."""
     connections: list[McpConnection] = [mcp().McpConnection(one) for one in servers]
 
     async def close() -> None:
@@ -43,8 +42,8 @@ def open_tool_servers(
     return connections
 
 
-def tool_server(name: str, section: Section, environ: Mapping[str, str]) -> McpServer:
-    """Build a server from its section; raises `MissingExtra`, `ConfigRefused`."""
+def tool_server(name: str, section: McpServerSettings, environ: Mapping[str, str]) -> McpServer:
+    """Return one server; raises `MissingExtra`, `ConfigRefused`."""
     server: McpServer = mcp().McpServer(
         name=name,
         prefix=section.prefix or "",
@@ -61,10 +60,10 @@ def tool_server(name: str, section: Section, environ: Mapping[str, str]) -> McpS
     return server
 
 
-def _read_only(section: Section) -> bool | frozenset[str] | None:
+def _read_only(section: McpServerSettings) -> bool | frozenset[str] | None:
     match section.read_only:
-        case bool(said):
-            return said
+        case bool(read_only):
+            return read_only
         case tuple(names):
             return frozenset(names)
         case _:
@@ -72,11 +71,11 @@ def _read_only(section: Section) -> bool | frozenset[str] | None:
 
 
 def mcp() -> Any:
-    """Import the adapter; the SDK costs a second, which those without servers are spared."""
+    """Import the adapter, only where servers are configured: the SDK takes a second."""
     try:
         library = import_module(_LIBRARY)
     except ModuleNotFoundError as missing:
         raise MissingExtra(adapter="McpConnection", extra=_EXTRA) from missing
-    # It logs messages it cannot read, and these may hold what users said.
+    # It logs messages it cannot parse, and these may hold what users wrote.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     return library

@@ -1,32 +1,24 @@
-"""Sending traces: OpenTelemetry's SDK, with its batches and its exporter over HTTP.
-
-The one file of the composition that needs the extra `otel`.
-"""
+"""Export of traces by OpenTelemetry's SDK; needs the extra `otel`."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from decimal import Decimal
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from router.telemetry.tracing.spans import Spans
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AsyncExitStack
-    from decimal import Decimal
-
-    from opentelemetry.sdk.trace import SpanProcessor
-
-PATIENCE = 5.0
-"""Seconds the last batch gets when the router stops."""
+SHUTDOWN_SECONDS = 5.0
+"""Seconds for the last batch when the router stops."""
 
 
 def exporting(
@@ -42,7 +34,7 @@ def exporting(
 def provided(
     processor: SpanProcessor, percent: Decimal, environ: Mapping[str, str]
 ) -> TracerProvider:
-    """Make a provider that samples a share of the traces that do not come sampled or not."""
+    """Return a provider that samples a share of the traces whose caller has not decided."""
     provider = TracerProvider(
         ParentBased(TraceIdRatioBased(float(percent) / 100)),
         _resource(environ),
@@ -53,12 +45,12 @@ def provided(
 
 
 def observer(provider: TracerProvider) -> Spans:
-    """Give the observer that builds spans for a provider."""
+    """Return the observer that builds spans for a provider."""
     return Spans(provider.get_tracer("cutover", version("cutover")))
 
 
 async def ended(provider: TracerProvider) -> None:
-    """Send what is left; whoever does not take it in time does not get it."""
+    """Send what is left, or give up after a while."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 
@@ -70,7 +62,7 @@ async def ended(provider: TracerProvider) -> None:
     # A thread of its own: the loop waits for those of its executor, however long.
     threading.Thread(target=end, name="traces-end", daemon=True).start()
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(SHUTDOWN_SECONDS):
             await done.wait()
     except TimeoutError:
         return

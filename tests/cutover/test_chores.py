@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cutover.wiring.periodic import chore
+from cutover.wiring.periodic import periodic
 
 pytestmark = pytest.mark.virtual
 
@@ -27,7 +27,7 @@ async def test_a_chore_that_fails_is_done_again(
         raise ValueError(message)
 
     began = asyncio.get_running_loop().time()
-    async with chore("sweep", do, 600.0, at_once=not first):
+    async with periodic("sweep", do, 600.0, at_once=not first):
         await thrice.wait()
     assert [at - began for at in done] == [first, first + 600.0, first + 1_200.0]
-    assert caplog.messages == ["sweep: failed, and is done again"] * 3
+    assert caplog.messages == ["sweep: failed, and is tried again"] * 3

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from contract.stores import MemoryEntry, Recall
+from cutover.doctor import describe_recall
 from cutover.flows import SPECS
 from cutover.stores import open_memory
-from cutover.wiring.embeddings import open_embedder, recall_told
-from cutover.wiring.models import KeyMissing
+from cutover.wiring.models import KeyMissing, open_embedder
 from effects.memory.embeddings import maker
 from effects.memory.fake import HashedEmbedder
 from effects.memory.local_embeddings import LocalEmbedder
@@ -81,7 +81,7 @@ async def test_nothing_configured_is_full_text() -> None:
     settings = parse_settings("", "file", SPECS)
     async with AsyncExitStack() as stack:
         assert await open_embedder(settings.embeddings, {}, stack) is None
-    assert await recall_told(settings, {}) == (True, "full text: [embeddings] names no model")
+    assert await describe_recall(settings, {}) == (True, "full text: [embeddings] names no model")
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ async def test_the_local_model_needs_no_network(tmp_path: Path) -> None:
         for query, best in (("what does she drink?", texts[0]), ("where is home", texts[2])):
             found = await memory.recall("r", Recall(user_id="u", query=query))
             assert found[0].text == best
-    said = await recall_told(settings, {})
+    said = await describe_recall(settings, {})
     assert said == (True, "vectors by wordllama-l2-supercat, in this process")
     assert embedder is not None
     assert maker(embedder) == f"{LocalEmbedder.name}/{LocalEmbedder.size}"
@@ -141,11 +141,11 @@ async def test_vectors_of_another_size_are_told(
         text = '[stores]\nmemory = "env:DB"' + ENDPOINT.format(port=1)
         settings = parse_settings(text, "file", SPECS)
         told = "vectors by small, 64 dimensions, http://127.0.0.1:1/v1"
-        assert await recall_told(settings, {"DB": where}) == (True, told), "there are no tables"
+        assert await describe_recall(settings, {"DB": where}) == (True, told), "there are no tables"
         async with AsyncExitStack() as opened:
             memory = await open_memory(where, opened, HashedEmbedder(32, "small"))
             await memory.write("w", (MemoryEntry(memory_id="1", user_id="u", text="tea"),))
-        good, said = await recall_told(settings, {"DB": where})
+        good, said = await describe_recall(settings, {"DB": where})
         assert good
         assert said == (
             f"{told}; 1 of 1 entries have none of 'small/64' yet, and are found by full text "
@@ -166,16 +166,16 @@ async def test_a_role_that_may_not_create_the_extension_is_named(pgvector_dsn: s
         await admin.execute(f"CREATE DATABASE {name}".encode())
         try:
             owner = f"postgresql:///?{query}&user={bare['user']}"
-            assert (await recall_told(settings, {"DB": owner}))[0]
+            assert (await describe_recall(settings, {"DB": owner}))[0]
             others = f"{owner}&options={quote(f'-crole={READER}')}"
-            good, said = await recall_told(settings, {"DB": others})
+            good, said = await describe_recall(settings, {"DB": others})
         finally:
             await admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
     assert not good
     assert said.endswith("the extension vector is not created, and the role may not do it")
     nobody = {"DB": "postgresql://127.0.0.1:1/x"}
     told = (False, "[stores] memory cannot be asked whether it keeps vectors")
-    assert await recall_told(settings, nobody) == told
+    assert await describe_recall(settings, nobody) == told
 
 
 @pytest.mark.sockets
@@ -186,8 +186,8 @@ async def test_a_server_without_pgvector_is_named(
     settings = parse_settings(
         '[embeddings]\nlocal = true\n[stores]\nmemory = "env:DB"', "file", SPECS
     )
-    assert (await recall_told(settings, {"DB": pgvector_dsn}))[0]
-    good, said = await recall_told(settings, {"DB": postgres_dsn})
+    assert (await describe_recall(settings, {"DB": pgvector_dsn}))[0]
+    good, said = await describe_recall(settings, {"DB": postgres_dsn})
     if good:
         pytest.skip("the server has pgvector")
     assert said == "full text: the server has no pgvector"

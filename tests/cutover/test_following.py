@@ -9,7 +9,7 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.stores import Turn
-from cutover.wiring.following import drop_unknown, following
+from cutover.wiring.periodic import drop_unknown, following
 from effects.stores import MemoryConversations
 from effects.stores.shadow_replies import ShadowReplies
 from effects.stores.values import DataSubject, Kind
@@ -75,13 +75,13 @@ async def test_a_store_that_fails_loses_nothing(caplog: pytest.LogCaptureFixture
 async def test_it_is_looked_every_so_often_and_never_at_the_end() -> None:
     """As long as it is open."""
     replies, store = await both()
-    async with following(replies, store, every=600.0):
+    async with following(replies, store, seconds=600.0):
         await store.forget(DataSubject("chat", "c"))
         await asyncio.sleep(599.0)
         assert replies.chats
         await asyncio.sleep(2.0)
         assert not replies.chats
     replies, _ = await both()
-    async with following(replies, store, every=600.0):
+    async with following(replies, store, seconds=600.0):
         pass
     assert replies.chats

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import CutoverError
-from cutover.application import application
+from cutover.application import GatewayKeyMissing, GatewayUnguarded, application
 from cutover.flows import SPECS
-from cutover.wiring.gateway import GatewayKeyMissing, GatewayUnguarded
 from router.config import SettingsWatcher
 from tests.e2e.deployment import KEY, PLANTED_KEY, Setup, configuration
 

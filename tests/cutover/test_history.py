@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.stores import sqlite_file
-from cutover.wiring.history import keep_history, owner
+from cutover.wiring.history import follow_history, owner
 from router.admin.history import History
 from router.config import SettingsWatcher
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
@@ -116,7 +116,7 @@ async def test_who_begins_with_what_is_out_of_date_undoes_nothing(tmp_path: Path
         good = late.path.read_text("utf-8")
         place.edit(good.replace("langgraph_percent = 0", "langgraph_percent = 25"))
         (noted,) = await written(place)
-        await keep_history(late, {}, {}, stack)
+        await follow_history(late, {}, {}, stack)
         assert late.poll_once() == "taken"
         assert await written(place) == [noted]
 

@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from cutover.stores import NoSuchStore, open_pauses, pauses_sealing
-from cutover.wiring.sweeping import EVERY, sweeping
+from cutover.wiring.periodic import PERIOD, sweeping
 from effects.clock import ManualClock
 from effects.stores import InvalidKeys, MemoryPauses, Pause, Plaintext, Swept
 from effects.stores.pauses.aes import AesEncryption
@@ -99,7 +99,7 @@ async def test_what_is_due_is_swept_though_nobody_asks(caplog: pytest.LogCapture
     await pauses.open(paused(clock.time()))
     with caplog.at_level(logging.INFO):
         async with sweeping(pauses):
-            await asyncio.sleep(EVERY * 1.5)
+            await asyncio.sleep(PERIOD * 1.5)
     assert [record.getMessage() for record in caplog.records] == [
         "pauses could not be swept: store_unavailable",
         "pauses: 1 expired, 0 removed",

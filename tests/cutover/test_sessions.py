@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from contract.stores import Turn
-from cutover.wiring.sessions import KeptSessions
+from cutover.wiring.sessions import StoredSessions
 from effects.memory import InMemoryMemory
 from effects.stores import MemoryConversations, MemoryPauses, ResilientLocks
 from effects.stores.fake import MemoryLeases
@@ -45,7 +45,7 @@ async def test_a_session_is_deleted_though_its_lock_cannot_be_let_go_of() -> Non
     conversations = Forgetful(leases)
     await conversations.put("message", Turn(message_id="m", role="user", content="Hi", chat_id="s"))
     locks = ResilientLocks.over(leases, lambda: 0.0)
-    sessions = KeptSessions(Live(conversations, locks), {}, MemoryPauses())
+    sessions = StoredSessions(Live(conversations, locks), {}, MemoryPauses())
     assert await sessions.forget("s", lock="session:s")
     assert list(leases.held) == ["session:s"]
     assert await sessions.turns("s") == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.wiring.addresses import NotShared, shared
+from cutover.wiring.addresses import NotShared, resolve_stores
 from router.config import StoreSettings
 
 FILE = "sqlite:////var/lib/store.sqlite"
@@ -23,12 +23,12 @@ FILE = "sqlite:////var/lib/store.sqlite"
 def test_copies_are_beside_the_conversations(conversations: str, copies: str, workers: int) -> None:
     """Nowhere where a service keeps them, since nobody there could delete the copies."""
     stores = StoreSettings(conversations=conversations, memory=FILE, pauses=FILE)
-    assert shared(stores, {}, workers).checkpoints == copies
+    assert resolve_stores(stores, {}, workers).checkpoints == copies
 
 
 def test_workers_keep_no_copies_each_of_its_own() -> None:
     """Whoever deletes a session reaches one of them."""
     stores = StoreSettings(conversations=FILE, memory=FILE, pauses=FILE, checkpoints="memory://")
-    assert shared(stores, {}, 1).checkpoints == "memory://"
+    assert resolve_stores(stores, {}, 1).checkpoints == "memory://"
     with pytest.raises(NotShared, match="checkpoints"):
-        shared(stores, {}, 2)
+        resolve_stores(stores, {}, 2)

@@ -13,8 +13,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from cutover.doctor import examine
-from cutover.finding import Finding
+from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
 from effects.memory import SqliteMemory
 from effects.stores.postgres_conversations import PostgresConversations
@@ -26,13 +25,13 @@ pytestmark = pytest.mark.sockets
 PASSWORD = "s3cr3t"
 
 
-async def found(part: str, address: str) -> Finding:
+async def found(part: str, address: str) -> PartCheck:
     """Examine a set-up with one store there; gives what is said of it."""
     text = f'[stores]\nhistory = ""\n{part} = "env:PLACE"'
     settings = parse_settings(text, "cutover.toml", SPECS)
     environ = {"PLACE": address, "OPENAI_API_KEY": "none"}
     (finding,) = [one for one in await examine(settings, environ) if one.part == f"stores.{part}"]
-    assert PASSWORD not in finding.said
+    assert PASSWORD not in finding.detail
     return finding
 
 
@@ -64,7 +63,7 @@ async def test_the_version_of_a_file_is_told(
         file.execute("UPDATE schema_versions SET version = ?", (version,))
     before = path.read_bytes(), names(tmp_path)
     looked = await found("memory", f"sqlite:///{path}")
-    assert (looked.good, looked.said) == (good, f"env:PLACE: {said}")
+    assert (looked.ok, looked.detail) == (good, f"env:PLACE: {said}")
     assert (path.read_bytes(), names(tmp_path)) == before
 
 
@@ -74,7 +73,7 @@ async def test_a_file_a_router_has_open_is_looked_into(tmp_path: Path) -> None:
     async with SqliteMemory.open(path):
         before = names(tmp_path)
         looked = await found("memory", f"sqlite:///{path}")
-        assert (looked.good, looked.said) == (True, "env:PLACE: opened, tables of version 3")
+        assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, tables of version 3")
         assert names(tmp_path) == before
 
 
@@ -83,9 +82,9 @@ async def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     path.write_text("something else, and long enough to be looked at " * 9)
     looked = await found("pauses", f"sqlite:///{path}")
-    assert (looked.good, looked.said) == (False, "env:PLACE: the file is no SQLite database")
+    assert (looked.ok, looked.detail) == (False, "env:PLACE: the file is no SQLite database")
     looked = await found("pauses", f"sqlite:///{tmp_path}")
-    assert (looked.good, looked.said) == (False, "env:PLACE: the file cannot be opened")
+    assert (looked.ok, looked.detail) == (False, "env:PLACE: the file cannot be opened")
 
 
 @pytest.fixture
@@ -98,19 +97,19 @@ async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
 async def test_a_database_is_opened(dsn: str) -> None:
     """With its version, and without a table made."""
     looked = await found("conversations", dsn)
-    assert (looked.good, looked.said) == (True, "env:PLACE: opened, without tables yet")
-    assert (await found("conversations", dsn)).said == looked.said, "none was made"
+    assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, without tables yet")
+    assert (await found("conversations", dsn)).detail == looked.detail, "none was made"
     async with PostgresConversations.open(dsn, connections=1):
         pass
     looked = await found("conversations", dsn)
-    assert (looked.good, looked.said) == (True, "env:PLACE: opened, tables of version 1")
+    assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, tables of version 1")
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("UPDATE schema_versions SET version = 99")
     looked = await found("conversations", dsn)
-    assert not looked.good
-    assert looked.said == "env:PLACE: its tables are version 99, this code knows 1"
+    assert not looked.ok
+    assert looked.detail == "env:PLACE: its tables are version 99, this code knows 1"
     looked = await found("checkpoints", dsn)
-    assert (looked.good, looked.said) == (True, "env:PLACE: opened")
+    assert (looked.ok, looked.detail) == (True, "env:PLACE: opened")
 
 
 async def test_a_database_that_cannot_be_used_is_told(postgres_dsn: str) -> None:
@@ -124,7 +123,7 @@ async def test_a_database_that_cannot_be_used_is_told(postgres_dsn: str) -> None
         address = f"postgresql://{there['user']}:{PASSWORD}@127.0.0.1:{there['port']}/"
         address += f"{there['dbname']}?options={quote(str(there.get('options', '')))}"
         looked = await found("memory", address)
-        assert (looked.good, looked.said) == (False, f"env:PLACE: {said}")
+        assert (looked.ok, looked.detail) == (False, f"env:PLACE: {said}")
 
 
 @contextmanager
@@ -153,11 +152,11 @@ async def test_a_refused_password_is_told() -> None:
     error = b"E" + (len(fields) + 4).to_bytes(4, "big") + fields
     with refusing(b"N", error) as port:
         looked = await found("pauses", f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/x")
-    assert (looked.good, looked.said) == (False, "env:PLACE: its password is refused")
+    assert (looked.ok, looked.detail) == (False, "env:PLACE: its password is refused")
     with refusing(b"-WRONGPASS invalid username-password pair s3cr3t\r\n") as port:
         looked = await found("locks", f"redis://u:{PASSWORD}@127.0.0.1:{port}/0")
     said = "its password is refused, or it asks for one"
-    assert (looked.good, looked.said) == (False, f"env:PLACE: {said}")
+    assert (looked.ok, looked.detail) == (False, f"env:PLACE: {said}")
 
 
 @pytest.mark.slow
@@ -167,8 +166,8 @@ async def test_a_server_that_says_nothing_is_told(part: str, scheme: str) -> Non
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         looked = await found(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
-    assert not looked.good
-    assert looked.said.startswith("env:PLACE: takes connections and says nothing")
+    assert not looked.ok
+    assert looked.detail.startswith("env:PLACE: takes connections and says nothing")
 
 
 async def test_nobody_there_is_told() -> None:
@@ -177,13 +176,13 @@ async def test_nobody_there_is_told() -> None:
         port = server.getsockname()[1]
     for part, scheme in (("memory", "postgresql"), ("locks", "redis")):
         looked = await found(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
-        assert looked.said == f"env:PLACE: nobody listens at 127.0.0.1:{port}"
+        assert looked.detail == f"env:PLACE: nobody listens at 127.0.0.1:{port}"
 
 
 async def test_a_redis_is_asked(redis_url: str) -> None:
     """It answers, or has no such database."""
     looked = await found("locks", redis_url)
-    assert (looked.good, looked.said) == (True, "env:PLACE: answers")
+    assert (looked.ok, looked.detail) == (True, "env:PLACE: answers")
     looked = await found("locks", f"{redis_url}?db=99999")
-    assert not looked.good
-    assert "no such database" in looked.said
+    assert not looked.ok
+    assert "no such database" in looked.detail

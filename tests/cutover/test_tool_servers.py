@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from mcp.server import MCPServer
 
-from cutover.doctor import examine
-from cutover.finding import Finding
+from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
 from cutover.server.logging import log_formatter
 from cutover.wiring.tools import tool_server, tool_servers
@@ -72,10 +71,10 @@ async def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(MissingExtra, match="'mcp'"):
         tool_servers(settings.tools, {})
     (found,) = [one for one in await examine(settings, {}) if one.part == "tools.mcp.a"]
-    assert found.said.endswith("pip install 'cutover[mcp]'")
+    assert found.detail.endswith("pip install 'cutover[mcp]'")
 
 
-def of_tools(found: list[Finding]) -> list[Finding]:
+def of_tools(found: list[PartCheck]) -> list[PartCheck]:
     """Give what was found of servers of tools."""
     return [one for one in found if one.part.startswith("tools.")]
 
@@ -103,23 +102,23 @@ async def test_the_doctor_tells_what_a_server_offers() -> None:
         )
         found = of_tools(await examine(settings, ENVIRON))
     assert found == [
-        Finding(
+        PartCheck(
             "tools.mcp.web",
-            good=True,
-            said=f"{url}/mcp: 3 tools; read-only web__echo, web__told; not read-only web__write",
+            ok=True,
+            detail=f"{url}/mcp: 3 tools; read-only web__echo, web__told; not read-only web__write",
         ),
-        Finding(
+        PartCheck(
             "tools.mcp.odd",
-            good=False,
-            said=f"{url}/mcp: 0 tools; read-only none; not read-only none; "
+            ok=False,
+            detail=f"{url}/mcp: 0 tools; read-only none; not read-only none; "
             "allow names 'eco', which it does not have",
         ),
-        Finding(
+        PartCheck(
             "tools.mcp.away",
-            good=False,
-            said="http://127.0.0.1:1/mcp: nobody listens",
+            ok=False,
+            detail="http://127.0.0.1:1/mcp: nobody listens",
         ),
-        Finding("tools.mcp.none", good=False, said="no-such-program-here: no such command"),
+        PartCheck("tools.mcp.none", ok=False, detail="no-such-program-here: no such command"),
     ]
 
 
@@ -141,7 +140,7 @@ async def test_a_deployment_calls_a_server_s_tools(tmp_path: Path, stack: StackN
     async with server.session_manager.run(), served(app) as url:
         more = f'[tools.mcp.near]\nurl = "{url}/mcp"\nprefix = ""\n'
         async with deployed(tmp_path, Setup(stack=stack, more=more)) as place:
-            await until(lambda: not place.house.tools.read_only("no_such_tool"))
+            await until(lambda: not place.services.live.tools.read_only("no_such_tool"))
             answer = await place.ask({"message_id": "m", "content": "no such tool"})
             assert answer.steps[-2:] == ["SUCCESS", "END"]
             run = await place.run()

@@ -68,7 +68,7 @@ class Shell:
         enter = self._serving.enter_async_context
         environ = {**self._environ, "OPENAI_BASE_URL": self._provider.base_url}
         built = await enter(application(self._watched, environ))
-        self._url = await enter(listening(server(built.app, built.house.router, 1)))
+        self._url = await enter(listening(server(built.app, built.services.router, 1)))
         self._session = await enter(aiohttp.ClientSession())
 
     async def _edit(self, one: Typed, arguments: list[str]) -> None:

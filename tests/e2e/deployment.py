@@ -24,7 +24,7 @@ from router.config import SettingsWatcher
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from cutover.wiring.composition import House
+    from cutover.wiring.composition import Services
     from router.stack import Stack, StackName
 
 KEY = "CUTOVER_TEST_KEY"
@@ -42,7 +42,7 @@ class Deployment:
 
     url: str
     folder: Path
-    house: House
+    services: Services
     watched: SettingsWatcher
     provider: Served
     session: aiohttp.ClientSession
@@ -67,12 +67,12 @@ class Deployment:
 
     async def settled(self) -> None:
         """Wait until every exchange has been concluded, shadowed or not, and its line written."""
-        await until(lambda: not self.house.router.ledger.open and not tasks("conclude"))
+        await until(lambda: not self.services.router.ledger.open and not tasks("conclude"))
 
     async def lines(self) -> list[RunRecord]:
         """Give all runs captured so far."""
         await self.settled()
-        await self.house.captures.flush()
+        await self.services.captures.flush()
         return [decode_run(line) for line in captured(self.folder, "flow=*").splitlines()]
 
     async def run(self) -> RunRecord:
@@ -82,7 +82,7 @@ class Deployment:
 
     def books(self) -> dict[str, int]:
         """Give the ledger as `state(reason)` to how many."""
-        counts = self.house.router.ledger.counts
+        counts = self.services.router.ledger.counts
         return {f"{line.state}({line.reason})": count for line, count in counts.items()}
 
     def edit(self, text: str) -> None:
@@ -215,11 +215,13 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
         watched = SettingsWatcher(path, SPECS)
         environ = {KEY: PLANTED_KEY, QA_KEY: "qa", **setup.environ}
         built = await opened.enter_async_context(application(watched, environ, setup.stacks))
-        url = await opened.enter_async_context(listening(server(built.app, built.house.router, 1)))
+        url = await opened.enter_async_context(
+            listening(server(built.app, built.services.router, 1))
+        )
         # Every request on a connection of its own: what one leaves behind is the next one's not.
         connector = aiohttp.TCPConnector(force_close=True)
         session = await opened.enter_async_context(aiohttp.ClientSession(connector=connector))
-        yield Deployment(url, folder, built.house, watched, provider, session)
+        yield Deployment(url, folder, built.services, watched, provider, session)
 
 
 @asynccontextmanager

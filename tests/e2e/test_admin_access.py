@@ -115,7 +115,7 @@ async def test_no_secret_comes_out(place: Deployment) -> None:
                 said += [await operator.ask(method, path, body) for body in BODIES[method]]
         await place.ask(HELLO)
         await place.settled()
-        await place.house.captures.flush()
+        await place.services.captures.flush()
         said.append(await place.get("/readyz"))
         said.append(await place.get("/openapi.json"))
     answers = json.dumps(said)

@@ -110,7 +110,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
     async with deployed(tmp_path, Setup(shadow=100)) as running:
         yield running
         await running.settled()
-        assert running.house.router.ledger.open == 0
+        assert running.services.router.ledger.open == 0
         assert running.provider.ledger.counts()["total"] == 0
     with closing(sqlite3.connect(tmp_path / "store.sqlite")) as store:
         assert store.execute("SELECT COUNT(*) FROM turns").fetchone() == (0,)
@@ -162,7 +162,7 @@ async def test_a_body_that_breaks_off_is_dropped(place: Deployment) -> None:
     writer.close()
     await writer.wait_closed()
     assert (await place.get("/healthz")) == {"status": "alive"}
-    assert place.house.router.counts.requests == 0
+    assert place.services.router.counts.requests == 0
 
 
 async def test_an_unknown_message_is_404(place: Deployment) -> None:
@@ -173,7 +173,7 @@ async def test_an_unknown_message_is_404(place: Deployment) -> None:
 
 async def test_a_locked_message_is_409(place: Deployment) -> None:
     """Somebody is at it already."""
-    other = place.house.router.parts.live(ChatRequest(message_id="m")).locks
+    other = place.services.router.parts.live(ChatRequest(message_id="m")).locks
     assert await other.acquire("test", "msg_lock:m", 60)
     answer = await place.ask(body())
     assert (answer.status, answer.problem["code"]) == (409, "message_locked")

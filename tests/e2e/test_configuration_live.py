@@ -84,7 +84,7 @@ async def test_a_signed_header_chooses_the_stack(tmp_path: Path, stack: StackNam
         }
         for header, expected in cases.items():
             assert await served(place, ["m0"], headers={HEADER: header}) == [expected], header
-        assert place.house.router.counts.qa_ignored == 6
+        assert place.services.router.counts.qa_ignored == 6
 
 
 async def test_a_bad_edit_is_told_and_the_last_good_one_stays(
@@ -121,7 +121,7 @@ async def test_a_changed_model_answers_the_next_request(
         priced = 'model = "sim-other"\ninput_price = 1.0\noutput_price = 1.0'
         new = good.replace('model = "sim-chat"', priced).replace("[models.slow]", "[models.new]")
         place.edit(f"{new}\n[rescue]\nattempts = 1\n")
-        assert place.house.model.policy.attempts == 1
+        assert place.services.model.policy.attempts == 1
         await place.ask(ask)
         answer = await place.ask(ask | {"model_config": {"model_id": "slow"}})
         assert (answer.status, answer.problem["code"]) == (422, "unknown_model")

@@ -42,7 +42,7 @@ async def conversing(place: Deployment) -> None:
         answer = await place.ask(body | {"content": f"I like {says}"})
         assert answer.steps[-1] == "END"
     await place.settled()
-    await place.house.captures.flush()
+    await place.services.captures.flush()
 
 
 def stored(folder: Path) -> bytes:

@@ -19,7 +19,7 @@ from compare.tally import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
 from cutover.erasure import forget_rows
 from cutover.flows import SPECS
-from cutover.wiring.following import drop_unknown
+from cutover.wiring.periodic import drop_unknown
 from effects.stores.values import DataSubject
 from tests.e2e.deployment import Deployment, Json, Setup, deployed
 from tests.support.asgi import served
@@ -107,7 +107,7 @@ async def test_drift_shows_where_shadows_hold_conversations(tmp_path: Path, hist
     async with conversing(tmp_path, history) as place:
         _, heard = await talk(place, 3)
         runs = await place.lines()
-        spent = place.house.router.shadow_budget.tokens
+        spent = place.services.router.shadow_budget.tokens
     own = [text.replace("beginning 0", "beginning 1") for text in heard]
     free = history == "own"
     assert heard == ["beginning 0", "beginning 0 again", "beginning 0 again again"]
@@ -125,7 +125,7 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
     async with conversing(tmp_path, "own") as place:
         first, _ = await talk(place, 2)
         second, _ = await talk(place, 1)
-        parts = place.house.router.parts
+        parts = place.services.router.parts
         assert set(parts.own_replies.chats) == {first, second}
         async with place.session.delete(f"{place.url}/api/v1/sessions/{first}") as response:
             assert response.status == 204

@@ -125,5 +125,5 @@ async def test_a_failing_provider_is_told_honestly(
                 assert PLANTED_KEY not in caplog.text + answer.body.decode(), name
             runs = await place.lines()
             assert {(run.role, run.outcome) for run in runs} == {("serving", "failed")}
-            assert place.house.router.counts.takeovers == 0
-            assert place.house.router.counts.fallbacks == 0
+            assert place.services.router.counts.takeovers == 0
+            assert place.services.router.counts.fallbacks == 0

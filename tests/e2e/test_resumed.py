@@ -113,7 +113,7 @@ resumable = {resumable}
 
 def calls(place: Deployment) -> int:
     """Tell how often the provider was asked."""
-    return sum(place.house.model.counts.attempts.values())
+    return sum(place.services.model.counts.attempts.values())
 
 
 def grown(answer: Answer) -> list[str]:
@@ -149,7 +149,7 @@ async def test_the_stream_goes_on_in_the_text(tmp_path: Path, breaks: int, every
     )
     assert [play.how for play in (*first.plays, *second.plays)] == ["live", "exact"]
     assert place.books() == {"not_sampled()": 1}
-    assert place.house.router.counts.takeovers == 1
+    assert place.services.router.counts.takeovers == 1
 
 
 async def test_another_text_ends_in_failure_frames(tmp_path: Path) -> None:

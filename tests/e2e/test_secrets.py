@@ -163,9 +163,9 @@ async def test_nothing_planted_is_ever_written_down(
         with logged(place) as said:
             answers = await _converse(place)
             await place.settled()
-            await place.house.captures.flush()
+            await place.services.captures.flush()
         log = said.getvalue()
-        assert place.house.router.counts.takeovers == (stack == "graph")
+        assert place.services.router.counts.takeovers == (stack == "graph")
         ready = json.dumps(await place.get("/readyz"))
     assert "Upset" in log
     assert all(line.startswith("{") for line in log.splitlines()) is (lines == "json")
@@ -184,7 +184,7 @@ async def test_nothing_planted_is_ever_written_down(
 
 async def _converse(place: Deployment) -> str:
     """Serve, call tools, crash, fail, refuse, leave and comment, with planted data everywhere."""
-    place.house.tools.register(telling)
+    place.services.live.tools.register(telling)
     whole = {
         "content": TEXT,
         "user_name": NAME,
@@ -210,7 +210,7 @@ async def _converse(place: Deployment) -> str:
             pass
         r.close()
     await place.provider.ledger.until("cancelled", 1)
-    await until(lambda: place.house.router.counts.client_left == 1)
+    await until(lambda: place.services.router.counts.client_left == 1)
     for answer in answers:
         comment = {"exchange_id": answer.headers["x-cutover-exchange"], "score": -1}
         data = comment | {"comment": NAMELESS}

@@ -26,9 +26,9 @@ async def test_the_provider_is_asked_twice_and_the_stores_are_written_once(tmp_p
         answer = await place.ask({"message_id": "m", "content": "Hello", "chat_id": "c"})
         assert answer.steps[-1] == "END"
         serving, shadow = await place.lines()
-        models = place.house.model, place.house.shadow_model.model
+        models = place.services.model, place.services.shadow_model.model
         assert [sum(model.counts.attempts.values()) for model in models] == [1, 1]
-        assert place.house.router.shadow_budget.tokens > 0
+        assert place.services.router.shadow_budget.tokens > 0
     assert (serving.outcome, shadow.outcome) == ("completed", "completed")
     assert {play.how for play in shadow.plays if play.op == "stream"} == {"live"}
     assert {play.how for play in shadow.plays if play.op != "stream"} <= {"exact", "nearest"}
@@ -41,6 +41,6 @@ async def test_edited_models_are_the_shadows_too(tmp_path: Path) -> None:
     async with deployed(tmp_path, Setup(shadow=100, more=LIVE)) as place:
         text = place.watched.path.read_text("utf-8")
         place.edit(text.replace("[models.slow]", "[rescue]\nattempts = 1\n[models.other]"))
-        shadow = place.house.shadow_model
+        shadow = place.services.shadow_model
         await until(lambda: "other" in shadow.registry.entries)
         assert shadow.model.policy.attempts == 1

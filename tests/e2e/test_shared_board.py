@@ -48,8 +48,8 @@ def body(message: str) -> dict[str, object]:
 
 def breaker(place: Deployment) -> tuple[str, bool]:
     """Tell the state of graph's breaker, and whether another router opened it."""
-    known = place.house.router.admission.breakers.of("chat", "graph")
-    return known.state(place.house.router.parts.monotonic()), known.told
+    known = place.services.router.admission.breakers.of("chat", "graph")
+    return known.state(place.services.router.parts.monotonic()), known.told
 
 
 async def test_who_has_seen_no_failure_spares_the_stack_too(
@@ -72,9 +72,9 @@ async def test_who_has_seen_no_failure_spares_the_stack_too(
         assert breaker(one) == ("open", False)
         await until(lambda: breaker(two) == ("open", True))
         assert (await two.ask(body("spared"))).headers["x-cutover-served"] == "legacy l"
-        assert two.house.router.counts.takeovers == 0
-        assert two.house.router.counts.spared == 1
-        two.house.router.admission.breakers.reset("chat", "graph")
+        assert two.services.router.counts.takeovers == 0
+        assert two.services.router.counts.spared == 1
+        two.services.router.admission.breakers.reset("chat", "graph")
         await until(lambda: breaker(one) == ("closed", False))
 
 
@@ -91,7 +91,7 @@ async def test_workers_have_one_budget_a_day(tmp_path: Path) -> None:
     async with deployed(tmp_path, alone) as place:
         await place.ask(body("spends"))
         await place.settled()
-        assert place.house.router.shadow_budget.tokens > 0
+        assert place.services.router.shadow_budget.tokens > 0
     connector = aiohttp.TCPConnector(force_close=True)
     async with (
         running(api_key=PLANTED_KEY) as provider,

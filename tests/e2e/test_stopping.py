@@ -78,7 +78,7 @@ async def test_what_is_cut_ends_in_failure_frames_and_frees_its_lock(
         slow = {"message_id": "m", "content": "Hello", "model_config": {"model_id": "slow"}}
         asking = asyncio.create_task(place.ask(slow))
         await until(lambda: _model_is_asked(place))
-        place.house.router.cut()
+        place.services.router.cut()
         answer = await asking
         assert answer.steps[-2:] == ["FAILED", "END"]
         assert answer.events[-2] == {"step": "FAILED", "code": "stopping"}
@@ -87,7 +87,7 @@ async def test_what_is_cut_ends_in_failure_frames_and_frees_its_lock(
         assert again.steps[-2:] == ["SUCCESS", "END"]
         await place.settled()
         assert place.books() == {"cancelled(stopping)": 1, "compared(equal)": 1}
-        assert place.house.router.counts.takeovers == 0
+        assert place.services.router.counts.takeovers == 0
 
 
 async def test_what_has_sent_nothing_yet_is_503(tmp_path: Path) -> None:
@@ -104,23 +104,23 @@ async def test_what_has_sent_nothing_yet_is_503(tmp_path: Path) -> None:
     async with deployed(tmp_path, Setup(stack="graph", stacks=stacks)) as place:
         asking = asyncio.create_task(place.ask({"message_id": "m", "content": "Hello"}))
         await begun.wait()
-        place.house.router.cut()
+        place.services.router.cut()
         answer = await asking
         assert (answer.status, answer.problem["code"]) == (503, "stopping")
-        assert place.house.router.counts.fallbacks == 0
+        assert place.services.router.counts.fallbacks == 0
 
 
 async def test_a_router_that_stops_takes_nothing_more(tmp_path: Path) -> None:
     """Who still has a connection is told to go elsewhere; `/readyz` says so, too."""
     async with deployed(tmp_path) as place:
-        place.house.router.draining = True
+        place.services.router.draining = True
         answer = await place.ask({"message_id": "m", "content": "Hello"})
         assert (answer.status, answer.problem["code"]) == (503, "stopping")
         assert answer.headers["retry-after"] == "1"
         async with place.session.get(f"{place.url}/readyz") as response:
             assert response.status == 503
             assert (await response.json())["status"] == "stopping"
-        assert place.house.router.counts.requests == 0
+        assert place.services.router.counts.requests == 0
 
 
 async def test_leaving_the_house_flushes_the_captures(tmp_path: Path) -> None:

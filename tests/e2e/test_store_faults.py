@@ -81,8 +81,8 @@ async def test_a_store_nobody_waits_for_is_a_fault(tmp_path: Path) -> None:
     """Until it answers again, `/readyz` says so, and with it the metrics."""
     async with deployed(tmp_path) as place:
         assert (await place.get("/readyz"))["faults"] == {}
-        for part in place.house.kept:
-            place.house.kept = {**place.house.kept, part: Silent()}
+        for part in place.services.stores:
+            place.services.stores = {**place.services.stores, part: Silent()}
         told = (await place.get("/readyz"))["faults"]
         assert told == dict.fromkeys(("conversations", "memory", "pauses"), Silent.fault)
 

@@ -51,7 +51,7 @@ async def test_who_does_not_read_is_dropped_and_costs_little(
     """The connection is dropped, not closed behind what waits; few frames were ever made."""
     async with deployed(tmp_path, Setup(stack=stack, more=LONG)) as place:
         with asked(place) as client:
-            counts = place.house.router.counts
+            counts = place.services.router.counts
             await until(lambda: bool(counts.client_unread))
             run = await place.run()
             assert (run.outcome, run.error and run.error.code) == ("cancelled", "client_unread")

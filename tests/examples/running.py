@@ -1,4 +1,4 @@
-"""An example of two services behind a router, running as its page says."""
+"""An example of two remote behind a router, running as its page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutover.application import application
 from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.server.serve import server
-from cutover.wiring.composition import House
+from cutover.wiring.composition import Services
 from router.config import SettingsWatcher
 from router.routing.rollout import assign
 from tests.e2e.deployment import listening, tasks, until
@@ -30,43 +30,43 @@ class Example:
     """An example, running."""
 
     url: str
-    house: House
+    services: Services
     session: aiohttp.ClientSession
-    services: Mapping[str, asyncio.subprocess.Process]
+    remote: Mapping[str, asyncio.subprocess.Process]
 
     async def settled(self) -> None:
         """Wait until all are compared and written."""
-        await until(lambda: not self.house.router.ledger.open and not tasks("conclude"))
+        await until(lambda: not self.services.router.ledger.open and not tasks("conclude"))
 
     def assigned(self, flow: str, stack: str) -> str:
         """Find a route key that goes to a stack."""
-        settings = self.house.router.parts.settings()
+        settings = self.services.router.parts.settings()
         keys = (f"k{number}" for number in range(100))
         rules, salt = settings.flows[flow], settings.rollout.salt
         return next(key for key in keys if assign(rules, salt, key, None).stack == stack)
 
     async def stop(self, name: str) -> None:
         """Stop a service."""
-        self.services[name].terminate()
-        await self.services[name].wait()
+        self.remote[name].terminate()
+        await self.remote[name].wait()
 
 
 @asynccontextmanager
 async def running(
     example: Path, commands: Mapping[str, Sequence[str]], folder: Path
 ) -> AsyncIterator[Example]:
-    """Start the services by name and, in front of them, a router on the example's configuration.
+    """Start the remote by name and, in front of them, a router on the example's configuration.
 
     Each tells the port it was given, which takes the place of the one in the configuration.
     """
     text = (example / "cutover.toml").read_text("utf-8")
-    services: dict[str, asyncio.subprocess.Process] = {}
+    remote: dict[str, asyncio.subprocess.Process] = {}
     try:
         for (name, command), port in zip(commands.items(), PORTS, strict=True):
             process = await asyncio.create_subprocess_exec(
                 *command, cwd=example, stdout=asyncio.subprocess.PIPE
             )
-            services[name] = process
+            remote[name] = process
             assert process.stdout is not None
             told = (await process.stdout.readline()).decode()
             text = text.replace(port, told.partition("127.0.0.1:")[2].partition("/")[0])
@@ -74,12 +74,12 @@ async def running(
         path.write_text(text, "utf-8")
         async with (
             application(SettingsWatcher(path, SPECS), {}) as built,
-            listening(server(built.app, built.house.router, 1)) as url,
+            listening(server(built.app, built.services.router, 1)) as url,
             aiohttp.ClientSession() as session,
         ):
-            yield Example(url, built.house, session, services)
+            yield Example(url, built.services, session, remote)
     finally:
-        for process in services.values():
+        for process in remote.values():
             if process.returncode is None:
                 process.terminate()
                 await process.wait()

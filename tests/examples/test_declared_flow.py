@@ -45,7 +45,7 @@ async def test_the_example_splits_shadows_compares_and_ends_honestly(
         old, new = example.assigned("support", "legacy"), example.assigned("support", "graph")
         assert (await ask(example, old))[0] == "legacy"
         assert (await ask(example, new))[0] == "graph"
-        await example.house.captures.flush()
+        await example.services.captures.flush()
         said = await invoked("diff", "captures", "-o", "report")
         assert said.exit_code == 1, said.output
         assert "1 of 1 pair differs, from 1 cause" in said.output

@@ -58,9 +58,9 @@ async def test_the_example_splits_shadows_and_falls_back(
         await example.settled()
         assert await ask(example, new) == ({"assigned": "graph", "served": "graph"}, WORDS)
         await example.settled()
-        books = {line.state: line.reason for line in example.house.router.ledger.counts}
+        books = {line.state: line.reason for line in example.services.router.ledger.counts}
         assert books == {"compared": "different", "not_sampled": "cannot"}
-        await example.house.captures.flush()
+        await example.services.captures.flush()
         said = await invoked("diff", "captures", "-o", "report")
         assert said.exit_code == 0, "white space in JSON is no difference\n" + said.output
         await example.stop("new")

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from contract.errors import Fault
 from contract.flows.session import SessionOptions, SessionRequest, lock_key
 from contract.model import Chunk
-from cutover.wiring.sessions import KeptSessions
+from cutover.wiring.sessions import StoredSessions
 from effects.memory import InMemoryMemory
 from effects.model import Fail, Hang, Step
 from effects.stores import MemoryConversations, MemoryPauses, ProcessLocks
@@ -191,7 +191,7 @@ class Conversing(RuleBasedStateMachine):
     @rule()
     def deleted(self) -> None:
         """Delete the session: nothing is left, nor anywhere learnt."""
-        sessions = KeptSessions(Live(self.house), self.stacks, MemoryPauses())
+        sessions = StoredSessions(Live(self.house), self.stacks, MemoryPauses())
         found = self.run(sessions.forget(SESSION, lock=lock_key(SESSION)))
         assert found is bool(self.known)
         self.known, self.learnt = [], []

@@ -66,8 +66,8 @@ async def test_the_breakers_of_providers_are_shown_and_reset(
     place: Deployment, alice: Operator
 ) -> None:
     """As those of stacks: state and seconds; closed again at once, with a name on record."""
-    (entry,) = [one for one in place.house.models.entries.values() if one.model_id == "gpt-4.1"]
-    breaker = place.house.model.breakers.of(entry)
+    (entry,) = [one for one in place.services.models.entries.values() if one.model_id == "gpt-4.1"]
+    breaker = place.services.model.breakers.of(entry)
     now = asyncio.get_running_loop().time()
     for _ in range(breaker.policy.calls):
         permit = breaker.permit(now)
@@ -118,7 +118,8 @@ async def test_a_percentage_is_in_force_at_once(place: Deployment, alice: Operat
     answer = await place.ask(HELLO)
     assert answer.headers["x-cutover-assigned"] == "legacy"
     assert (
-        load_settings(place.watched.path, place.house.router.parts.specs) == place.watched.current
+        load_settings(place.watched.path, place.services.router.parts.specs)
+        == place.watched.current
     )
     assert place.watched.poll_once() == "same"
     status, page = await alice.post("/flows/chat/shadow", {"percent": 12.345})
@@ -129,7 +130,7 @@ async def test_a_percentage_is_in_force_at_once(place: Deployment, alice: Operat
 
 async def test_every_router_that_reads_the_file_follows(place: Deployment, alice: Operator) -> None:
     """At its second look, half a second later."""
-    other = SettingsWatcher(place.watched.path, place.house.router.parts.specs)
+    other = SettingsWatcher(place.watched.path, place.services.router.parts.specs)
     await alice.post("/flows/chat/rollback")
     assert [other.poll_once(), other.poll_once()] == ["settling", "taken"]
     assert other.current == place.watched.current

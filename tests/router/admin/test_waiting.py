@@ -38,7 +38,7 @@ def alice(place: Deployment) -> Operator:
 
 def keep_in(place: Deployment, store: MemoryPauses) -> None:
     """Let a router keep its pauses in a store."""
-    router = place.house.router
+    router = place.services.router
     router.parts = replace(router.parts, pausing=Pausing(store, 60.0, time))
 
 
@@ -63,7 +63,7 @@ async def two(store: MemoryPauses) -> None:
 
 async def test_what_waits_is_listed(place: Deployment, alice: Operator) -> None:
     """Who waits, since when, how large; nothing that was said, asked or answered."""
-    router = place.house.router
+    router = place.services.router
     router.parts = replace(router.parts, pausing=None)
     assert (await alice.get("/pauses"))[0] == 404, "nothing is kept here"
     store = MemoryPauses()

@@ -104,7 +104,7 @@ class House:
     @property
     def rescues(self) -> Counter[Rescued]:
         """What the port has done since the deployment began."""
-        return self.place.house.model.counts.rescues
+        return self.place.services.model.counts.rescues
 
     async def last(self) -> RunRecord:
         """Give the run captured last."""

@@ -41,7 +41,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def fresh(house: House) -> None:
     """Let no row know of the one before it."""
-    house.place.house.model.breakers.reset()
+    house.place.services.model.breakers.reset()
     house.service.in_pieces = True
     house.service.codes.clear()
 
@@ -258,7 +258,7 @@ async def test_a_cut_answer_in_one_piece_is_an_error(house: House) -> None:
 
 async def test_a_flapping_provider_behind_a_stack(house: House) -> None:
     """The breaker opens, the fallback serves, one probe decides, and it closes."""
-    model = house.place.house.model
+    model = house.place.services.model
     known, policy = model.breakers.policy, model.policy
     model.breakers.policy = replace(known, calls=2, rest=60.0)
     model.policy = replace(policy, attempts=1, breaker=model.breakers.policy)

@@ -125,7 +125,7 @@ async def ask(place: Deployment) -> None:
 
 def calls(place: Deployment) -> int:
     """Tell how often the provider was asked."""
-    return sum(place.house.model.counts.attempts.values())
+    return sum(place.services.model.counts.attempts.values())
 
 
 @pytest.mark.parametrize("tells", [by_headers, by_id, by_path, by_trace])
@@ -137,7 +137,7 @@ async def test_a_shadow_does_not_ask_the_model_twice(
     async with house(tmp_path, legacy, graph, shadow=100) as place:
         await ask(place)
         assert calls(place) == 2
-        assert place.house.router.shadow_budget.tokens == 0
+        assert place.services.router.shadow_budget.tokens == 0
         serving, shadow = await place.lines()
     assert [status for status, _ in legacy.heard] == [200, 200]
     assert graph.heard == legacy.heard

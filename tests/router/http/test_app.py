@@ -47,7 +47,7 @@ async def send(place: Deployment, data: bytes) -> tuple[int, Any]:
 
 async def kept(place: Deployment) -> list[FeedbackRecord]:
     """Give the feedback written down so far."""
-    await place.house.captures.flush()
+    await place.services.captures.flush()
     lines = captured(place.folder, "feedback").splitlines()
     return [msgspec.json.decode(line, type=FeedbackRecord) for line in lines]
 
@@ -120,7 +120,7 @@ async def test_readiness_tells_stages_and_books(place: Deployment) -> None:
 
 async def test_readiness_is_told_while_captures_are_dropped(place: Deployment) -> None:
     """Who has lost records must still hear it."""
-    await place.house.captures.aclose()
+    await place.services.captures.aclose()
     assert await send(place, b'{"exchange_id":"e","score":1}') == (202, None)
     ready = await place.get("/readyz")
     assert ready["captures"]["dropped"] == {"closed": 1}

@@ -149,7 +149,7 @@ async def test_an_error_nobody_foresaw_is_a_problem_too(tmp_path: Path) -> None:
     }
     async with deployed(tmp_path) as place:
         with pytest.raises(Boom):
-            await create_app(place.house.router, broken)(scope, receive, send)
+            await create_app(place.services.router, broken)(scope, receive, send)
     assert sent[0]["status"] == 500
     assert (b"content-type", b"application/problem+json") in sent[0]["headers"]
     assert msgspec.json.decode(sent[1]["body"])["code"] == "internal"

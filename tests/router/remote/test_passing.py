@@ -79,7 +79,7 @@ async def test_what_a_client_does_not_take_waits_and_the_stack_with_it(tmp_path:
             deployed(tmp_path, Setup(more=stacks)) as place,
             place.post(HELLO) as response,
         ):
-            ticket = place.house.router.ticket(response.headers["x-cutover-exchange"])
+            ticket = place.services.router.ticket(response.headers["x-cutover-exchange"])
             assert ticket is not None
             await until(lambda: ticket.serving.drive.pace.waiting)
             assert sent < len(frames)

@@ -97,4 +97,4 @@ async def test_shadows_behind_an_address_run_side_by_side(tmp_path: Path, mode: 
 def reached(place: Deployment, candidate: Service, compared: int) -> bool:
     """Whether so many have been compared while the first one hangs."""
     asked = len(candidate.asked) > compared
-    return asked and place.house.router.ledger.total("compared") == compared
+    return asked and place.services.router.ledger.total("compared") == compared

@@ -41,7 +41,7 @@ async def test_the_page_tells_what_was_done(place: Deployment) -> None:
     await place.ask(b"no request")
     await place.ask({"message_id": 5})
     await place.settled()
-    await place.house.captures.flush()
+    await place.services.captures.flush()
     said, media_type = await page(place)
     assert media_type.startswith("text/plain; version=")
     who = ("chat", "legacy", "legacy")
@@ -121,8 +121,8 @@ async def test_without_being_wanted_there_is_no_page(tmp_path: Path) -> None:
     async with deployed(tmp_path) as place:
         async with place.session.get(f"{place.url}/metrics") as response:
             assert response.status == 404
-        assert place.house.meters is None
-        assert not place.house.router.parts.observers
+        assert place.services.metrics is None
+        assert not place.services.router.parts.observers
 
 
 @pytest.mark.slow

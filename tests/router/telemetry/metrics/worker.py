@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from contract.flows.chat import CHAT, ChatRequest
-from cutover.wiring.meters import open_meters
+from cutover.wiring.telemetry import open_metrics
 from router.config import parse_settings
 from router.parts import Parts
 from router.router import Router
@@ -30,7 +30,7 @@ async def main() -> None:
         name="legacy", fingerprint="", powers=IN_PROCESS, serves=lambda _: True
     )
     captures = Written()
-    meters = open_meters(cast("Any", SimpleNamespace(entries={})))
+    meters = open_metrics(cast("Any", SimpleNamespace(entries={})))
     router = Router(
         Parts(
             specs={"chat": CHAT},
