@@ -14,10 +14,10 @@ same interrupt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from traceback import clear_frames
-from typing import Any, Final
+from typing import Any, Final, Self
 
 # The engine imports these when the first graph of a process runs: a user would wait for it.
 import langchain_core.tracers.context
@@ -34,6 +34,8 @@ from langgraph.types import Command, Durability, interrupt
 from contract.errors import EffectFailed, Fault
 from contract.flow import Event
 from contract.ports import Effects
+from graph_impl.repeats import RepeatedSink, Repetition
+from graph_impl.sink import Sink
 
 Builder = StateGraph[Any, Any, Any, Any]
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -42,48 +44,7 @@ Node = Callable[[Any, Runtime[Any]], Awaitable[Any]]
 HUMAN: Final = "human"
 """Name of the node that waits for a human, in the graphs that have one."""
 
-_END: Final = object()
-_AHEAD: Final = 32
-"""Events that may wait for the reader before the node that adds one waits too."""
 _INTERRUPT: Final = "__interrupt__"
-
-
-class Sink:
-    """Where the nodes of one run put their events."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def send(self, event: Event) -> None:
-        """Hand an event over; return once the reader has come back from it."""
-        self._queue.put_nowait(event)
-        await self.drained()
-
-    async def push(self, event: Event) -> None:
-        """Hand over one of many events; after the last of them, await `drained`.
-
-        Pieces of text that arrive together are handed over together: a switch between node and
-        reader for each piece costs more than all the work on it.
-        """
-        self._queue.put_nowait(event)
-        if self._queue.qsize() >= _AHEAD:
-            await self.drained()
-
-    async def drained(self) -> None:
-        """Wait until the reader has come back from all events, however slow it is."""
-        await self._queue.join()
-
-    def close(self, _: asyncio.Task[Any]) -> None:
-        """Mark the end of the events."""
-        self._queue.put_nowait(_END)
-
-    async def events(self) -> AsyncIterator[Event]:
-        """Yield the events until the sink is closed."""
-        while (event := await self._queue.get()) is not _END:
-            yield event
-            self._queue.task_done()  # only now: with an event in hand the reader may still leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +54,16 @@ class RunContext:
     effects: Effects
     sink: Sink = field(default_factory=Sink)
     interrupts: list[GraphInterrupt] = field(default_factory=list)
+    repetition: Repetition = field(default_factory=Repetition)
+
+    def repeated(self) -> Self:
+        """Return the context for an execution of the node that interrupts."""
+        self.repetition.begin()
+        return replace(
+            self,
+            effects=self.repetition.effects(self.effects),
+            sink=RepeatedSink(self.sink, self.repetition),
+        )
 
     async def ask(self, question: Any) -> Any:
         """Carry a question to the human port; raises `Paused` while there is no answer.
@@ -110,12 +81,17 @@ def add_nodes(graph: Builder, **nodes: Node) -> None:
 
 def _timed(name: str, node: Node) -> Any:
     async def timed(state: Any, runtime: Runtime[Any]) -> Any:
-        try:
-            with runtime.context.effects.trace.node(name):
+        context = runtime.context
+        with context.effects.trace.node(name):
+            if name != HUMAN:
                 return await node(state, runtime)
-        except GraphInterrupt as interrupted:
-            runtime.context.interrupts.append(interrupted)
-            raise
+            try:
+                update = await node(state, runtime.override(context=context.repeated()))
+            except GraphInterrupt as interrupted:
+                context.interrupts.append(interrupted)
+                raise
+            context.repetition.end()
+            return update
 
     return timed
 
@@ -123,7 +99,7 @@ def _timed(name: str, node: Node) -> Any:
 def ask_human(question: Any) -> Any:
     """Interrupt the run with a question and return the answer; raises `EffectFailed`.
 
-    The engine runs the node again from its first line: no effect and no event comes before this.
+    Only in the node `HUMAN`, and there first: the engine executes it again from its first line.
     """
     resumed = interrupt(question)
     if "fault" in resumed:
@@ -148,10 +124,10 @@ def end_on_failure(graph: Builder, failed: Callable[[str], Iterable[Event]]) -> 
 
 
 def mermaid(graph: Graph) -> str:
-    """Return a graph's diagram; what may follow a failure at any node is left out."""
+    """Return a graph's diagram, without the handler of failures: any node may lead there."""
     drawn = graph.get_graph()
     drawn.nodes.pop("__default_error_handler__", None)
-    return drawn.draw_mermaid()
+    return drawn.draw_mermaid(with_styles=False)
 
 
 async def run(

@@ -33,14 +33,14 @@ from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
 
 DIAGRAM = """graph TD;
-	start([start]) --> initialize;
+	__start__ --> initialize;
 	initialize --> prompt_generation;
 	prompt_generation --> model_call;
 	model_call -.-> tool_execution;
 	tool_execution --> model_call;
 	model_call -.-> output_processing;
 	output_processing --> cleanup;
-	cleanup --> stop([end]);
+	cleanup --> __end__;
 """
 
 

@@ -46,23 +46,23 @@ log = logging.getLogger(__name__)
 Events = AsyncGenerator[CompanionEvent]
 
 MESSAGES = """graph TD;
-	start([start]) --> emotion;
+	__start__ --> emotion;
 	emotion --> memory;
 	memory --> reasoning;
 	reasoning -.-> tools;
 	reasoning -.-> human;
-	reasoning -.-> stop([end]);
+	reasoning -.-> __end__;
 	tools -.-> reasoning;
 	tools -.-> human;
 	human --> reasoning;
 """
 PICTURES = """graph TD;
-	start([start]) --> vision;
+	__start__ --> vision;
 	vision -.-> memory_extraction;
-	vision -.-> stop([end]);
+	vision -.-> __end__;
 	memory_extraction -.-> human;
-	memory_extraction -.-> stop;
-	human --> stop;
+	memory_extraction -.-> __end__;
+	human --> __end__;
 """
 
 

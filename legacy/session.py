@@ -41,12 +41,12 @@ from rules.session import SessionAsked
 log = logging.getLogger(__name__)
 
 DIAGRAM = """graph TD;
-	start([start]) --> recall_memory;
+	__start__ --> recall_memory;
 	recall_memory --> process;
 	process -.-> tools;
 	tools --> process;
 	process -.-> extract_memory;
-	extract_memory --> stop([end]);
+	extract_memory --> __end__;
 """
 
 

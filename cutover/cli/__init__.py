@@ -29,6 +29,7 @@ _COMMANDS: Mapping[str, str] = {
     "selftest": "selftest:selftest",
     "load": "load:load",
     "rollback": "rollback:rollback",
+    "graph": "graph:graph",
     "history": "history:history",
     "doctor": "doctor:doctor",
     "forget": "forget:forget",

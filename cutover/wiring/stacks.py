@@ -97,6 +97,29 @@ async def _open_flows(place: str, checkpoints: str, opened: AsyncExitStack) -> O
     return flows
 
 
+class NoDiagram(CutoverError):
+    """A stack has no diagram of a flow."""
+
+    def __init__(self, where: str, flow: str) -> None:
+        super().__init__(f"{where!r} has no diagram of flow {flow!r}")
+
+
+def diagrams_of(where: str, flow: str) -> Mapping[str, str]:
+    """Return the Mermaid diagrams of a flow, by title, from a stack's hook `describe(flow)`.
+
+    Raises `NoDiagram` or `StackNotLoaded`.
+    """
+    module_name = where.partition(":")[0]
+    try:
+        describe = getattr(import_module(module_name), "describe", None)
+    except ImportError as error:
+        raise StackNotLoaded(module_name, where, str(error)) from error
+    diagrams: Mapping[str, str] = describe(flow) if describe else {}
+    if not diagrams:
+        raise NoDiagram(where, flow)
+    return diagrams
+
+
 def load_stacks() -> dict[StackName, LocalStack]:
     """Import the built-in stacks; raises `StackNotLoaded`."""
     return {name: load_stack(name, where) for name, where in DEFAULTS.items()}

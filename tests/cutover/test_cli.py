@@ -24,6 +24,7 @@ COMMANDS = (
     "selftest",
     "load",
     "rollback",
+    "graph",
     "history",
     "doctor",
     "forget",
@@ -82,7 +83,10 @@ def test_help_keeps_the_names_of_sections() -> None:
     ("commands", "libraries"),
     [
         (("serve",), {"pandas"}),
-        (("rollback", "history", "forget", "selftest", "demo"), {"openai", "langgraph"}),
+        (
+            ("rollback", "graph", "history", "forget", "selftest", "demo"),
+            {"openai", "langgraph"},
+        ),
     ],
 )
 def test_commands_load_nothing_they_never_use(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -17,6 +18,8 @@ from langgraph.runtime import Runtime
 from contract.errors import EffectFailed, Fault, Paused
 from contract.flow import Event
 from contract.flows.companion import CompanionText
+from contract.model import ModelCall, ModelInfo
+from effects.model.fake import says
 from effects.testing import World
 from graph_impl.engine import HUMAN, Node, RunContext, add_nodes, ask_human, run
 
@@ -174,6 +177,33 @@ async def test_any_answer_resumes_the_node_that_asked(answer: Any) -> None:
     events = [event async for event in started(talk, _ask_twice, HUMAN)]
     assert events == [CompanionText(str(answer)), CompanionText("second")]
     assert talk.questions == [{"q": 1}, {"q": 2}]
+
+
+async def _ask_between(state: Nothing, runtime: Runtime[Talk]) -> Nothing:  # noqa: ARG001 - as the engine calls it
+    sink, effects = runtime.context.sink, runtime.context.effects
+    call = ModelCall(model_id="m", messages=())
+    for number in (1, 2):
+        await sink.send(CompanionText(await effects.ids.new("same")))
+        async for chunk in effects.model.stream("same", call):
+            await sink.push(CompanionText(chunk.text))
+        with suppress(EffectFailed):
+            await effects.model.lookup("same", "nobody-knows")
+        await sink.send(CompanionText(str(ask_human({"q": number}))))
+    return {}
+
+
+async def test_a_node_executed_again_repeats_no_call_and_no_event() -> None:
+    """Its calls are counted from the first again: equal calls have their own answers."""
+    world = World(says("text"), models=(ModelInfo(model_id="m", model="m"),))
+    talk = Talk(effects=world.effects, answers={1: "first", 2: "second"})
+    events = [event async for event in started(talk, _ask_between, HUMAN)]
+    texts = [event.content for event in events if isinstance(event, CompanionText)]
+    assert [text for text in texts if text] == ["id-1", "text", "first", "id-2", "text", "second"]
+    assert Counter(label for label, _ in world.made) == {
+        "ids.new": 2,
+        "model.stream": 2,
+        "model.lookup": 2,
+    }
 
 
 async def test_a_question_the_port_failed_at_raises_its_fault_in_the_node() -> None:

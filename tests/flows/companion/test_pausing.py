@@ -132,6 +132,27 @@ async def test_the_other_calls_of_a_round_are_over_before_the_question(
     assert here.world.count("tools.run") == 2
 
 
+@pytest.mark.parametrize(("first", "then"), BOTH)
+async def test_two_pauses_in_a_row_after_two_tools_repeat_no_call(
+    first: StackName, then: StackName
+) -> None:
+    """The first behind two tools of its round, the next in a round of its own, on either stack."""
+    tools = calling(("slow", "{}"), ("pay", "{}"), ("ask_human", FORM))
+    answers = (tools, ASKING, STOP)
+    here = place(Visit(turn(), answers=answers, tools={"slow": "s", "pay": "p"}, slow={"slow": 9}))
+    here.assigned = first
+    reply = await here.visit(turn())
+    for stack in (then, first):
+        assert reply.events[-1]["status"] == "suspended"
+        await here.answer(reply.hitl_id)
+        here.assigned = stack
+        reply = await here.go_on(reply.hitl_id)
+    assert here.kept == [("user", "hello"), ("assistant", "Wait. 好的。")]
+    assert here.world.tools.called == ["slow", "pay"]
+    made = {label: here.world.count(label) for label in ("model.stream", "ids.new")}
+    assert made == {"model.stream": 3, "ids.new": 2}
+
+
 async def test_one_exchange_may_ask_again_and_again() -> None:
     """Each question on the stack that is assigned by then."""
     here = place(Visit(turn(), answers=(ASKING, ASKING, STOP)))
