@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from contract.errors import CutoverError, EffectFailed
 from contract.flows.declared import DeclaredFlow
 from cutover.flows import flows_of
@@ -116,7 +114,7 @@ def _stores(settings: Settings) -> dict[str, str]:
         checkpoints = (
             stores.conversations if named else checkpoints_address(stores.conversations, AUTO)
         )
-    addresses = msgspec.structs.asdict(stores) | {"checkpoints": checkpoints}
+    addresses = stores.model_dump() | {"checkpoints": checkpoints}
     return {f"stores.{name}": str(place) for name, place in addresses.items()}
 
 

@@ -114,7 +114,7 @@ def settings_at(config: Path | None, assigned: Sequence[str]) -> PromptSettings:
     """
     there = config is not None or DEFAULT_CONFIG.exists()
     settings = load_settings(config or DEFAULT_CONFIG, SPECS).prompts if there else PromptSettings()
-    table = msgspec.to_builtins(settings)
+    table = settings.model_dump()
     for assignment in assigned:
         for key, value in _assigned(assignment).items():
             merges = isinstance(table.get(key), dict) and isinstance(value, dict)

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from cutover.wiring.models import KEY
 from cutover.wiring.telemetry import HEADERS
 from effects.tasks import EXCHANGE
@@ -102,7 +100,7 @@ class LogRedaction:
         """Take a configuration."""
         self._log = self._log or settings.log
         self._secrets |= _secrets(settings, self._environ)
-        settings = msgspec.structs.replace(settings, log=self._log)
+        settings = settings.model_copy(update={"log": self._log})
         self._handler.setFormatter(log_formatter(settings, self._environ, self._secrets))
 
 
@@ -123,7 +121,7 @@ def _secrets(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
     variables |= {settings.server.qa_key_env, settings.captures.pseudonym_key_env, KEY}
     variables.add(settings.tracing.endpoint_env)
     variables |= {name for one in settings.tools.mcp.values() for name in (*one.env, one.token_env)}
-    for where in msgspec.structs.astuple(settings.stores):
+    for where in settings.stores.model_dump().values():
         variables.add(where.removeprefix("env:") if where.startswith("env:") else "")
     values = {environ.get(variable, "") for variable in variables}
     values |= {one.strip() for one in environ.get(settings.pauses.key_env, "").split(",")}

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from contract.errors import CutoverError
 from router.config import AUTO, PROCESS, StoreSettings, resolve_address
 from router.gateway import Neighbours
@@ -74,7 +72,7 @@ def resolve_stores(
             raise NotShared(workers, name, value, "sqlite:///… or redis://…")
     if found[_BOARD] == AUTO:
         found[_BOARD] = found["locks"]
-    return msgspec.structs.replace(stores, **found)
+    return stores.model_copy(update=found)
 
 
 def checkpoints_address(conversations: str, checkpoints: str) -> str:

@@ -38,9 +38,9 @@ def open_flags(
     section = settings().flags
     if not section.provider:
         return None
-    module = import_module("router.routing.flags.open_feature")  # its library is an extra
+    module = import_module("router.routing.open_feature")  # its library is an extra
     if section.provider == FILE:
-        provider = import_module("router.routing.flags.file_provider").FileProvider(settings)
+        provider = module.FileProvider(settings)
     else:
         provider = _create(section.provider, _options(section.options, environ))
     source = module.OpenFeatureFlags(provider)

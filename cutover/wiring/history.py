@@ -15,8 +15,7 @@ from cutover.stores import sqlite_file
 from router.admin.audit import Change
 from router.admin.history import PROVIDER, History, in_force
 from router.config import Settings, SettingsWatcher, parse_settings, resolve_address
-from router.routing.flags import Flagged, Targeting
-from router.routing.flags.values import defaults
+from router.routing.flags import Flagged, Targeting, defaults
 
 log = logging.getLogger(__name__)
 

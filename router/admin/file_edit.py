@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
@@ -89,8 +88,8 @@ def _values(settings: Settings, flow: str, keys: Mapping[str, Value]) -> dict[st
 
 def _without(settings: Settings, flow: str, values: Mapping[str, Value]) -> Settings:
     """Give the settings with these values of a flow, whatever they were: what an edit leaves."""
-    found = msgspec.structs.replace(settings.flows[flow], **values)
-    return msgspec.structs.replace(settings, flows={**settings.flows, flow: found}, version="")
+    found = settings.flows[flow].model_copy(update=values)
+    return settings.model_copy(update={"flows": {**settings.flows, flow: found}, "version": ""})
 
 
 def _with_values(text: str, path: Path, flow: str, values: Mapping[str, Value]) -> str:

@@ -8,10 +8,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
+from pydantic import BaseModel
 
 from effects.stores.sqlite import SqliteFile, transaction
 from effects.stores.tables import Migrations
-from router.config import HIDDEN, display_value
+from router.config import HIDDEN, Settings, display_value
 
 if TYPE_CHECKING:
     import sqlite3
@@ -133,13 +134,15 @@ class _Stamp(msgspec.Struct, frozen=True):
     most: int
 
 
-def in_force(settings: msgspec.Struct) -> dict[str, str]:
+def in_force(settings: Settings) -> dict[str, str]:
     """Give every key of a configuration, dotted, with its value as JSON."""
     found: dict[str, str] = {}
 
     def walk(value: object, key: str) -> None:
         # Not by encoding it: that leaves defaults out where a struct says so.
-        if isinstance(value, msgspec.Struct):
+        if isinstance(value, BaseModel):
+            value = vars(value)
+        elif isinstance(value, msgspec.Struct):
             value = msgspec.structs.asdict(value)
         if isinstance(value, dict):
             for name, below in value.items():

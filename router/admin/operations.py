@@ -12,7 +12,7 @@ from router.admin.file_edit import NotWritten, edit_flow
 from router.admin.pages import ExchangesPage
 from router.admin.views import flow_page, flows_page, models_page
 from router.admin.waiting import WaitingPauses
-from router.config import ConfigRefused, checked_percent
+from router.config import ConfigRefused, percentage
 from router.problems import Problem
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ class Operations:
 
 def _percent(value: float, key: str) -> Decimal:
     try:
-        return checked_percent(Decimal(str(value)), "request", key)
-    except ConfigRefused as error:
-        raise Problem(422, "invalid_request", f"{key}: {error.why}") from error
+        return percentage(value)
+    except ValueError as error:
+        raise Problem(422, "invalid_request", f"{key}: {error}") from error
 
 
 def _change(

@@ -21,14 +21,17 @@ from router.config.capabilities import (
     shadow_fault,
     stacks_without,
 )
-from router.config.declared_flows import DECLARATION_KEYS, configured_flows
-from router.config.flow_settings import (
-    FLAG_KINDS,
-    FlagKind,
-    FlowSettings,
-    Stage,
-    checked_percent,
-    refuse_double_pins,
+from router.config.errors import HIDDEN, ConfigRefused, display_value, unknown_name
+from router.config.loader import (
+    DECLARATION_KEYS,
+    PINNED_TWICE,
+    configured_flows,
+    convert_table,
+    load_settings,
+    parse_settings,
+    pinned_twice,
+    read_config_text,
+    read_toml,
 )
 from router.config.patterns import (
     Pattern,
@@ -38,12 +41,15 @@ from router.config.patterns import (
     compile_patterns,
     luhn,
 )
-from router.config.sections import (
+from router.config.schema import (
+    FLAG_KINDS,
     AdminSettings,
     BreakerSettings,
     CaptureSettings,
     EmbeddingSettings,
+    FlagKind,
     FlagSettings,
+    FlowSettings,
     GatewaySettings,
     LimitSettings,
     LogSettings,
@@ -59,20 +65,14 @@ from router.config.sections import (
     RescueSettings,
     RolloutSettings,
     ServerSettings,
+    Settings,
     ShadowSettings,
     StackSettings,
+    Stage,
     StoreSettings,
     ToolSettings,
     TracingSettings,
-)
-from router.config.settings import Settings, load_settings, parse_settings, read_config_text
-from router.config.toml_table import (
-    HIDDEN,
-    ConfigRefused,
-    convert_table,
-    display_value,
-    read_toml,
-    unknown_name,
+    percentage,
 )
 from router.config.watcher import SettingsWatcher
 
@@ -81,6 +81,7 @@ __all__ = [
     "DECLARATION_KEYS",
     "FLAG_KINDS",
     "HIDDEN",
+    "PINNED_TWICE",
     "PROCESS",
     "AdminSettings",
     "BreakerSettings",
@@ -121,7 +122,6 @@ __all__ = [
     "ToolSettings",
     "TracingSettings",
     "capabilities_of",
-    "checked_percent",
     "compile_patterns",
     "configured_flows",
     "convert_table",
@@ -131,12 +131,13 @@ __all__ = [
     "luhn",
     "on_loopback",
     "parse_settings",
+    "percentage",
+    "pinned_twice",
     "powers_at",
     "powers_of",
     "read_config_text",
     "read_secret",
     "read_toml",
-    "refuse_double_pins",
     "resolve_address",
     "resolve_value",
     "resumable_fault",

@@ -1,85 +1,131 @@
-"""Addresses and names of secrets in a configuration: what may stand there, and reading them."""
+"""Addresses and names of secrets: the types the schema checks them with, and reading them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from router.config.toml_table import ConfigRefused
+from pydantic import AfterValidator
+
+from router.config.errors import ConfigRefused
+
+AUTO = "auto"
+"""The simplest store that serves all workers: `PROCESS`, or a file they share."""
+PROCESS = "process"
+"""State that one process keeps for itself."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ATTRIBUTE = re.compile(r"header:[a-z0-9-]+|body:[A-Za-z_][A-Za-z0-9_]*")
-_URL = re.compile(r"[!-~]*")
-_PATH = re.compile(r"/[!-~]*")
+_PRINTABLE = re.compile(r"[!-~]*")
 _FROM_ENVIRONMENT = "env:"
 _HERE = "environment"
 
-PROCESS = "process"
-"""The address of what one process keeps for itself."""
-AUTO = "auto"
-"""As few as the workers need: `PROCESS`, or a file they share. Of checkpoints: beside the turns."""
+
+def matching(expression: str, allowed: str) -> AfterValidator:
+    """Accept a text that matches as a whole; `allowed` is the reason of a refusal."""
+    pattern = re.compile(expression)
+
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(allowed)
+        return value
+
+    return AfterValidator(check)
 
 
-def variable_fault(value: str) -> str | None:
-    """Say why `value` is no name of an environment variable; "" means none is wanted."""
-    if not value or _VARIABLE.fullmatch(value):
-        return None
-    return "the name of an environment variable is due (never the secret itself)"
+def _address(*schemes: str, words: tuple[str, ...] = (), variable: bool = True) -> AfterValidator:
+    """Accept an address of one of the schemes, one of the words, and `env:NAME` if `variable`."""
+    allowed = [
+        *map(repr, words),
+        *(f"{scheme}://…" for scheme in schemes),
+        *["env:NAME"] * variable,
+    ]
+
+    def check(value: str) -> str:
+        if value in words:
+            return value
+        if variable and value.startswith(_FROM_ENVIRONMENT):
+            _check_variable(value.removeprefix(_FROM_ENVIRONMENT))
+            return value
+        _refuse_password(value, "put the address into a variable, write 'env:NAME'")
+        scheme, colon, _ = value.partition("://")
+        if not colon or scheme not in schemes:
+            message = f"allowed: {', '.join(allowed)}"
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(check)
 
 
-def store_fault(value: str) -> str | None:
-    """Say why `value` is no address of a store."""
-    if value.startswith(_FROM_ENVIRONMENT):
-        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
-    return _secret_fault(value) or _scheme_fault(
-        value, ("sqlite", "postgresql", "http", "https", "memory")
-    )
+def _check_variable(value: str) -> str:
+    if value and not _VARIABLE.fullmatch(value):
+        message = "must be the name of an environment variable, never the secret itself"
+        raise ValueError(message)
+    return value
 
 
-def pauses_fault(value: str) -> str | None:
-    """Say why `value` is no address where pauses can be kept."""
-    if value.startswith(_FROM_ENVIRONMENT):
-        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
-    return _secret_fault(value) or _scheme_fault(value, ("sqlite", "postgresql", "memory"))
-
-
-def checkpoints_fault(value: str) -> str | None:
-    """Say why `value` is no address where stacks can keep something; "" is nowhere."""
-    return None if value in ("", AUTO) else pauses_fault(value)
-
-
-def coordination_fault(value: str) -> str | None:
-    """Say why `value` is no address where routers find each other: for locks and pins."""
-    if value in (AUTO, PROCESS):
-        return None
-    if value.startswith(_FROM_ENVIRONMENT):
-        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
-    schemes = ("sqlite", "redis", "rediss")
-    return _secret_fault(value) or _scheme_fault(value, schemes, repr(AUTO), repr(PROCESS))
-
-
-def endpoint_fault(value: str) -> str | None:
-    """Say why `value` is no base URL of a provider."""
-    return _secret_fault(value) or _scheme_fault(value, ("http", "https"))
-
-
-def service_fault(value: str) -> str | None:
-    """Say why `value` is no address of a stack."""
-    why = endpoint_fault(value)
-    if why is not None or (_URL.fullmatch(value) and _names_a_host(value)):
-        return why
-    return "a URL is due: http://host:port/path"
-
-
-def _names_a_host(url: str) -> bool:
-    parts = urlsplit(url)
+def _refuse_password(value: str, instead: str) -> str:
     try:
-        _ = parts.port
-    except ValueError:
-        return False  # none that anybody could listen on
-    return bool(parts.hostname)
+        password = urlsplit(value).password
+    except ValueError as error:
+        message = "must be an address"
+        raise ValueError(message) from error
+    if password is not None:
+        message = f"a password may not stand in the file: {instead}"
+        raise ValueError(message)
+    return value
+
+
+def _check_url(value: str) -> str:
+    message = "must be a URL: http://host:port/path"
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port  # a port out of range raises
+    except ValueError as error:
+        raise ValueError(message) from error
+    if not host or not _PRINTABLE.fullmatch(value):
+        raise ValueError(message)
+    return value
+
+
+def _check_network(value: str) -> str:
+    try:
+        ip_network(value)
+    except ValueError as error:
+        message = "must be an address or a network: 10.1.2.3, 10.0.0.0/8"
+        raise ValueError(message) from error
+    return value
+
+
+def _check_folder(value: str) -> str:
+    return _refuse_password(value, "leave it to the variables or files its store reads by itself")
+
+
+Variable = Annotated[str, AfterValidator(_check_variable)]
+"""The name of an environment variable; "" is none."""
+Endpoint = Annotated[str, _address("http", "https", variable=False)]
+OptionalEndpoint = Annotated[str, _address("http", "https", variable=False, words=("",))]
+Url = Annotated[Endpoint, AfterValidator(_check_url)]
+OptionalUrl = Annotated[OptionalEndpoint, AfterValidator(lambda url: url and _check_url(url))]
+UrlPath = Annotated[str, matching(r"/[!-~]*", "must be a path: /v1/answer")]
+Network = Annotated[str, AfterValidator(_check_network)]
+Folder = Annotated[str, AfterValidator(_check_folder)]
+"""A folder or an fsspec URL."""
+RequestAttribute = Annotated[
+    str,
+    matching(
+        r"(?:header:[a-z0-9-]+|body:[A-Za-z_][A-Za-z0-9_]*)?",
+        "allowed: 'header:NAME', 'body:FIELD', or nothing",
+    ),
+]
+Store = Annotated[str, _address("sqlite", "postgresql", "http", "https", "memory")]
+PauseStore = Annotated[str, _address("sqlite", "postgresql", "memory")]
+CheckpointStore = Annotated[str, _address("sqlite", "postgresql", "memory", words=("", AUTO))]
+Coordination = Annotated[str, _address("sqlite", "redis", "rediss", words=(AUTO, PROCESS))]
+"""Where routers share state: locks, pins, breakers."""
+HistoryStore = Annotated[str, _address("sqlite", words=("",))]
 
 
 def on_loopback(host: str) -> bool:
@@ -90,97 +136,30 @@ def on_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def network_fault(value: str) -> str | None:
-    """Say why `value` is neither an address nor a network."""
-    try:
-        ip_network(value)
-    except ValueError:
-        return "an address or a network is due: 10.1.2.3, 10.0.0.0/8"
-    return None
-
-
-def path_fault(value: str) -> str | None:
-    """Say why `value` is no path below a host."""
-    return None if _PATH.fullmatch(value) else "a path is due: /v1/answer"
-
-
 def resolve_address(value: str, environ: Mapping[str, str]) -> str:
-    """Give the address itself, `env:NAME` looked up; raises `ConfigRefused` if that holds none."""
+    """Return a store's address, `env:NAME` looked up; raises `ConfigRefused` if it holds none."""
     if not value.startswith(_FROM_ENVIRONMENT):
         return value
     name = value.removeprefix(_FROM_ENVIRONMENT)
     if not (found := environ.get(name)):
-        raise ConfigRefused(_HERE, name, "not set, and a store's address is due")
+        raise ConfigRefused(_HERE, name, "not set, and must hold a store's address")
     if "://" not in found and found not in (AUTO, PROCESS):
-        # Not what it holds: that may be the password itself.
+        # Without what it holds: that may be the password itself.
         raise ConfigRefused(_HERE, name, "no address: one begins with its kind, as sqlite:///…")
     return found
 
 
 def resolve_value(value: str, environ: Mapping[str, str]) -> str:
-    """Give a value itself, `env:NAME` looked up; raises `ConfigRefused` when it is not set."""
+    """Return a value, `env:NAME` looked up; raises `ConfigRefused` when it is not set."""
     if not value.startswith(_FROM_ENVIRONMENT):
         return value
     return read_secret(value.removeprefix(_FROM_ENVIRONMENT), environ).decode()
 
 
-def attribute_fault(value: str) -> str | None:
-    """Say why `value` is no place in a request; "" means none is wanted."""
-    if not value or _ATTRIBUTE.fullmatch(value):
-        return None
-    return "allowed: 'header:NAME', 'body:FIELD', or nothing"
-
-
 def read_secret(name: str, environ: Mapping[str, str]) -> bytes:
-    """Give the secret in a variable, empty where none is named; raises `ConfigRefused` if unset."""
+    """Return the secret in a variable, empty for no name; raises `ConfigRefused` if unset."""
     if not name:
         return b""
     if not environ.get(name):
         raise ConfigRefused(_HERE, name, "not set, and the configuration names it for a secret")
     return environ[name].encode()
-
-
-def history_fault(value: str) -> str | None:
-    """Say why `value` is no address of a history; "" means none is wanted."""
-    if not value:
-        return None
-    if value.startswith(_FROM_ENVIRONMENT):
-        return variable_fault(value.removeprefix(_FROM_ENVIRONMENT))
-    return _scheme_fault(value, ("sqlite",), "''")
-
-
-def place_fault(value: str) -> str | None:
-    """Say why `value` is no folder or fsspec URL to write to."""
-    return _secret_fault(value, "leave it to the variables or files its store reads by itself")
-
-
-def _secret_fault(
-    value: str, instead: str = "put the address into a variable, write 'env:NAME'"
-) -> str | None:
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return "an address is due"
-    if parts.password is None:
-        return None
-    return f"a password may not stand in the file: {instead}"
-
-
-def _scheme_fault(value: str, schemes: tuple[str, ...], *others: str) -> str | None:
-    scheme, colon, _ = value.partition("://")
-    if colon and scheme in schemes:
-        return None
-    return "allowed: " + ", ".join([*others, *(f"{name}://…" for name in schemes), "env:NAME"])
-
-
-STORES: Mapping[str, Callable[[str], str | None]] = {
-    "conversations": store_fault,
-    "memory": store_fault,
-    "pauses": pauses_fault,
-    "locks": coordination_fault,
-    "pins": coordination_fault,
-    "board": coordination_fault,
-    "history": history_fault,
-    "checkpoints": checkpoints_fault,
-}
-"""What is wrong with an address, by what is kept there."""

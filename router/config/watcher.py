@@ -1,4 +1,4 @@
-"""Watching the configuration: a good edit is in force within a second, a bad one is told."""
+"""Watching the configuration: a good edit is in force within a second, a bad one is reported."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from pathlib import Path
 from typing import Literal
 
 from contract.flow import FlowSpec
-from router.config.settings import Settings, parse_settings, read_config_text
-from router.config.toml_table import ConfigRefused
+from router.config.errors import ConfigRefused
+from router.config.loader import parse_settings, read_config_text
+from router.config.schema import Settings
 
 Seen = Literal["same", "settling", "taken", "refused"]
 
 POLL_SECONDS = 0.25
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
+
+
+class _Unreadable(str):
+    """Why the file cannot be read; stands where its text would."""
+
+    __slots__ = ()
 
 
 class SettingsWatcher:
-    """The settings in force, and what is wrong with the file since, if anything.
-
-    `refused` counts the edits that were.
+    """The settings in force, the fault of the file since, if any, and the count of refused edits.
 
     The file is read at every poll and compared by content: that notices an edit in place, a
     replacement by rename and a changed link alike, whatever the time stamps say. New content
     counts once two polls in a row have seen it, so that a half-written file is never in force
-    (an empty one would be valid, and would send everybody back to legacy).
+    (an empty one would be valid, and would move all traffic to legacy).
     """
 
     def __init__(self, path: Path, specs: Mapping[str, FlowSpec]) -> None:
         self.path = path
-        self.current: Settings
         self.fault: str | None = None
         self.refused = 0
         self._specs = specs
         self._listeners: list[Callable[[Settings], None]] = []
-        self._judged = self._settling = _text(path)
+        self._judged = self._settling = _read(path)
         self.current = parse_settings(self._judged, str(path), specs)
 
     def on_change(self, listener: Callable[[Settings], None]) -> None:
@@ -46,8 +50,11 @@ class SettingsWatcher:
         self._listeners.append(listener)
 
     def poll_once(self) -> Seen:
-        """Look at the file once and say what was seen."""
-        content = self._content()
+        """Read the file once and return what was seen."""
+        try:
+            content = _read(self.path)
+        except ConfigRefused as refused:
+            content = _Unreadable(refused)
         if content == self._judged:
             self._settling = content
             return "same"
@@ -58,14 +65,20 @@ class SettingsWatcher:
         return self._judge(content)
 
     def adopt(self, content: str) -> None:
-        """Judge content now that is known to be whole, and to stand in the file: our own edit."""
+        """Judge content now that is whole and in the file: an edit of our own."""
         self._judged = self._settling = content
         self._judge(content)
 
     @asynccontextmanager
     async def watching(self, seconds: float = POLL_SECONDS) -> AsyncIterator[SettingsWatcher]:
         """Poll in a task for as long as the block lasts."""
-        task = asyncio.create_task(self._poll(seconds), name="watch-settings")
+
+        async def poll() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                self.poll_once()
+
+        task = asyncio.create_task(poll(), name="watch-settings")
         try:
             yield self
         finally:
@@ -73,31 +86,20 @@ class SettingsWatcher:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _poll(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            self.poll_once()
-
-    def _content(self) -> str | ConfigFault:
+    def _judge(self, content: str) -> Seen:
         try:
-            return _text(self.path)
-        except ConfigRefused as refused:
-            return ConfigFault(str(refused))
-
-    def _judge(self, content: str | ConfigFault) -> Seen:
-        try:
-            if isinstance(content, ConfigFault):
+            if isinstance(content, _Unreadable):
                 return self._refuse(content)
             if not content.strip():
-                # A full disk leaves that of an edit; it would switch everything off.
+                # What a full disk leaves of an edit; it would switch everything off.
                 return self._refuse(f"{self.path}: empty; for the defaults put a comment in it")
             settings = parse_settings(content, str(self.path), self._specs)
             self._refuse_other_flows(settings)
         except ConfigRefused as refused:
             return self._refuse(str(refused))
         except Exception as error:
-            # Whatever it is, the next edit must find somebody watching.
-            logger.exception("%s cannot be judged", self.path)
+            # The watcher must outlive any fault, to see the next edit.
+            log.exception("%s cannot be judged", self.path)
             return self._refuse(f"{self.path}: cannot be judged: {type(error).__name__}")
         self.fault = None
         if settings != self.current:
@@ -118,32 +120,25 @@ class SettingsWatcher:
     def _refuse(self, fault: str) -> Seen:
         self.fault = str(fault)
         self.refused += 1
-        logger.error("%s; version %s stays in force", fault, self.current.version)
+        log.error("%s; version %s stays in force", fault, self.current.version)
         return "refused"
 
     def _take(self, settings: Settings) -> None:
-        logger.info("settings %s replace %s", settings.version, self.current.version)
+        log.info("settings %s replace %s", settings.version, self.current.version)
         self.current = settings
         for listener in self._listeners:
             try:
                 listener(settings)
             except Exception:
-                logger.exception("a listener failed on settings %s", settings.version)
+                log.exception("a listener failed on settings %s", settings.version)
 
 
-def _text(path: Path) -> str:
-    """Give the text of a file that can be read again; raises `ConfigRefused`.
+def _read(path: Path) -> str:
+    """Return the text of a file that can be read again; raises `ConfigRefused`.
 
-    A pipe tells its text once: then it is empty, as if everything had been taken out of the file,
-    or whoever opens it waits for a writer, and the loop with it.
+    A pipe gives its text once: then it reads as empty, or blocks the loop until a writer opens it.
     """
-    with suppress(OSError):  # what cannot be looked at cannot be read: that is told below
+    with suppress(OSError):  # a path that cannot be looked at is refused when it is read
         if path.is_fifo():
-            raise ConfigRefused(str(path), "", "a file is due: a pipe cannot be watched")
+            raise ConfigRefused(str(path), "", "must be a file: a pipe cannot be watched")
     return read_config_text(path)
-
-
-class ConfigFault(str):
-    """Why the file could not even be read; stands where its text would."""
-
-    __slots__ = ()

@@ -6,32 +6,47 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel
 
 from cutover.flows import SPECS
 from router.config import DECLARATION_KEYS, RemoteStackSettings, Settings, parse_settings, read_toml
+from router.config.reference import generated, main
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 NOT_DEFAULT = {"providers", "models", "tools", "version"}
 
 
 def shown() -> str:
-    """Give the file the page shows."""
-    found = re.search(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
+    """Return the file the page shows: every key, then the options of flows."""
+    text = PAGE.read_text("utf-8").partition("## Every key")[2].partition("## Flows of your own")[0]
+    return "\n".join(re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
+
+
+def test_the_reference_is_what_the_schema_generates(tmp_path: Path) -> None:
+    """`python -m router.config.reference docs/configuration.md` writes it anew."""
+    page = PAGE.read_text("utf-8")
+    assert generated(page) == page
+    assert main(["--check", str(PAGE)]) == 0
+    stale = tmp_path / "page.md"
+    stale.write_text(page.replace("port = 8080", "port = 8081"), "utf-8")
+    assert main(["--check", str(stale)]) == 1
+    assert main([str(stale)]) == 0
+    assert stale.read_text("utf-8") == page
 
 
 def test_the_page_shows_the_defaults() -> None:
     """Except for a provider, a model and a server of tools, reading it is reading nothing."""
     page, nothing = parse_settings(shown(), "page", SPECS), parse_settings("", "nothing", SPECS)
-    for name in Settings.__struct_fields__:
+    for name in Settings.model_fields:
         if name not in NOT_DEFAULT:
             assert getattr(page, name) == getattr(nothing, name), name
 
 
 def keys(value: object, prefix: str = "") -> set[str]:
-    """Give the dotted keys of a struct, options and entries of tables included."""
-    if isinstance(value, msgspec.Struct):
+    """Return the dotted keys of settings, options and entries of tables included."""
+    if isinstance(value, BaseModel):
+        pairs = vars(value)
+    elif isinstance(value, msgspec.Struct):
         pairs = {name: getattr(value, name) for name in value.__struct_fields__}
     elif isinstance(value, Mapping) and value:
         pairs = {str(name): below for name, below in value.items()}
@@ -41,7 +56,7 @@ def keys(value: object, prefix: str = "") -> set[str]:
 
 
 def test_the_page_leaves_no_key_out() -> None:
-    """Every key the code knows stands on the page."""
+    """Every key the code knows stands on the page; those of one flow stand for all."""
 
     def told(table: Mapping[str, Any], prefix: str = "") -> set[str]:
         return {
@@ -58,7 +73,19 @@ def test_the_page_leaves_no_key_out() -> None:
         ".version",
         *(f".flows.{name}.declared" for name in SPECS),
     }
-    assert known == told(read_toml(shown(), "page"))
+    same = {
+        f".flows.{name}.{key.rpartition('.')[2]}"
+        for name in SPECS
+        for key in known
+        if re.fullmatch(r"\.flows\.chat\.[a-z_]+", key)
+    }
+    assert known == told(read_toml(shown(), "page")) | same
+
+
+def test_the_page_begins_with_an_example() -> None:
+    """It is a configuration."""
+    (example, *_) = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert parse_settings(example, "page", SPECS).flows["chat"].stage == "ramp"
 
 
 def test_the_page_on_addresses_shows_their_defaults() -> None:
@@ -68,13 +95,13 @@ def test_the_page_on_addresses_shows_their_defaults() -> None:
     (table,) = read_toml(shown, "page")["stacks"].values()
     address = parse_settings(shown, "page", SPECS).stacks.place("graph")
     assert isinstance(address, RemoteStackSettings)
-    assert set(table) == set(RemoteStackSettings.__struct_fields__)
-    assert msgspec.structs.replace(address, paths={}) == RemoteStackSettings(url=address.url)
+    assert set(table) == set(RemoteStackSettings.model_fields)
+    assert address.model_copy(update={"paths": {}}) == RemoteStackSettings(url=address.url)
 
 
 def test_the_page_declares_a_flow() -> None:
     """Behind addresses; with every key that declares one."""
-    _, flow = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    *_, flow = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     stacks = '[stacks]\nlegacy = "http://old/"\n'
     declared = parse_settings(stacks + flow, "page", SPECS).flows["support"].declared
     assert declared is not None

@@ -70,10 +70,10 @@ async def silent(_: object, __: object) -> AsyncIterator[Event]:
 def parts(settings: Settings, store: PinStore | None = None) -> Parts:
     """Make a router's parts; where there is a store, conversations are frozen."""
     if store is not None:
-        sticky = msgspec.structs.replace(
-            settings.flows["chat"], route_key="session_id", sticky="conversation"
+        sticky = settings.flows["chat"].model_copy(
+            update={"route_key": "session_id", "sticky": "conversation"}
         )
-        settings = msgspec.structs.replace(settings, flows={"chat": sticky})
+        settings = settings.model_copy(update={"flows": {"chat": sticky}})
     made = Parts(
         specs={"chat": CHAT},
         stacks={name: LocalStack(name, {"chat": silent}, name) for name in STACKS},

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
 from contract.model import AssistantMessage, Chunk, ModelCall, Usage
 from contract.records import RunRecord
@@ -108,14 +106,14 @@ def served_by(house: House, stack: StackName) -> Settings:
     """Give the settings with everybody served by a stack."""
     flow = house.settings.flows["session"]
     share = Decimal(100 if stack == "graph" else 0)
-    served = msgspec.structs.replace(flow, langgraph_percent=share)
-    return msgspec.structs.replace(house.settings, flows={"session": served})
+    served = flow.model_copy(update={"langgraph_percent": share})
+    return house.settings.model_copy(update={"flows": {"session": served}})
 
 
 def with_budget(house: House, tokens: int) -> Settings:
     """Give the settings with another budget of the shadows."""
-    shadow = msgspec.structs.replace(house.settings.shadow, tokens_per_day=tokens)
-    return msgspec.structs.replace(house.settings, shadow=shadow)
+    shadow = house.settings.shadow.model_copy(update={"tokens_per_day": tokens})
+    return house.settings.model_copy(update={"shadow": shadow})
 
 
 def shadows(house: House) -> list[RunRecord]:

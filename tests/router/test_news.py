@@ -185,7 +185,7 @@ def house(crashing: list[bool]) -> House:
         return flow(request, effects)  # type: ignore[arg-type] # whatever the router hands on
 
     made = both("graph", graph, FLOWS["legacy"])
-    made.settings = msgspec.structs.replace(made.settings, breaker=RULES)
+    made.settings = made.settings.model_copy(update={"breaker": RULES})
     return made
 
 

@@ -125,7 +125,7 @@ def test_whose_model_a_shadow_asks(
     """As it is configured: its own, or the one the serving stack has asked."""
     legacy, graph = stacks
     (found,) = capabilities_of(
-        ALL, powers_of(StackSettings(legacy=legacy, graph=graph)), asking=asking
+        ALL, powers_of(StackSettings(legacy=legacy, graph=graph)), access=asking
     )
     assert found.shadow.why == f"graph {how}"
 

@@ -64,7 +64,7 @@ def test_without_servers_there_are_none() -> None:
         ("[tools.mpc.a]", ["tools.mpc", "did you mean 'mcp'"]),
         ("[tools.mcp.a]", ["tools.mcp.a", "one of command and url"]),
         (f'[tools.mcp.a]\n{URL}command = ["x"]', ["tools.mcp.a", "one of command and url"]),
-        ('[tools.mcp.a]\ncommand = [""]', ["tools.mcp.a.command", "a program is due"]),
+        ('[tools.mcp.a]\ncommand = [""]', ["tools.mcp.a.command", "must begin with a program"]),
         ('[tools.mcp.a]\ncommand = "x y"', ["tools.mcp.a.command", "'x y'"]),
         (f"[tools.mcp.a]\n{URL}comand = []", ["tools.mcp.a.comand", "did you mean 'command'"]),
         (f'[tools.mcp.a]\n{URL}env = ["A"]', ["tools.mcp.a.env", "only a url has a token_env"]),
@@ -78,7 +78,7 @@ def test_without_servers_there_are_none() -> None:
         (f"[tools.mcp.a]\n{URL}timeout_seconds = 0", ["tools.mcp.a.timeout_seconds"]),
         (f"[tools.mcp.a__b]\n{URL}", ["tools.mcp.a__b", "single '_'"]),
         (f"[tools.mcp.'a.b']\n{URL}", ["tools.mcp.a.b", "letters"]),
-        (f"[tools.mcp]\n{URL}", ["tools.mcp.url", "a table is due"]),
+        (f"[tools.mcp]\n{URL}", ["tools.mcp.url", "must be a table"]),
     ],
 )
 def test_what_cannot_be_is_refused(text: str, words: list[str]) -> None:

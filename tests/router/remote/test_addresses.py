@@ -35,12 +35,12 @@ def test_a_shadow_that_can_never_run_is_refused(stacks: str, why: str) -> None:
         ('[stacks.graph]\nurl = "http://h"\nshadowsafe = true', "did you mean 'shadow_safe'?"),
         ('[stacks.graph]\nurl = "http://h"\nidle_seconds = 0', "stacks.graph.idle_seconds = 0"),
         ('[stacks.graph]\nurl = "h"', "stacks.graph.url = 'h': allowed: http://"),
-        ('[stacks]\ngraph = "http://"', "stacks.graph.url = 'http://': a URL is due"),
-        ('[stacks]\ngraph = "http://h:65536"', "stacks.graph.url = 'http://h:65536': a URL is due"),
+        ('[stacks]\ngraph = "http://"', "stacks.graph = 'http://': must be a URL"),
+        ('[stacks]\ngraph = "http://h:65536"', "stacks.graph = 'http://h:65536': must be a URL"),
         ('[stacks]\ngraph = "http://u:secret@h/"', "a password may not stand in the file"),
         ('[stacks.graph]\nurl = "http://h"\npaths = { chatt = "/a" }', "did you mean 'chat'?"),
-        ('[stacks.graph]\nurl = "http://h"\npaths = { chat = "a" }', "a path is due"),
-        ("[stacks.graph]\nshadow_safe = true", "missing required field `url`"),
+        ('[stacks.graph]\nurl = "http://h"\npaths = { chat = "a" }', "must be a path"),
+        ("[stacks.graph]\nshadow_safe = true", "stacks.graph.url: required"),
     ],
 )
 def test_a_bad_address_is_refused(section: str, told: str) -> None:

@@ -183,7 +183,7 @@ async def test_a_request_has_one_authorization(user: str, sent: list[str]) -> No
     incoming = Incoming(b"", ((b"authorization", b"Bearer client"),))
     async with house() as (service, client):
         url = URL(service.url).with_user(user or None)
-        endpoint = Endpoint(client, url, RemoteStackSettings(str(url)))
+        endpoint = Endpoint(client, url, RemoteStackSettings(url=str(url)))
         assert await said(await endpoint.ask(incoming, "e1", "serving")) == b"hello"
         (asked,) = service.asked
         assert asked.header("authorization") == sent

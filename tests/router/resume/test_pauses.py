@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
 
-import msgspec
 import pytest
 
 from contract.flow import Event, Request
@@ -203,7 +202,7 @@ class Full(Desk):
     """A desk whose tapes may hold nothing more in all."""
 
     def _settings(self) -> Settings:
-        return msgspec.structs.replace(super()._settings(), limits=LimitSettings(total_bytes=1))
+        return super()._settings().model_copy(update={"limits": LimitSettings(total_bytes=1)})
 
 
 async def test_whoever_is_turned_away_while_there_is_no_room_leaves_the_pause() -> None:

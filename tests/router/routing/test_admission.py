@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from contract.flows.chat import CHAT, ChatRequest
@@ -29,7 +28,7 @@ PINNED = {f"force_{name}": frozenset({f"{name}1", f"{name}2", f"{name}3"}) for n
 
 def limited(made: House, **limits: Any) -> House:
     """Give a house other limits."""
-    made.settings = msgspec.structs.replace(made.settings, limits=LimitSettings(**limits))
+    made.settings = made.settings.model_copy(update={"limits": LimitSettings(**limits)})
     return made
 
 
@@ -120,7 +119,7 @@ async def test_whoever_is_spared_needs_no_place_either() -> None:
     """An open breaker sends to a full stack: that is a fallback, decided early."""
     made = both("graph", after(FLOWS["graph"], 4, crash), FLOWS["legacy"])
     rules = BreakerSettings(least_requests=1)
-    made.settings = msgspec.structs.replace(made.settings, breaker=rules)
+    made.settings = made.settings.model_copy(update={"breaker": rules})
     async with limited(made, legacy_streams=1) as made:
         await made.ask(named("a"))
         tickets = [await made.router.begin(CHAT, named(f"m{n}"), None) for n in range(2)]
@@ -132,7 +131,7 @@ async def test_a_shed_probe_gives_its_leave_back() -> None:
     """Who was to probe a full stack says nothing of it, and another one probes."""
     made = both("graph", after(FLOWS["graph"], 4, crash), FLOWS["legacy"])
     rules = BreakerSettings(least_requests=1, probes=1)
-    made.settings = msgspec.structs.replace(made.settings, breaker=rules)
+    made.settings = made.settings.model_copy(update={"breaker": rules})
     async with limited(made, graph_streams=1) as made:
         long_one = await made.router.begin(CHAT, named("long"), None)
         made.router.admission.places.stacks["graph"] -= 1
@@ -158,7 +157,7 @@ async def test_one_user_may_ask_so_often() -> None:
     """429 with the time until the next one; others are not touched, an edit is in force at once."""
     async with House(CASE) as made:
         limit = RateSettings(per_minute=6, burst=2)
-        made.settings = msgspec.structs.replace(made.settings, rate=limit)
+        made.settings = made.settings.model_copy(update={"rate": limit})
         for number in range(2):
             await made.ask(named(f"m{number}", user_id="u"))
         assert (await refused(made, named("m3", user_id="u")))[:2] == (429, "rate_limited")
@@ -168,7 +167,7 @@ async def test_one_user_may_ask_so_often() -> None:
         await asyncio.sleep(10.0)
         await made.ask(named("m6", user_id="u"))
         assert made.router.admission.shed == {"rate_limited": 2}
-        made.settings = msgspec.structs.replace(made.settings, rate=RateSettings())
+        made.settings = made.settings.model_copy(update={"rate": RateSettings()})
         await made.ask(named("m7", user_id="u"))
 
 
@@ -176,7 +175,7 @@ async def test_or_one_route_key_may() -> None:
     """As the flow routes: here by conversation."""
     async with House(CASE, Rules(flow={"route_key": "session_id"})) as made:
         limit = RateSettings(per_minute=1, burst=1, by="route_key")
-        made.settings = msgspec.structs.replace(made.settings, rate=limit)
+        made.settings = made.settings.model_copy(update={"rate": limit})
         await made.ask(named("m1", chat_id="c", user_id="u"))
         assert (await refused(made, named("m2", chat_id="c", user_id="v")))[1] == "rate_limited"
         await made.ask(named("m3", chat_id="d", user_id="u"))

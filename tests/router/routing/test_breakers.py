@@ -44,7 +44,7 @@ class Faulty:
 def guarded(assigned: StackName, first: Any, rules: BreakerSettings = RULES, **more: Any) -> House:
     """Build a house with breakers whose assigned stack is `first`."""
     made = both(assigned, first, FLOWS[other(assigned)], **more)
-    made.settings = msgspec.structs.replace(made.settings, breaker=rules)
+    made.settings = made.settings.model_copy(update={"breaker": rules})
     return made
 
 
@@ -138,7 +138,7 @@ async def test_with_both_open_the_assigned_one_is_tried() -> None:
     """And the other one stands in as ever."""
     graph, legacy = Faulty("graph"), Faulty("legacy")
     made = both("graph", graph, legacy)
-    made.settings = msgspec.structs.replace(made.settings, breaker=RULES)
+    made.settings = made.settings.model_copy(update={"breaker": RULES})
     async with made:
         await ask(made, 8)
         assert states(made) == {"graph": "open", "legacy": "open"}
@@ -168,7 +168,7 @@ async def test_neither_the_world_nor_clients_nor_refusals_open_it() -> None:
     eager = BreakerSettings(least_requests=1, failure_ratio=0.01)
     case = Case(CASE.body, answers=((*pieces("a"), Fail(Fault("model_unavailable"))),) * 4)
     world = House(case)
-    world.settings = msgspec.structs.replace(world.settings, breaker=eager)
+    world.settings = world.settings.model_copy(update={"breaker": eager})
     async with world:
         for _ in range(4):
             await world.ask()
@@ -209,7 +209,7 @@ async def test_a_failure_counts_at_once() -> None:
     eager = BreakerSettings(least_requests=1)
     slow = after(FLOWS["legacy"], 6, hang)
     made = both("graph", Faulty("graph"), slow, stall_seconds=60.0)
-    made.settings = msgspec.structs.replace(made.settings, breaker=eager)
+    made.settings = made.settings.model_copy(update={"breaker": eager})
     async with made:
         stream = asyncio.ensure_future(made.client(CASE.body))
         await asyncio.sleep(10.0)
@@ -227,7 +227,7 @@ async def test_shadows_and_stand_ins_count_for_nobody() -> None:
         await asyncio.sleep(100.0)
         assert states(made) == {"graph": "closed"}
     broken = both("graph", Faulty("graph"), Faulty("legacy"))
-    broken.settings = msgspec.structs.replace(broken.settings, breaker=eager)
+    broken.settings = broken.settings.model_copy(update={"breaker": eager})
     async with broken:
         await ask(broken, 1)
         assert states(broken) == {"graph": "open"}
@@ -249,8 +249,8 @@ async def test_other_rules_begin_with_closed_breakers() -> None:
     async with guarded("graph", faulty) as made:
         await ask(made, 4)
         assert states(made)["graph"] == "open"
-        fresh = msgspec.structs.replace(RULES, least_requests=2)
-        made.settings = msgspec.structs.replace(made.settings, breaker=fresh)
+        fresh = RULES.model_copy(update={"least_requests": 2})
+        made.settings = made.settings.model_copy(update={"breaker": fresh})
         assert states(made)["graph"] == "closed"
 
 

@@ -69,7 +69,7 @@ def elsewhere(**shadow: Any) -> House:
 
 def limited(made: House, **shadow: Any) -> House:
     """Give a house limits of its shadows."""
-    made.settings = msgspec.structs.replace(made.settings, shadow=ShadowSettings(**shadow))
+    made.settings = made.settings.model_copy(update={"shadow": ShadowSettings(**shadow)})
     return made
 
 

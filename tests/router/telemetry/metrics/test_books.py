@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 
 from contract.flows.chat import CHAT
@@ -100,7 +99,7 @@ async def test_the_state_of_a_breaker_is_a_number() -> None:
     panel = Panel()
     async with House(CASE, legacy=after(FLOWS["legacy"], 0, crash)) as made:
         breaker = BreakerSettings(least_requests=1, open_seconds=30.0)
-        made.settings = msgspec.structs.replace(made.settings, breaker=breaker)
+        made.settings = made.settings.model_copy(update={"breaker": breaker})
         books = Books(panel, Sources(made.router, Written(), dict))
         for state, seconds in ((2, 0.0), (1, 31.0)):
             await made.ask()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from contract.flows.chat import ChatRequest
@@ -118,7 +117,7 @@ async def test_who_serves_instead_of_a_spared_stack_counts_as_standing_in() -> N
     rules = Rules(observers=[observed(panel)])
     async with House(CASE, rules, legacy=after(FLOWS["legacy"], 0, crash)) as made:
         breaker = BreakerSettings(least_requests=1)
-        made.settings = msgspec.structs.replace(made.settings, breaker=breaker)
+        made.settings = made.settings.model_copy(update={"breaker": breaker})
         await made.ask()
         await made.ask()
     who = ("chat", "legacy", "graph")

@@ -1,4 +1,4 @@
-"""Flags from any OpenFeature provider, through its SDK."""
+"""Flags from any OpenFeature provider, through its SDK; and the file as such a provider."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from effects.extras import MissingExtra
-from router.config import FLAG_KINDS
-from router.routing.flags.source import Refused
+from router.config import FLAG_KINDS, Settings
+from router.routing.flags import Changed, Refused, Targeting, defaults
 from router.routing.lookup import NoAnswer
 
 try:
@@ -17,8 +17,8 @@ try:
     from openfeature.evaluation_context import EvaluationContext
     from openfeature.event import ProviderEvent
     from openfeature.exception import ErrorCode
-    from openfeature.flag_evaluation import FlagType
-    from openfeature.provider import AbstractProvider
+    from openfeature.flag_evaluation import FlagResolutionDetails, FlagType, Reason
+    from openfeature.provider import AbstractProvider, Metadata
     from openfeature.provider.no_op_provider import NoOpProvider
 except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
     raise MissingExtra(adapter="OpenFeatureFlags", extra="flags") from missing
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from openfeature.event import EventDetails
     from openfeature.flag_evaluation import FlagEvaluationDetails
     from openfeature.provider import FeatureProvider
-
-    from router.routing.flags.source import Changed, Targeting
 
     Flag = tuple[FlagType, str, Any]
     """What the SDK is asked for: type, key, and the value where there is none."""
@@ -142,3 +140,44 @@ def _value(found: FlagEvaluationDetails[Any]) -> object:
     if code in _WHOLE:
         raise NoAnswer(code.value)
     return Refused(code.value)
+
+
+class FileProvider(AbstractProvider):
+    """Knows the flags of every flow by `flow.flag`, equal for all requests; never blocks."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def get_metadata(self) -> Metadata:
+        """Return its name."""
+        return Metadata("cutover.toml")
+
+    def resolve(
+        self,
+        flag_key: str,
+        default_value: Any,
+        evaluation_context: EvaluationContext | None = None,  # noqa: ARG002 - the SDK's signature
+    ) -> FlagResolutionDetails[Any]:
+        """Return what the file holds."""
+        flow, _, name = flag_key.rpartition(".")
+        settings = self._settings().flows.get(flow)
+        if settings is None or name not in FLAG_KINDS:
+            return FlagResolutionDetails(default_value, ErrorCode.FLAG_NOT_FOUND)
+        return FlagResolutionDetails(defaults(settings, (name,))[name], reason=Reason.STATIC)
+
+    # The SDK asks by type and checks what it is given.
+    resolve_boolean_details = resolve
+    resolve_string_details = resolve
+    resolve_integer_details = resolve
+    resolve_float_details = resolve
+    resolve_object_details = resolve
+
+    async def resolve_boolean_details_async(
+        self,
+        flag_key: str,
+        default_value: Any,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[Any]:
+        """As the others; defined here, which tells the SDK that none of them blocks."""
+        return self.resolve(flag_key, default_value, evaluation_context)

@@ -17,11 +17,9 @@ from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvid
 
 from contract.flows.chat import CHAT
 from router.config import FLAG_KINDS, FlowSettings, parse_settings
-from router.routing.flags import Refused, Targeting
-from router.routing.flags.file_provider import FileProvider
-from router.routing.flags.open_feature import OpenFeatureFlags
-from router.routing.flags.values import apply, defaults
+from router.routing.flags import Refused, Targeting, apply, defaults
 from router.routing.lookup import NoAnswer
+from router.routing.open_feature import FileProvider, OpenFeatureFlags
 from tests.e2e.deployment import until
 
 if TYPE_CHECKING:

@@ -14,9 +14,14 @@ from contract.flows.chat import CHAT, ChatRequest
 from effects.rest import REST_SECONDS
 from router.config import FlagSettings, FlowSettings, Settings
 from router.routing.assignment import attribute, targeting
-from router.routing.flags import FixedFlags, Flagged, FlagSource, Targeting
-from router.routing.flags.flagged import TOLD_SECONDS
-from router.routing.flags.source import Changed
+from router.routing.flags import (
+    REPORTED_SECONDS,
+    Changed,
+    FixedFlags,
+    Flagged,
+    FlagSource,
+    Targeting,
+)
 from router.routing.lookup import WAIT_SECONDS, NoAnswer
 from router.serving.run import Incoming
 from tests.router.answering import CASE
@@ -128,7 +133,7 @@ async def test_a_value_that_cannot_be_used_is_told_for_a_while(
     assert flags.fault == told
     assert [record.getMessage() for record in caplog.records] == [told]
     source.flags["chat.langgraph_percent"] = 20
-    await asyncio.sleep(TOLD_SECONDS + 1)
+    await asyncio.sleep(REPORTED_SECONDS + 1)
     await flags.settle(WHO, FILE, "v")
     assert flags.fault is None
 

@@ -7,8 +7,7 @@ from decimal import Decimal
 import pytest
 
 from router.config import FLAG_KINDS, FlowSettings
-from router.routing.flags import Refused
-from router.routing.flags.values import apply, defaults
+from router.routing.flags import Refused, apply, defaults
 
 FILE = FlowSettings(
     enable_langgraph=True,
@@ -56,16 +55,16 @@ def test_a_flag_takes_the_place_of_the_file_s_value(
         ("langgraph_percent", 101, "= 101: allowed: 0 to 100"),
         ("langgraph_percent", -0.5, "= -0.5: allowed: 0 to 100"),
         ("langgraph_percent", 10.0001, "= 10.0001: allowed: steps of 0.001"),
-        ("langgraph_percent", True, "= True: a number is due"),
-        ("langgraph_percent", "10", "= '10': a number is due"),
-        ("shadow_percent", float("nan"), "= nan: a number is due"),
-        ("shadow_percent", float("inf"), "= inf: a number is due"),
-        ("enable_langgraph", 1, "= 1: true or false is due"),
-        ("enable_langgraph", "true", "= 'true': true or false is due"),
-        ("force_graph", "a", "= 'a': a list of route keys is due"),
-        ("force_graph", [1], "= [1]: a list of route keys is due"),
+        ("langgraph_percent", True, "= true: must be a number"),
+        ("langgraph_percent", "10", "= '10': must be a number"),
+        ("shadow_percent", float("nan"), "= nan: must be a finite number"),
+        ("shadow_percent", float("inf"), "= inf: must be a finite number"),
+        ("enable_langgraph", 1, "= 1: must be a valid boolean"),
+        ("enable_langgraph", "true", "= 'true': must be a valid boolean"),
+        ("force_graph", "a", "= 'a': must be a valid frozenset"),
+        ("force_graph", [1], "= 1: must be a valid string"),
         ("force_legacy", ["a"], "also in force_legacy"),
-        ("langgraph_fallback", Refused("PARSE_ERROR"), "the provider says PARSE_ERROR"),
+        ("langgraph_fallback", Refused("PARSE_ERROR"), "the provider reports PARSE_ERROR"),
     ],
 )
 def test_what_cannot_be_used_leaves_the_file_s_value(flag: str, value: object, why: str) -> None:

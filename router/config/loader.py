@@ -1,0 +1,460 @@
+"""Reading `cutover.toml` into `Settings`, or refusing it with file, key, value and what to do."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from hashlib import blake2b
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from contract.declarations import DeclarationRefused
+from contract.flow import SESSION, FlowSpec
+from contract.flows.declared import DeclaredFlow, declared_spec
+from contract.wire.dialect import Dialect, built_in, dialect_in
+from router.config.addresses import UrlPath, on_loopback
+from router.config.capabilities import (
+    powers_of,
+    resumable_fault,
+    service_gap,
+    shadow_fault,
+    stacks_without,
+)
+from router.config.errors import ConfigRefused, display_value, unknown_name
+from router.config.patterns import compile_patterns
+from router.config.schema import (
+    FLAG_KINDS,
+    FlowSettings,
+    PromptSettings,
+    RemoteStackSettings,
+    Settings,
+    Sticky,
+)
+from router.stack import StackName
+
+M = TypeVar("M", bound=BaseModel)
+Location = tuple[str | int, ...]
+
+DECLARATION_KEYS = ("path", "dialect", "route_keys", "grammar", "failure")
+"""What declares a flow; all else in its table is about the rollout."""
+
+_VERSION_BYTES = 6
+_FLOW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_BODY_FIELD = re.compile(r"[^.\s]+(?:\.[^.\s]+)*")
+_SERVER_NAME = re.compile(r"(?=.{1,30}$)[a-zA-Z0-9-]+(_[a-zA-Z0-9-]+)*")
+_OPTION = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_OWN_PATHS = re.compile(
+    r"/(?:feedback|healthz|readyz|metrics|docs|redoc|openapi\.json"
+    r"|(?:admin|docs|exchanges)/.*|v1/(?:chat/completions|models))"
+)
+"""Paths the router answers itself."""
+_url_path: TypeAdapter[str] = TypeAdapter(UrlPath)
+_encoder = msgspec.json.Encoder(order="deterministic", enc_hook=vars)
+
+
+def load_settings(path: Path, specs: Mapping[str, FlowSpec]) -> Settings:
+    """Read the file; raises `ConfigRefused`, also where it cannot be read."""
+    return parse_settings(read_config_text(path), str(path), specs)
+
+
+def read_config_text(path: Path) -> str:
+    """Return the text of a configuration file, without byte order mark; raises `ConfigRefused`."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # line ends as they are
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ConfigRefused(str(path), "", f"cannot be read: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigRefused(str(path), "", f"not UTF-8 at byte {error.start}") from error
+
+
+def read_toml(text: str, where: str) -> dict[str, Any]:
+    """Parse TOML, fractions as `Decimal`; raises `ConfigRefused`."""
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    # Not only its own error: thousands of digits raise a plain one.
+    except ValueError as error:
+        raise ConfigRefused(where, "", f"not TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigRefused(where, "", "nested too deeply") from error
+
+
+def parse_settings(text: str, where: str, specs: Mapping[str, FlowSpec]) -> Settings:
+    """Read the text of a file called `where`; raises `ConfigRefused`."""
+    table = read_toml(text, where)
+    if "version" in table:
+        raise unknown_name(where, "version", Settings.model_fields.keys() - {"version"})
+    flows = _flows(_subtable(table, "flows", where), where, specs)
+    settings = convert_table({**table, "flows": flows}, Settings, where, "")
+    _check_references(settings, where)
+    for key, why in _conflicts(settings):
+        raise ConfigRefused(where, key, why, _shown(table, key))
+    meaning = settings.model_copy(update={"changed_by": "", "prompts": PromptSettings()})
+    digest = blake2b(_encoder.encode(meaning), digest_size=_VERSION_BYTES).hexdigest()
+    return settings.model_copy(update={"version": digest})
+
+
+def convert_table(table: Mapping[str, Any], kind: type[M], where: str, prefix: str) -> M:
+    """Turn a table into a section; raises `ConfigRefused` naming the key below `prefix`."""
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        raise _refusal(error, table, kind, where, prefix) from error
+
+
+def configured_flows(
+    flows: Mapping[str, FlowSettings], built_ins: Mapping[str, FlowSpec]
+) -> dict[str, FlowSpec]:
+    """Return all flows a configuration knows: the built-in ones and those it declares."""
+    declared = {
+        name: declared_spec(name, flow.declared)
+        for name, flow in flows.items()
+        if flow.declared is not None
+    }
+    return {**built_ins, **declared}
+
+
+def _refusal(
+    error: ValidationError, table: Mapping[str, Any], kind: type[BaseModel], where: str, prefix: str
+) -> ConfigRefused:
+    """Describe the error deepest in the table, a misspelt key before a missing one."""
+    found = [(_path_in(table, one), one) for one in error.errors()]
+    path, first = max(
+        found,
+        key=lambda one: (one[1]["type"] == "extra_forbidden", len(one[0]), len(one[1]["loc"])),
+    )
+    key = prefix + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    key = key.replace("..", ".").removeprefix(".")
+    value = first["input"]
+    if first["type"] == "missing":
+        return ConfigRefused(where, key, "required")
+    if first["type"] == "extra_forbidden":
+        if path[0] == "models" and isinstance(value, Mapping):
+            # `[models.gpt-4.1]` is TOML for the table "1" inside "gpt-4".
+            why = f'a dot needs quotes: [models."{path[1]}.{path[2]}"]'
+            return ConfigRefused(where, key, why)
+        known = [
+            name for name in _fields_at(kind, path[:-1]) if name not in {"version", "declared"}
+        ]
+        return unknown_name(where, key, known, "key" if prefix or len(path) > 1 else "section")
+    return ConfigRefused(where, key, _reason(first), display_value(key, value))
+
+
+def _path_in(table: object, error: ErrorDetails) -> Location:
+    """Return where an error is: pydantic's location without the names of union members."""
+    path: list[str | int] = []
+    for index, step in enumerate(error["loc"]):
+        last = index == len(error["loc"]) - 1
+        if (step in table) if isinstance(table, Mapping) else isinstance(table, list):
+            table = table[step]  # type: ignore[index]
+        elif not (last and error["type"] == "missing"):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _reason(error: ErrorDetails) -> str:
+    match error["type"]:
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return "must be a table"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "literal_error":
+            return f"allowed: {error['ctx']['expected'].replace(' or ', ', ')}"
+        case _:
+            return error["msg"].replace("Input should be", "must be")
+
+
+def _fields_at(kind: object, path: Location) -> list[str]:
+    """Return the keys a table at `path` may have, by the schema."""
+    for step in path:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[str(step)].annotation
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        models = [
+            one for one in get_args(kind) if isinstance(one, type) and issubclass(one, BaseModel)
+        ]
+        if models and get_origin(kind) is not dict:
+            kind = models[0]
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _subtable(parent: Mapping[str, Any], name: str, where: str, prefix: str = "") -> dict[str, Any]:
+    value = parent.get(name, {})
+    if not isinstance(value, dict):
+        raise ConfigRefused(where, prefix + name, "must be a table", display_value(name, value))
+    return value
+
+
+def _shown(table: object, key: str) -> str | None:
+    """Return the value at a dotted key as text; None where the file has none."""
+    for step in re.findall(r"[^.\[\]]+", key):
+        if isinstance(table, Mapping):
+            table = table.get(step)
+        elif isinstance(table, list):
+            table = table[int(step)]
+    return None if table is None or isinstance(table, Mapping) else display_value(key, table)
+
+
+def _flows(
+    table: dict[str, Any], where: str, specs: Mapping[str, FlowSpec]
+) -> dict[str, FlowSettings]:
+    """Read every built-in flow and those declared in the file."""
+    tables = {name: _subtable(table, name, where, "flows.") for name in table}
+    paths = {spec.path: name for name, spec in specs.items()}
+    declared: dict[str, DeclaredFlow] = {}
+    for name, below in tables.items():
+        if name in specs:
+            for key in DECLARATION_KEYS:
+                if key in below:
+                    why = f"flow {name!r} is built in, and so is its wire"
+                    raise ConfigRefused(where, f"flows.{name}.{key}", why)
+            continue
+        if not {"path", "dialect"} & below.keys():
+            refused = unknown_name(where, f"flows.{name}", specs, "flow")
+            why = f"{refused.why}; one of your own needs a path and a dialect"
+            raise ConfigRefused(where, refused.key, why)
+        flow = declared[name] = _declared(name, below, where)
+        if flow.path in paths:
+            why = f"already the path of flow {paths[flow.path]!r}"
+            raise ConfigRefused(where, f"flows.{name}.path", why, repr(flow.path))
+        paths[flow.path] = name
+    found = {name: _flow(tables.get(name, {}), spec, where) for name, spec in specs.items()}
+    for name, flow in declared.items():
+        rollout = {key: value for key, value in tables[name].items() if key not in DECLARATION_KEYS}
+        settings = _flow(rollout, declared_spec(name, flow), where)
+        found[name] = settings.model_copy(update={"declared": flow})
+    return found
+
+
+def _flow(table: dict[str, Any], spec: FlowSpec, where: str) -> FlowSettings:
+    prefix = f"flows.{spec.name}."
+    if "declared" in table:
+        raise unknown_name(where, f"{prefix}declared", FlowSettings.model_fields.keys())
+    rollout = {key: value for key, value in table.items() if key != "options"}
+    found = convert_table(rollout, FlowSettings, where, prefix)
+    if both := pinned_twice(found):
+        raise ConfigRefused(where, f"{prefix}force_graph", PINNED_TWICE, repr(both))
+    route_key = found.route_key or next(iter(spec.route_keys), "")
+    if found.route_key and route_key not in spec.route_keys:
+        raise unknown_name(where, f"{prefix}route_key", spec.route_keys, "route key", route_key)
+    options = _options(_subtable(table, "options", where, prefix), spec.options, where, prefix)
+    sticky = _sticky(found.sticky, route_key, spec, where, f"{prefix}sticky")
+    return found.model_copy(update={"route_key": route_key, "sticky": sticky, "options": options})
+
+
+PINNED_TWICE = "also in force_legacy: a key can be pinned to one stack only"
+
+
+def pinned_twice(flow: FlowSettings) -> str:
+    """Return the first route key that is pinned to both stacks, "" where none is."""
+    return min(flow.force_graph & flow.force_legacy, default="")
+
+
+def _sticky(wanted: Sticky, route_key: str, spec: FlowSpec, where: str, key: str) -> Sticky:
+    """Return whether conversations are frozen: unless messages are routed, or as the file says."""
+    has_sessions = SESSION in spec.route_keys
+    if wanted == "conversation" and not has_sessions:
+        why = f"flow {spec.name!r} has no route key {SESSION!r} that would name conversations"
+        raise ConfigRefused(where, key, why, repr(wanted))
+    if wanted != "auto":
+        return wanted
+    by_message = route_key == next(iter(spec.route_keys), "") != SESSION
+    return "conversation" if has_sessions and not by_message else "none"
+
+
+def _options(
+    table: dict[str, Any], kind: type[msgspec.Struct], where: str, prefix: str
+) -> msgspec.Struct:
+    hints = get_type_hints(kind)
+    for name in table:
+        if name not in hints:
+            raise unknown_name(where, f"{prefix}options.{name}", hints)
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        found = _OPTION.match(str(error))
+        path = (found and found["path"]) or ""
+        reason = (found and found["reason"]) or str(error)
+        if get_origin(hints.get(path)) is Literal:
+            reason = "allowed: " + ", ".join(map(repr, get_args(hints[path])))
+        key = f"{prefix}options.{path}".removesuffix(".")
+        shown = display_value(key, table[path]) if path in table else None
+        raise ConfigRefused(where, key, reason, shown) from error
+
+
+def _declared(name: str, table: dict[str, Any], where: str) -> DeclaredFlow:
+    """Read what declares a flow: where it is served, and what its stream looks like."""
+    prefix = f"flows.{name}."
+    if not _FLOW_NAME.fullmatch(name):
+        why = "a name has letters, digits, _ and -, 64 at most"
+        raise ConfigRefused(where, f"flows.{name}", why)
+    for key in ("path", "dialect"):
+        if key not in table:
+            raise ConfigRefused(where, f"{prefix}{key}", "required to declare a flow")
+    route_keys = _subtable(table, "route_keys", where, prefix)
+    for route_key, path in route_keys.items():
+        if not isinstance(path, str) or not _BODY_FIELD.fullmatch(path):
+            key = f"{prefix}route_keys.{route_key}"
+            why = "must be a field of the body: session_id, or conversation.id"
+            raise ConfigRefused(where, key, why, display_value(key, path))
+    return DeclaredFlow(
+        path=_flow_path(table["path"], where, f"{prefix}path"),
+        dialect=_dialect(name, table, where),
+        route_keys=dict(route_keys),
+    )
+
+
+def _flow_path(value: object, where: str, key: str) -> str:
+    plain = isinstance(value, str) and value.startswith("/") and not set("?{}%") & set(value)
+    try:
+        path = _url_path.validate_python(value, strict=True) if plain else ""
+    except ValidationError:
+        path = ""
+    if not path:
+        why = "must be a plain path: /api/support"
+        raise ConfigRefused(where, key, why, display_value(key, value))
+    if _OWN_PATHS.fullmatch(path):
+        raise ConfigRefused(where, key, "the router itself answers there", display_value(key, path))
+    return path
+
+
+def _dialect(name: str, table: dict[str, Any], where: str) -> Dialect:
+    """Read the dialect, with the grammar and the failure frames that stand beside it."""
+    key, dialect = f"flows.{name}.dialect", table["dialect"]
+    beside = {part: table[part] for part in ("grammar", "failure") if part in table}
+    if isinstance(dialect, str):
+        if dialect not in built_in():
+            raise unknown_name(where, key, built_in(), "dialect", dialect)
+        dialect = msgspec.to_builtins(built_in()[dialect])
+    elif not isinstance(dialect, dict):
+        why = "must be the name of a dialect, or a table"
+        raise ConfigRefused(where, key, why, display_value(key, dialect))
+    try:
+        return dialect_in({**dialect, **beside, "name": name}, where, name, key)
+    except DeclarationRefused as refused:
+        raise ConfigRefused(where, refused.key, refused.why) from refused
+
+
+def _check_references(settings: Settings, where: str) -> None:
+    """Raise `ConfigRefused` where a flag, model, provider or flow is named that is unknown."""
+    for name in settings.flags.ask:
+        if name not in FLAG_KINDS:
+            raise unknown_name(where, "flags.ask", FLAG_KINDS, "flag", name)
+    for name, model in settings.models.items():
+        if model.provider not in settings.providers:
+            key = f"models.{name}.provider"
+            raise unknown_name(where, key, settings.providers, "provider", model.provider)
+        for fallback in model.fallbacks:
+            if fallback not in settings.models:
+                key = f"models.{name}.fallbacks"
+                raise unknown_name(where, key, settings.models, "model", fallback)
+    for stack in get_args(StackName):
+        place = settings.stacks.place(stack)
+        if isinstance(place, RemoteStackSettings):
+            for flow in sorted(place.paths.keys() - settings.flows.keys()):
+                raise unknown_name(where, f"stacks.{stack}.paths.{flow}", settings.flows, "flow")
+            for flow in sorted(place.flows - settings.flows.keys()):
+                raise unknown_name(where, f"stacks.{stack}.flows", settings.flows, "flow", flow)
+
+
+def _conflicts(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield key and reason of each value that does not fit the others."""
+    limits, shadow, embeddings = settings.limits, settings.shadow, settings.embeddings
+    if limits.tool_seconds >= limits.write_seconds:
+        # A tool stopped from outside has no result: the reply would fail instead of going on.
+        yield (
+            "limits.tool_seconds",
+            f"must be less than write_seconds, which is {limits.write_seconds:g}",
+        )
+    if embeddings.base_url and embeddings.local:
+        yield "embeddings.local", "allowed: an endpoint or the local model, not both"
+    for key in ("model", "dimensions"):
+        if embeddings.base_url and not getattr(embeddings, key):
+            yield f"embeddings.{key}", "required with base_url: it says whose vectors they are"
+    if shadow.mode == "live" and not (shadow.tokens_per_day or shadow.cost_per_day):
+        yield (
+            "shadow.mode",
+            "shadows with their own model calls need a budget: tokens_per_day or cost_per_day",
+        )
+    if shadow.history == "own" and shadow.mode != "live":
+        yield "shadow.history", 'a shadow has replies of its own only with mode = "live"'
+    if shadow.mode == "live" and not shadow.tokens_per_day:
+        # Of a model without a price any number of answers would cost nothing.
+        unpriced = [f"models.{name} has" for name, one in settings.models.items() if not one.priced]
+        if unpriced or not settings.models:
+            which = f"{unpriced[0]} no price" if unpriced else "no model has a price"
+            yield (
+                "shadow.cost_per_day",
+                f"{which}, so this is no budget: set both its prices, or tokens_per_day",
+            )
+    gateway = settings.gateway
+    if gateway.enabled and not gateway.key_env and not on_loopback(settings.server.host):
+        yield "gateway.key_env", "required where others can reach the router ([server] host)"
+    for name, model in settings.models.items():
+        if name in model.fallbacks:
+            yield f"models.{name}.fallbacks", "a model cannot be its own fallback"
+    yield from _redaction_faults(settings)
+    yield from _tool_faults(settings)
+    yield from _stack_faults(settings)
+
+
+def _redaction_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    redact = settings.captures.redact
+    for index, path in enumerate(redact.paths):
+        first, *_ = steps = path.split(".")
+        if first not in {"request", "tape", "frames"} or not all(steps):
+            yield (
+                f"captures.redact.paths[{index}]",
+                "allowed: dotted paths that begin with request, tape or frames",
+            )
+    for name, expression in redact.patterns.items():
+        try:
+            compile_patterns({name: expression})
+        except ValueError as error:
+            yield f"captures.redact.patterns.{name}", str(error)
+
+
+def _tool_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    servers = settings.tools.mcp
+    for name, server in servers.items():
+        key = f"tools.mcp.{name}"
+        if not _SERVER_NAME.fullmatch(name):
+            yield key, "a name has up to 30 letters, digits, '-', and single '_' between them"
+        if bool(server.command) == bool(server.url):
+            yield key, "needs one of command and url"
+        elif server.command and server.token_env:
+            yield f"{key}.token_env", "only a url has a token_env, only a command an env"
+        elif server.url and server.env:
+            yield f"{key}.env", "only a url has a token_env, only a command an env"
+        elif server.command and not server.command[0]:
+            yield f"{key}.command", "must begin with a program"
+    for (one, first), (other, second) in permutations(servers.items(), 2):
+        if (second.prefix or "").startswith(first.prefix or ""):
+            yield (
+                f"tools.mcp.{one}.prefix",
+                f"tools of {other!r}, whose prefix is {second.prefix!r}, might bear the same name",
+            )
+
+
+def _stack_faults(settings: Settings) -> Iterator[tuple[str, str]]:
+    for stack in get_args(StackName):
+        place = settings.stacks.place(stack)
+        if isinstance(place, RemoteStackSettings) and (
+            why := resumable_fault(place, settings.gateway)
+        ):
+            yield f"stacks.{stack}.resumable", why
+    powers = powers_of(settings.stacks)
+    for name, flow in settings.flows.items():
+        if why := service_gap(name, flow, settings.stacks):
+            yield f"flows.{name}", why
+        if why := shadow_fault(flow, powers, stacks_without(name, flow, settings.stacks)):
+            yield f"flows.{name}.shadow_percent", why

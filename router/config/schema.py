@@ -1,0 +1,653 @@
+"""The schema of `cutover.toml`: every key with its type, bounds, default and meaning.
+
+docs/configuration.md is generated from it (`python -m router.config.reference`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+)
+
+from contract.flows.declared import DeclaredFlow
+from router.config.addresses import (
+    AUTO,
+    CheckpointStore,
+    Coordination,
+    Endpoint,
+    Folder,
+    HistoryStore,
+    Network,
+    OptionalEndpoint,
+    OptionalUrl,
+    PauseStore,
+    RequestAttribute,
+    Store,
+    Url,
+    UrlPath,
+    Variable,
+    matching,
+)
+from router.config.patterns import Patterns, compile_patterns
+from router.stack import StackName
+
+Stage = Literal["off", "shadow", "ramp", "full", "retired"]
+Sticky = Literal["auto", "none", "conversation"]
+FlagKind = Literal["switch", "percent", "keys"]
+
+FLAG_KINDS: Mapping[str, FlagKind] = {
+    "enable_langgraph": "switch",
+    "langgraph_percent": "percent",
+    "shadow_percent": "percent",
+    "langgraph_fallback": "switch",
+    "fallback_to_graph": "switch",
+    "force_graph": "keys",
+    "force_legacy": "keys",
+}
+"""The flags of a flow; a flag source knows them as `chat.langgraph_percent`."""
+
+MIB = 1_048_576
+STEP = Decimal("0.001")
+_ALL = 100_000
+_URL = ("http://", "https://")
+_YEAR_SECONDS = 31_536_000
+
+_STAGES: tuple[tuple[Stage, bool | None, str | None, bool | None, bool | None], ...] = (
+    # stage, enabled, share of keys on graph, mirrored, legacy takes over (None: either way)
+    ("off", False, None, None, None),
+    ("off", True, "none", False, None),
+    ("shadow", True, "none", True, None),
+    ("ramp", True, "some", None, None),
+    ("retired", True, "all", False, False),
+    ("full", True, "all", None, None),
+)
+
+
+def percentage(value: object) -> Decimal:
+    """Return a percentage with three places; raises `ValueError` on finer ones and beyond 100."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        message = "must be a number"
+        raise ValueError(message)  # noqa: TRY004 - pydantic collects ValueError
+    exact = Decimal(str(value))
+    if not exact.is_finite():
+        message = "must be a finite number"
+        raise ValueError(message)
+    if not 0 <= exact <= 100:  # noqa: PLR2004 - per cent
+        message = "allowed: 0 to 100"
+        raise ValueError(message)
+    if (rounded := exact.quantize(STEP)) != exact:
+        message = f"allowed: steps of {STEP}"
+        raise ValueError(message)
+    return rounded
+
+
+_Number = BeforeValidator(lambda value: float(value) if isinstance(value, Decimal) else value)
+"""TOML fractions are read as `Decimal`, for percentages."""
+
+Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
+LongSeconds = Annotated[float, _Number, Field(gt=0, le=_YEAR_SECONDS)]
+Ratio = Annotated[float, _Number, Field(gt=0, le=1)]
+Price = Annotated[float, _Number, Field(ge=0)]
+Percent = Annotated[Decimal, BeforeValidator(percentage)]
+Positive = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0)]
+"""0 is no limit."""
+Texts = Annotated[tuple[str, ...], Strict(strict=False)]
+Names = Annotated[frozenset[str], Strict(strict=False)]
+Table = dict[str, str]
+_MediaType = Annotated[
+    str, matching(r"[a-z0-9._+-]+/[a-z0-9._+-]+", "must be as text/html, in lower case")
+]
+
+
+def _key(description: str, default: Any = ..., **more: Any) -> Any:
+    """Declare a key; the description stands beside it in docs/configuration.md."""
+    return Field(default, description=description, **more)
+
+
+class Section(BaseModel):
+    """A table of the file; frozen, and an unknown key is refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+    )
+
+
+class RolloutSettings(Section):
+    """Salt of the split, and how long conversations keep their stack."""
+
+    salt: str = _key("equal across a fleet; changing it reshuffles everyone", "cutover")
+    pin_seconds: LongSeconds = _key(
+        "how long a conversation keeps its stack after its last turn", 2_592_000.0
+    )
+
+
+class FlowSettings(Section):
+    """Who serves a flow; percentages in steps of 0.001."""
+
+    enable_langgraph: bool = _key(
+        "false: everything to legacy at once; graph does not run at all", default=False
+    )
+    langgraph_percent: Percent = _key(
+        "share of route keys assigned to graph, steps of 0.001", Decimal("0.000")
+    )
+    langgraph_fallback: bool = _key("legacy takes over when graph fails", default=True)
+    fallback_to_graph: bool = _key("the other direction", default=False)
+    shadow_percent: Percent = _key(
+        "share of requests mirrored to the stack that does not serve", Decimal("0.000")
+    )
+    max_streams: Limit = _key("open at once; 0: no limit but those of [limits]", 0)
+    when_open: Literal["try", "refuse"] = _key(
+        'with an open breaker and no fallback: "refuse" answers 503', "try"
+    )
+    route_key: str = _key("what the split hashes; the flow's first if left out", "")
+    sticky: Sticky = _key(
+        '"conversation": frozen at its first turn; "none"; see rollout.md', "auto"
+    )
+    force_graph: Names = _key(
+        "route keys pinned for QA; a signed header pins one request", frozenset()
+    )
+    force_legacy: Names = frozenset()
+    options: Any = None
+    declared: DeclaredFlow | None = None
+
+    @property
+    def graph_thousandths(self) -> int:
+        """Share of route keys assigned to graph, in thousandths of a percent: 0 to 100 000."""
+        return int(self.langgraph_percent * 1_000)
+
+    @property
+    def shadow_thousandths(self) -> int:
+        """Share of requests mirrored, in thousandths of a percent: 0 to 100 000."""
+        return int(self.shadow_percent * 1_000)
+
+    @property
+    def stage(self) -> Stage:
+        """How far the migration of this flow is, as shown to people."""
+        graph = self.graph_thousandths
+        share = "none" if graph == 0 else "all" if graph == _ALL else "some"
+        facts = (self.enable_langgraph, share, self.shadow_thousandths > 0, self.langgraph_fallback)
+        return next(
+            stage
+            for stage, *wanted in _STAGES
+            if all(want is None or want == fact for want, fact in zip(wanted, facts, strict=True))
+        )
+
+
+class ServerSettings(Section):
+    """At start, except max_body_bytes and trusted_proxies."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8_080
+    workers: Annotated[int, Field(ge=1, le=256)] = _key(
+        "processes on this address; see deployment.md", 1
+    )
+    max_body_bytes: Positive = MIB
+    drain_seconds: Seconds = _key("for open streams when the router stops", 20.0)
+    qa_key_env: Variable = _key("variable with the key of the x-cutover-qa header", "")
+    trusted_proxies: Annotated[tuple[Network, ...], Strict(strict=False)] = _key(
+        "their x-forwarded-proto and -host go to remote stacks; see remote.md", ("127.0.0.1", "::1")
+    )
+
+
+class LimitSettings(Section):
+    """Streams, times and memory; of streams 0 is no limit."""
+
+    streams: Limit = _key("open at once in this process, then 503", 4_096)
+    legacy_streams: Limit = _key("of them served by legacy", 3_072)
+    graph_streams: Limit = 3_072
+    loop_seconds: Annotated[float, _Number, Field(ge=0, le=86_400)] = _key(
+        "a longer block of the event loop is logged, at start; 0: not watched", 1.0
+    )
+    stall_seconds: Seconds = _key("how long a stack may owe a sign of life", 10.0)
+    exchange_bytes: Positive = _key(
+        "on one tape, and eight times as much in its frames; beyond, an exchange has neither "
+        "shadow nor takeover, and its frames are dropped",
+        4 * MIB,
+    )
+    total_bytes: Positive = _key("on all tapes and their frames, at start", 256 * MIB)
+    body_bytes: Positive = _key(
+        "of all request bodies over 64 KiB held at once, then 503", 256 * MIB
+    )
+    body_seconds: Seconds = _key("for a client to send a body, then 408", 30.0)
+    unsent_bytes: Positive = _key(
+        "of one answer not read by its client; beyond, its stack waits", MIB // 4
+    )
+    send_seconds: Seconds = _key("for a client to take the next piece", 60.0)
+    tool_seconds: Seconds = _key("the most any one tool may take, at start", 30.0)
+    tool_characters: Positive = _key("of a tool's answer, at start", 65_536)
+    write_seconds: Seconds = _key(
+        "for a started write or tool in all; more than tool_seconds", 35.0
+    )
+
+
+class RateSettings(Section):
+    """In each process."""
+
+    per_minute: Price = _key("requests of one user, then 429; 0: no limit", 0.0)
+    burst: Positive = _key("and at once", 10)
+    by: Literal["user", "route_key"] = _key(
+        'or "route_key"; a request without a user counts by message', "user"
+    )
+    keys: Positive = _key("users remembered", 100_000)
+
+
+class BreakerSettings(Section):
+    """Per flow and stack, shared through [stores] board; an edit closes them."""
+
+    enabled: bool = True
+    failure_ratio: Ratio = _key("of the requests in the window, at which it opens", 0.5)
+    least_requests: Positive = _key("fewer open nothing", 20)
+    window_seconds: Seconds = 30.0
+    open_seconds: Seconds = _key("then probes are let through", 15.0)
+    probes: Positive = _key("requests that must all succeed", 3)
+
+
+class AdminSettings(Section):
+    """At start."""
+
+    token_env: Variable = _key(
+        'variable with tokens for /admin: alice:token,ops:token; "": no /admin', ""
+    )
+    anywhere: bool = _key("true: also on an address that is not loopback", default=False)
+    audit_path: str = _key("who changed what", "var/audit.jsonl")
+
+
+class ShadowSettings(Section):
+    """How the candidate runs beside the serving stack."""
+
+    mode: Literal["replay", "tail", "live"] = _key(
+        '"tail": while the serving stack runs; "live": with its own model calls, within a '
+        "budget (noise.md)",
+        "replay",
+    )
+    history: Literal["served", "own"] = _key(
+        '"own": its own earlier answers; needs mode = "live" (noise.md)', "served"
+    )
+    queue: Positive = _key("exchanges that may wait, at start", 256)
+    streams: Positive = _key(
+        "remote shadows that may run at once, at start; in process it is one", 256
+    )
+    seconds: Seconds = _key("for one shadow", 60.0)
+    model_calls: Positive = _key('open at once in mode "live"', 4)
+    tokens_per_day: Limit = _key(
+        "spent by shadows of all routers that share [stores] board, by UTC day; 0: no limit", 0
+    )
+    cost_per_day: Price = _key(
+        "the same in the currency of the models' prices; alone, all models need one", 0.0
+    )
+
+
+class RedactionSettings(Section):
+    """What is replaced before anything is stored; see privacy.md."""
+
+    paths: Texts = _key(
+        'dotted; "*" is any one step',
+        (
+            "request.body.user_name",
+            "tape.conversations.*.args.turn.user_name",
+            "tape.conversations.*.items.*.turn.user_name",
+            "tape.conversations.*.items.*.turns.*.user_name",
+        ),
+    )
+    patterns: Table = _key(
+        'regular expressions by name, beside the built-in ones; "" removes one; one that takes '
+        "over 0.5 s of processor time for a text costs the exchange",
+        {},
+    )
+
+
+class CaptureSettings(Section):
+    """At start."""
+
+    path: Folder = _key("a folder or any fsspec URL", "captures")
+    percent: Percent = _key("share of exchanges captured", Decimal("100.000"))
+    batch: Positive = _key("exchanges in one compressed frame", 64)
+    queue: Positive = _key(
+        "exchanges that may wait for the disk, 64 MiB in all; beyond, dropped", 16_384
+    )
+    flush_seconds: Seconds = 1.0
+    segment_bytes: Positive = 64 * MIB
+    disk_bytes: Positive = _key("beyond, the oldest segments go", 4_096 * MIB)
+    keep_days: Limit = _key("older segments go; 0: none goes by age", 0)
+    pseudonym_key_env: Variable = _key(
+        "variable with the key of pseudonyms; without it they last for one process", ""
+    )
+    redact: RedactionSettings = RedactionSettings()
+
+
+class MetricsSettings(Section):
+    """At start."""
+
+    enabled: bool = _key("serve metrics for Prometheus: GET /metrics", default=False)
+
+
+class TracingSettings(Section):
+    """At start."""
+
+    endpoint_env: Variable = _key(
+        "variable with the URL for traces, such as http://collector:4318/v1/traces", ""
+    )
+    percent: Percent = _key(
+        "share of exchanges traced, unless their caller decides", Decimal("10.000")
+    )
+
+
+class LogSettings(Section):
+    """At start."""
+
+    format: Literal["text", "json"] = _key(
+        '"json": an object per line, and a line for every exchange', "text"
+    )
+
+
+class StoreSettings(Section):
+    """At start; "env:NAME" takes the address from a variable."""
+
+    conversations: Store = _key(
+        "also memory://, postgresql://…, http(s)://…", "sqlite:///var/cutover.sqlite"
+    )
+    memory: Store = _key("also memory://, postgresql://…", "sqlite:///var/cutover.sqlite")
+    pauses: PauseStore = _key("also memory://, postgresql://…", "sqlite:///var/cutover.sqlite")
+    locks: Coordination = _key(
+        '"process", sqlite:///…, redis://…; auto: process for one worker, the SQLite file of '
+        "the stores above for several",
+        AUTO,
+    )
+    pins: Coordination = AUTO
+    board: Coordination = _key(
+        "breakers and the shadow's budget; the same, auto: where the locks are", AUTO
+    )
+    history: HistoryStore = _key(
+        'of changes, see rollout.md; "": none', "sqlite:///var/cutover.sqlite"
+    )
+    checkpoints: CheckpointStore = _key(
+        "threads of the graph stack: beside the conversations, in checkpoints.sqlite or the "
+        'same database; also sqlite:///…, postgresql://…, memory://; "": none, as auto where a '
+        "service stores the conversations",
+        AUTO,
+    )
+
+
+class PauseSettings(Section):
+    """At start; see privacy.md."""
+
+    key_env: Variable = _key(
+        "variable with keys that encrypt pauses, 32 bytes each in base64, separated by commas: "
+        'the first encrypts, all decrypt; "": not encrypted',
+        "",
+    )
+    strict: bool = _key("true: a pause stored without a key is refused", default=False)
+    keep_seconds: LongSeconds = _key("how long a question waits", 86_400.0)
+
+
+class EmbeddingSettings(Section):
+    """At start; the vectors by which the memory searches, see memory.md; none: full text."""
+
+    local: bool = _key("the small model of the extra `local-embeddings`", default=False)
+    base_url: OptionalEndpoint = _key(
+        "or an OpenAI-compatible endpoint, such as https://api.openai.com/v1", ""
+    )
+    model: str = _key("its model, required with base_url", "")
+    key_env: Variable = _key("variable with the key", "")
+    dimensions: Annotated[int, Field(ge=0, le=16_000)] = _key(
+        "of that model's vectors, required with base_url", 0
+    )
+    shortened: bool = _key("true: ask the endpoint for that many dimensions", default=False)
+    total_seconds: Seconds = _key(
+        "for one request and its retries; then full text is searched", 5.0
+    )
+    least_similarity: Annotated[float, _Number, Field(ge=0, lt=1)] = _key(
+        "entries less like the query (cosine) are left out", 0.0
+    )
+
+
+class RemoteStackSettings(Section):
+    """`[stacks.<name>]`: a stack behind an address, its time limits and what may be done with it.
+
+    `resumable`: asked again with the answers its model gave through the gateway, it gives the same
+    text.
+    """
+
+    url: Url
+    paths: dict[str, UrlPath] = _key("of flows with a path of their own there", {})
+    flows: Names = _key("flows it has; empty: all", frozenset())
+    shadow_safe: bool = False
+    resumable: bool = False
+    media_types: Annotated[frozenset[_MediaType], Strict(strict=False)] = _key(
+        "further media types of its streams, in lower case", frozenset()
+    )
+    connect_seconds: Seconds = 2.0
+    first_event_seconds: Seconds = _key("from the request on", 30.0)
+    idle_seconds: Seconds = _key("the longest silence; a comment ends none", 30.0)
+    total_seconds: Seconds = _key("for the whole stream", 600.0)
+
+    def serves(self, flow: str) -> bool:
+        """Whether it has a flow."""
+        return not self.flows or flow in self.flows
+
+
+Place = Annotated[
+    str | RemoteStackSettings,
+    BeforeValidator(
+        lambda place: {"url": place} if isinstance(place, str) and place.startswith(_URL) else place
+    ),
+]
+"""`package:NAME`, "" for the built-in stack, or where a remote one is."""
+
+
+class StackSettings(Section):
+    """At start: package:NAME of a team's own stack; "" is the built-in one."""
+
+    legacy: Place = _key("or an address: see remote.md", "")
+    graph: Place = ""
+
+    def place(self, name: StackName) -> str | RemoteStackSettings:
+        """Return where a stack is."""
+        return self.legacy if name == "legacy" else self.graph
+
+
+class FlagSettings(Section):
+    """At start; see rollout.md."""
+
+    provider: str = _key('"" is this file; "file": through the SDK; "package.module:factory"', "")
+    ask: Texts = tuple(FLAG_KINDS)
+    user: RequestAttribute = _key(
+        'where requests name the user for providers: "header:NAME", "body:FIELD"', "body:user_id"
+    )
+    tenant: RequestAttribute = ""
+    options: dict[str, Any] = _key(
+        'arguments of the factory; "env:NAME" takes a value from a variable', {}
+    )
+
+
+class ProviderSettings(Section):
+    """An OpenAI-compatible endpoint; without any, OPENAI_API_KEY and OPENAI_BASE_URL make one."""
+
+    base_url: Endpoint = _key("", examples=["https://api.openai.com/v1"])
+    key_env: Variable = _key("the variable's name, never the key", "", examples=["OPENAI_API_KEY"])
+    connect_seconds: Seconds = 5.0
+    first_byte_seconds: Seconds = 30.0
+    first_token_seconds: Seconds = 60.0
+    idle_seconds: Seconds = 30.0
+    total_seconds: Seconds = 600.0
+
+
+class ModelSettings(Section):
+    """The id requests name; prices per million tokens."""
+
+    provider: str = _key("", examples=["openai"])
+    model: str = _key("its name there; the id if left out", "", examples=["gpt-4.1"])
+    context_tokens: Positive = 128_000
+    max_output_tokens: Positive = 16_384
+    input_price: Price | None = _key("for the record's cost; none by default", None, examples=[2.0])
+    output_price: Price | None = _key("", None, examples=[8.0])
+    fallbacks: Texts = _key("model ids to try when this one fails, best first", ())
+
+    @property
+    def priced(self) -> bool:
+        """Whether its cost is known: that takes both prices."""
+        return self.input_price is not None and self.output_price is not None
+
+
+class RescueSettings(Section):
+    """What happens when a provider fails: docs/rescue.md."""
+
+    attempts: Annotated[int, Field(ge=1, le=10)] = _key(
+        "calls of each model for one answer, at most", 3
+    )
+    first_wait_seconds: Seconds = _key("waits are drawn from 0 to this, doubled each time", 0.5)
+    longest_wait_seconds: Seconds = _key("a provider that demands a longer one is given up", 10.0)
+    breaker_window_seconds: Seconds = 30.0
+    breaker_calls: Positive = _key("fewer calls in the window open no breaker", 10)
+    breaker_ratio: Ratio = _key("share of them that failed", 0.5)
+    breaker_rest_seconds: Seconds = _key("until an open breaker lets a probe through", 10.0)
+
+
+class GatewaySettings(Section):
+    """At start; models for remote stacks: docs/gateway.md."""
+
+    enabled: bool = False
+    key_env: Variable = _key(
+        "variable with the key callers show; required unless host is loopback", ""
+    )
+    max_body_bytes: Positive = 16 * MIB
+
+
+class McpServerSettings(Section):
+    """At start, as all of [tools]: docs/tools.md."""
+
+    command: Texts = _key("the program and its arguments; or", (), examples=[["mcp-files", "/srv"]])
+    url: OptionalUrl = _key("where it listens, for streamable HTTP", "")
+    env: Annotated[tuple[Variable, ...], Strict(strict=False)] = _key(
+        "variables the program is given, by name", ()
+    )
+    token_env: Variable = _key("variable with the bearer token for a url", "")
+    timeout_seconds: Seconds = _key("for one call; tool_seconds is the most", 10.0)
+    connect_seconds: Seconds = _key("to start, and to list its tools", 30.0)
+    prefix: (
+        Annotated[
+            str, matching(r"[a-zA-Z0-9_-]{0,32}", "allowed: up to 32 letters, digits, '_' and '-'")
+        ]
+        | None
+    ) = _key(
+        'before the names of its tools; its own name and "__" if left out',
+        None,
+        examples=["files__"],
+    )
+    allow: Texts = _key("its tools that are offered, by its own names; empty: all", ())
+    deny: Texts = _key("those that are not", ())
+    read_only: bool | Texts | Literal["hints"] = _key(
+        "as it says itself; or true, false, or the names of those that are", "hints"
+    )
+
+
+def _with_prefixes(servers: dict[str, McpServerSettings]) -> dict[str, McpServerSettings]:
+    # Two underscores, which no name holds: no default prefix begins another.
+    return {
+        name: server.model_copy(
+            update={"prefix": f"{name}__" if server.prefix is None else server.prefix}
+        )
+        for name, server in servers.items()
+    }
+
+
+class ToolSettings(Section):
+    """Where tools come from beside those built in."""
+
+    mcp: Annotated[dict[str, McpServerSettings], AfterValidator(_with_prefixes)] = {}
+
+
+class PromptSettings(Section):
+    """For `cutover prompts` alone: the environment of Jinja2 prompts; see prompts.md."""
+
+    environment: str = _key(
+        '"package.module:name": your jinja2.Environment, or its factory; then the keys from '
+        "block_start_string on are not read",
+        "",
+    )
+    files: Texts = ("**/*.j2", "**/*.jinja", "**/*.jinja2")
+    partials: Texts = _key("files that are no prompts by themselves", ("**/_*",))
+    search: Texts = _key("more folders that templates are loaded from", ())
+    encoding: str = "utf-8"
+    suffix: str = _key("what converted prompts end with", ".md")
+    block_start_string: str = "{%"
+    block_end_string: str = "%}"
+    variable_start_string: str = "{{"
+    variable_end_string: str = "}}"
+    comment_start_string: str = "{#"
+    comment_end_string: str = "#}"
+    line_statement_prefix: str = _key('"": none', "")
+    line_comment_prefix: str = ""
+    trim_blocks: bool = False
+    lstrip_blocks: bool = False
+    newline_sequence: Literal["\n", "\r\n", "\r"] = "\n"
+    keep_trailing_newline: bool = False
+    undefined: str = _key('"strict", "chainable", "debug", or "package.module:Class"', "default")
+    autoescape: bool | str | Texts = _key(
+        'true, endings of names such as ["html"], or "package.module:function"', default=False
+    )
+    finalize: str = _key('"package.module:function"', "")
+    extensions: Texts = _key('"jinja2.ext.do", or "package.module:Class"', ())
+    filters: Table = _key('name = "package.module:function"', {})
+    tests: Table = {}
+    globals: Table = {}
+
+
+def _with_names(models: dict[str, ModelSettings]) -> dict[str, ModelSettings]:
+    return {
+        name: model.model_copy(update={"model": model.model or name})
+        for name, model in models.items()
+    }
+
+
+class Settings(Section):
+    """Everything a deployment configures; every known flow is in `flows`.
+
+    `version` is a digest of the content, equal for files that mean the same; `changed_by` and
+    `prompts` are no part of it.
+    """
+
+    changed_by: str = _key("who wrote this, for the history; otherwise it is the file's owner", "")
+    rollout: RolloutSettings = RolloutSettings()
+    flows: dict[str, FlowSettings] = {}
+    server: ServerSettings = ServerSettings()
+    limits: LimitSettings = LimitSettings()
+    rate: RateSettings = RateSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    admin: AdminSettings = AdminSettings()
+    shadow: ShadowSettings = ShadowSettings()
+    captures: CaptureSettings = CaptureSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    tracing: TracingSettings = TracingSettings()
+    log: LogSettings = LogSettings()
+    stores: StoreSettings = StoreSettings()
+    pauses: PauseSettings = PauseSettings()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+    stacks: StackSettings = StackSettings()
+    flags: FlagSettings = FlagSettings()
+    providers: dict[str, ProviderSettings] = {}
+    models: Annotated[dict[str, ModelSettings], AfterValidator(_with_names)] = {}
+    rescue: RescueSettings = RescueSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    tools: ToolSettings = ToolSettings()
+    prompts: PromptSettings = PromptSettings()
+    version: str = ""
+
+    @property
+    def patterns(self) -> Patterns:
+        """The compiled patterns of `[captures.redact]`."""
+        return compile_patterns(self.captures.redact.patterns)
