@@ -230,10 +230,13 @@ async def _tool_server(
         return PartCheck(part, ok=False, detail=str(error))
     library = mcp()
     try:
-        async with asyncio.timeout(server.connect), library.opened(server, lambda: None) as session:
-            offering = library.offering(server, await session.list())
+        async with (
+            asyncio.timeout(server.connect),
+            library.open_session(server, lambda: None) as session,
+        ):
+            offering = library.offer_tools(server, await session.list())
     except Exception as error:  # noqa: BLE001 - whatever it is, the server cannot be used
-        return PartCheck(part, ok=False, detail=f"{place}: {library.trouble(error)}")
+        return PartCheck(part, ok=False, detail=f"{place}: {library.describe_error(error)}")
     details = (
         f"read-only {_names(one for one in offering.offers if one.read_only)}",
         f"not read-only {_names(one for one in offering.offers if not one.read_only)}",

@@ -19,7 +19,7 @@ from effects.model import Script, ScriptedModel, Step, says
 from effects.stores import ProcessLocks
 from effects.stores.fake import MemoryConversations
 from effects.tape import Exchange, NodeTimes, Policy, Tape, TapeSession
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 
 
 class CountedPort:

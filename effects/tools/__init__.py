@@ -1,16 +1,16 @@
 """Tools: functions a model may call, those built in, and a scripted fake."""
 
 from effects.tools.builtin import builtin_tools
-from effects.tools.registry import ToolNameTaken, ToolRegistry, ToolSource, UserTools
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
+from effects.tools.registry import DuplicateTool, ToolRegistry, ToolSource, UserTools
 from effects.tools.tool import BadArguments, Tool, ToolContext, schema_tool, tool
 
 __all__ = [
     "BadArguments",
+    "DuplicateTool",
     "ScriptedTools",
     "Tool",
     "ToolContext",
-    "ToolNameTaken",
     "ToolRegistry",
     "ToolSource",
     "UserTools",

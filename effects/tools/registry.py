@@ -1,4 +1,4 @@
-"""The registry of tools: what is offered, and one call from the model's text to a result."""
+"""The registry of tools: which are offered, and one call from the model's text to a result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import logging
 import traceback
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -16,17 +17,14 @@ from contract.model import ToolCall, ToolErrorCode, ToolResult, ToolSpec
 from effects.tasks import ANYTHING, CANCELLED
 from effects.tools.tool import BadArguments, Tool, ToolContext
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 log = logging.getLogger(__name__)
 
-NOBODY = ToolContext()
-LONGEST_ANSWER = 65_536
-"""Characters a model is given of one answer."""
+NO_USER = ToolContext()
+MAX_ANSWER = 65_536
+"""Characters of one answer that a model gets."""
 
 
-class ToolNameTaken(CutoverError):
+class DuplicateTool(CutoverError):
     """Two tools were registered under one name."""
 
     def __init__(self, name: str) -> None:
@@ -37,23 +35,23 @@ class ToolSource(Protocol):
     """Tools that come and go, such as those of a server elsewhere."""
 
     def offered(self) -> Iterable[Tool]:
-        """Give the tools there are now."""
+        """Return the tools there are now."""
         ...
 
     def find(self, name: str) -> Tool | None:
-        """Give a tool by its name, also one that is away: calling that fails."""
+        """Return a tool by its name, also one that is away: calling that fails."""
         ...
 
 
 class ToolRegistry:
     """Tools by name, in the order they were registered; itself the port of a nameless user.
 
-    Behind them come those of `sources`; of two tools of one name the first is meant.
+    Behind them come those of `sources`; of two tools of one name the first is called.
 
-    No call takes more than `longest` seconds, whatever its tool declares; of what it answers the
-    first `characters` are given, and how many more there were. Plain functions run in
-    `threads` threads of the registry's own. One that exceeds its time is
-    answered for with `tool_timeout`, but goes on occupying its thread until it returns.
+    No call takes more than `longest` seconds, whatever its tool declares; of its answer the model
+    gets the first `characters`, and how many more there were. Plain functions run in `threads`
+    threads of the registry's own. One that exceeds its time results in `tool_timeout`, but
+    occupies its thread until it returns.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class ToolRegistry:
         *,
         threads: int = 8,
         longest: float = 30.0,
-        characters: int = LONGEST_ANSWER,
+        characters: int = MAX_ANSWER,
         sources: Sequence[ToolSource] = (),
     ) -> None:
         self._tools: dict[str, Tool] = {}
@@ -76,10 +74,10 @@ class ToolRegistry:
     def register(self, one: Tool) -> None:
         """Add a tool; raises `ToolNameTaken`."""
         if self._tools.setdefault(one.spec.name, one) is not one:
-            raise ToolNameTaken(one.spec.name)
+            raise DuplicateTool(one.spec.name)
 
     def for_user(self, user_id: str | None) -> UserTools:
-        """Give the port of one exchange: the same tools, working for its user."""
+        """Return the port of one exchange: the same tools, working for its user."""
         return UserTools(self, ToolContext(user_id))
 
     def read_only(self, name: str) -> bool:
@@ -88,7 +86,7 @@ class ToolRegistry:
         return one is None or one.read_only
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
-        """Tell which tools there are."""
+        """Return the tools there are."""
         if not self._sources:
             return tuple(one.spec for one in self._tools.values())
         there = {one.spec.name: one.spec for one in self._tools.values()}
@@ -98,8 +96,8 @@ class ToolRegistry:
         return tuple(there.values())
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
-        """Run one call for nobody in particular."""
-        return await self.run_for(NOBODY, call)
+        """Run one call without a user."""
+        return await self.run_for(NO_USER, call)
 
     async def run_for(self, context: ToolContext, call: ToolCall) -> ToolResult:
         """Run one call; whatever goes wrong is in the result."""
@@ -107,7 +105,7 @@ class ToolRegistry:
         if one is None:
             return ToolResult(error="unknown_tool")
         try:
-            # Some models send nothing at all for "no arguments".
+            # Some models send an empty text for "no arguments".
             arguments = one.read(call.arguments.strip() or "{}")
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ToolResult(error="bad_arguments")
@@ -128,19 +126,19 @@ class ToolRegistry:
         scope = asyncio.timeout(min(one.timeout, self._longest))
         try:
             async with scope:
-                answer = await self._answer(one, arguments, context)
+                answer = await self._perform(one, arguments, context)
                 return ToolResult(_text(answer, self._characters))
         except BadArguments:
             return ToolResult(error="bad_arguments")
         except CANCELLED:
             raise
-        # Of a command line, too: in a task SystemExit would end the router.
+        # SystemExit, too: in a task it would end the router.
         except ANYTHING as failure:
             code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"
-            _say(one, code, failure)
+            _log_failure(one, code, failure)
             return ToolResult(error=code)
 
-    async def _answer(self, one: Tool, arguments: object, context: ToolContext) -> object:
+    async def _perform(self, one: Tool, arguments: object, context: ToolContext) -> object:
         if inspect.iscoroutinefunction(one.call):
             return await one.call(arguments, context)
         loop = asyncio.get_running_loop()
@@ -160,7 +158,7 @@ class UserTools:
         return self._registry.read_only(name)
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
-        """Tell which tools there are."""
+        """Return the tools there are."""
         return await self._registry.list(site)
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
@@ -169,7 +167,7 @@ class UserTools:
 
 
 def _text(answer: object, most: int) -> str:
-    """Make text of an answer: as it is, or compact JSON; what UTF-8 cannot say becomes `?`."""
+    """Make text of an answer: as it is, or compact JSON; what UTF-8 cannot encode becomes `?`."""
     text = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
     over = len(text) - most
     if over > 0:
@@ -177,7 +175,7 @@ def _text(answer: object, most: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _say(one: Tool, code: ToolErrorCode, failure: BaseException) -> None:
+def _log_failure(one: Tool, code: ToolErrorCode, failure: BaseException) -> None:
     """Log where a tool failed: neither its arguments nor a message that may quote them."""
     frames = traceback.extract_tb(failure.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"

@@ -1,28 +1,26 @@
-"""A tool: a function, what a model is told of it, and how its arguments are read."""
+"""A tool: a function, its description for models, and how its arguments are read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from contract.errors import CutoverError
 from contract.model import ToolSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 Arguments = TypeVar("Arguments", bound=msgspec.Struct)
 
 Json = Any
-"""Anything JSON can say, decoded."""
+"""Any decoded JSON value."""
 
 DEFAULT_TIMEOUT = 10.0
 
 
 class BadArguments(CutoverError):
-    """A tool cannot work with arguments that fit its schema; the model is told `bad_arguments`."""
+    """A tool cannot work with arguments that fit its schema; the model gets `bad_arguments`."""
 
     def __init__(self, argument: str, reason: str) -> None:
         super().__init__(f"argument {argument!r}: {reason}")
@@ -37,14 +35,14 @@ class SelfContainedSchema(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """For whom a tool works; `user_id` is None when the request named nobody."""
+    """The user a tool works for; None when the request names none."""
 
     user_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the registry keeps it; made by `tool` or `schema_tool`.
+    """A tool of the registry; made by `tool` or `schema_tool`.
 
     `read` turns the model's text into arguments; `call` gets them with the context and may be a
     coroutine function. `timeout` in seconds. `read_only`: calling it changes nothing anywhere, so
@@ -82,8 +80,8 @@ def schema_tool(
 ) -> Callable[[Callable[[dict[str, Json], ToolContext], object]], Tool]:
     """Make a tool of the function below, with a schema from elsewhere.
 
-    Only that the arguments are an object is checked here: whoever wrote the schema checks the
-    rest (a remote tool server does), and may raise `BadArguments`.
+    Only that the arguments are an object is checked here: the rest is checked where the schema
+    comes from (a remote tool server does), and may raise `BadArguments`.
     """
     spec = ToolSpec(name, description, parameters(schema))
     read = msgspec.json.Decoder(dict[str, Any]).decode
@@ -98,15 +96,15 @@ def parameters(schema: Mapping[str, Json]) -> msgspec.Raw:
 def schema_of(arguments: type[msgspec.Struct]) -> dict[str, Json]:
     """Write the JSON schema of a struct without references, which many models do not follow."""
     (root,), definitions = msgspec.json.schema_components([arguments], ref_template="{name}")
-    schema: dict[str, Json] = _resolved(root, definitions, ())
+    schema: dict[str, Json] = _resolve(root, definitions, ())
     # The struct's docstring is for its readers; the model has the tool's description.
     schema.pop("description", None)
     return schema
 
 
-def _resolved(schema: Json, definitions: Mapping[str, Json], inside: tuple[str, ...]) -> Json:
+def _resolve(schema: Json, definitions: Mapping[str, Json], inside: tuple[str, ...]) -> Json:
     if isinstance(schema, list):
-        return [_resolved(item, definitions, inside) for item in schema]
+        return [_resolve(item, definitions, inside) for item in schema]
     if not isinstance(schema, dict):
         return schema
     name = schema.get("$ref")
@@ -114,5 +112,5 @@ def _resolved(schema: Json, definitions: Mapping[str, Json], inside: tuple[str, 
         if name in inside:
             raise SelfContainedSchema(name)
         target = {key: value for key, value in definitions[name].items() if key != "title"}
-        return _resolved(target, definitions, (*inside, name))
-    return {key: _resolved(value, definitions, inside) for key, value in schema.items()}
+        return _resolve(target, definitions, (*inside, name))
+    return {key: _resolve(value, definitions, inside) for key, value in schema.items()}

@@ -116,7 +116,7 @@ async def test_the_doctor_tells_what_a_server_offers() -> None:
         PartCheck(
             "tools.mcp.away",
             ok=False,
-            detail="http://127.0.0.1:1/mcp: nobody listens",
+            detail="http://127.0.0.1:1/mcp: connection refused",
         ),
         PartCheck("tools.mcp.none", ok=False, detail="no-such-program-here: no such command"),
     ]

@@ -9,7 +9,7 @@ from contract.model import ToolCall
 from contract.stores import MemoryEntry
 from effects.memory import InMemoryMemory
 from effects.tools import ToolRegistry
-from effects.tools.search_memory import searcher_of_memory
+from effects.tools.builtin import memory_tool
 from rules import companion, session
 
 ENTRY = MemoryEntry(memory_id="m", user_id="ann", text="likes tea", session_id="s")
@@ -27,6 +27,6 @@ async def test_who_finds_what_was_learnt_in_the_session_that_asks() -> None:
     assert unwanted is not None
     assert await memory.recall("recall", wanted) == (ENTRY,)
     assert await memory.recall("recall", unwanted) == ()
-    tools = ToolRegistry((searcher_of_memory(memory),))
+    tools = ToolRegistry((memory_tool(memory),))
     assert (await tools.for_user("ann").run("tools", SEARCH)).content == '["likes tea"]'
     assert (await tools.for_user(None).run("tools", SEARCH)).content == "[]"

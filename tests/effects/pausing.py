@@ -15,7 +15,7 @@ from contract.records import RequestRecord
 from effects.model import says
 from effects.tape import PauseOrigin, PausingHuman, Tape, TapeSession, resume
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

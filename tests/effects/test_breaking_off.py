@@ -28,7 +28,7 @@ from effects.tape import (
     resume,
 )
 from effects.testing import VirtualLoop, World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.pausing import REQUEST
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from contract.model import ToolCall, ToolResult
 from effects.tools import ToolContext, ToolRegistry, tool
-from effects.tools.registry import LONGEST_ANSWER
+from effects.tools.registry import MAX_ANSWER
 
 CALL = ToolCall("call_1", "tell", "")
 
@@ -44,7 +44,7 @@ async def test_of_an_answer_64_kib_of_characters_are_given_where_nothing_is_said
 
     @tool("tell", "Tell.", Nothing, read_only=True)
     async def tell(_arguments: Nothing, _context: ToolContext) -> str:
-        return "x" * (LONGEST_ANSWER + 2)
+        return "x" * (MAX_ANSWER + 2)
 
     registry = ToolRegistry([tell])
     try:

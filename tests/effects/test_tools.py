@@ -17,9 +17,9 @@ from contract.model import ToolCall, ToolResult
 from contract.ports import Tools
 from effects.tools import (
     BadArguments,
+    DuplicateTool,
     ScriptedTools,
     ToolContext,
-    ToolNameTaken,
     ToolRegistry,
     schema_tool,
     tool,
@@ -303,7 +303,7 @@ async def test_a_tool_with_a_foreign_schema_checks_itself(registry: ToolRegistry
 
 def test_a_name_is_registered_once(registry: ToolRegistry) -> None:
     """A second tool of that name is a mistake of the deployment."""
-    with pytest.raises(ToolNameTaken, match="greet"):
+    with pytest.raises(DuplicateTool, match="greet"):
         registry.register(tool("greet", "?", Nothing, read_only=True)(lambda _, __: ""))
 
 

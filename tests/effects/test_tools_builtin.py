@@ -14,7 +14,7 @@ from contract.stores import MemoryEntry
 from effects.clock import ManualClock
 from effects.memory import InMemoryMemory
 from effects.tools import BadArguments, ToolRegistry, builtin_tools
-from effects.tools.calculate import MOST_BITS, calculate
+from effects.tools.builtin import MAX_BITS, calculate
 from effects.tools.units import UNITS, convert, unit
 
 
@@ -128,7 +128,7 @@ def test_no_expression_raises_anything_else(expression: str) -> None:
         result = calculate(expression)
     except (BadArguments, ArithmeticError):
         return
-    assert 0 < len(result) <= MOST_BITS
+    assert 0 < len(result) <= MAX_BITS
 
 
 async def test_calculate_answers_and_fails_by_code() -> None:

@@ -1,21 +1,18 @@
 """Tools of MCP servers. Importing this package imports the SDK: only where one is configured."""
 
+from effects.tools.mcp.client import McpSession, ToolFailed, describe_error, open_session
 from effects.tools.mcp.connection import McpConnection
-from effects.tools.mcp.offering import Listed, Offer, Offering, offering
-from effects.tools.mcp.sdk import opened
-from effects.tools.mcp.server import McpServer
-from effects.tools.mcp.session import Session, ToolFailed
-from effects.tools.mcp.trouble import trouble
+from effects.tools.mcp.offering import ListedTool, McpServer, OfferedTool, Offering, offer_tools
 
 __all__ = [
-    "Listed",
+    "ListedTool",
     "McpConnection",
     "McpServer",
-    "Offer",
+    "McpSession",
+    "OfferedTool",
     "Offering",
-    "Session",
     "ToolFailed",
-    "offering",
-    "opened",
-    "trouble",
+    "describe_error",
+    "offer_tools",
+    "open_session",
 ]

@@ -1,48 +1,41 @@
-"""A server's connection: kept by one task, made again when it ends, and the tools it gives."""
+"""The connection to an MCP server: held by one task, opened again when it ends, and its tools."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from contract.model import ToolSpec
-from effects.tools.mcp.offering import Offer, Offering, offering
-from effects.tools.mcp.sdk import opened as opened_by_sdk
-from effects.tools.mcp.session import ServerAway
-from effects.tools.mcp.trouble import trouble
+from effects.tools.mcp.client import McpSession, ServerAway, describe_error, open_session
+from effects.tools.mcp.offering import McpServer, OfferedTool, Offering, offer_tools
 from effects.tools.tool import BadArguments, Json, Tool, ToolContext, parameters
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from effects.tools.mcp.server import McpServer
-    from effects.tools.mcp.session import Session
-
-    Opened = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[Session]]
+OpenSession = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[McpSession]]
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 60.0
 CHECK_SECONDS = 30.0
-"""How often a silent server is asked for its tools, to see that it is there."""
-APART_SECONDS = 0.2
-"""What lies between two looks at least: some servers tell of changes all the time."""
+"""How often the tools of a silent server are listed, to see that it is there."""
+LEAST_INTERVAL = 0.2
+"""The least time between two lists: some servers notify of changes all the time."""
 
 _READ = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def pause(failures: int) -> float:
-    """Seconds until a server is tried again: 1, 2, 4 and so on to a minute."""
-    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), LONGEST_PAUSE)
+def reconnect_wait(failures: int) -> float:
+    """Return the seconds until a server is tried again: 1, 2, 4 and so on to a minute."""
+    return min(FIRST_WAIT * 2.0 ** min(failures - 1, 10), LONGEST_WAIT)
 
 
-def _told_to_end() -> bool:
+def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -53,12 +46,12 @@ class McpConnection:
     One task opens and closes its connections, as the SDK asks; calls are made in their callers'.
     """
 
-    def __init__(self, server: McpServer, opened: Opened = opened_by_sdk) -> None:
+    def __init__(self, server: McpServer, open_session: OpenSession = open_session) -> None:
         self._server = server
-        self._opened = opened
-        self._look = asyncio.Event()
+        self._open_session = open_session
+        self._check = asyncio.Event()
         self._changed = asyncio.Event()
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._offering = Offering(())
         self._tools: dict[str, Tool] = {}
         self._failures = 0
@@ -66,22 +59,22 @@ class McpConnection:
         self._owner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to connect; nobody waits for it."""
-        self._owner = asyncio.create_task(self._own(), name=f"mcp {self._server.name}")
+        """Begin to connect; do not wait for it."""
+        self._owner = asyncio.create_task(self._run(), name=f"mcp {self._server.name}")
 
     def offered(self) -> Iterable[Tool]:
-        """Give the tools that can be called now."""
+        """Return the tools that can be called now."""
         return () if self._session is None else self._tools.values()
 
     def find(self, name: str) -> Tool | None:
-        """Give a tool of this server, also one that is away with it."""
+        """Return a tool of this server, also while the server is away."""
         one = self._tools.get(name)
         if one is None and self._session is None and self._is_ours(name):
             return self._tool(ToolSpec(name, "", parameters({})), self._absent, read_only=False)
         return one
 
     async def changed(self) -> None:
-        """Wait until the server has come, gone, or told its tools again."""
+        """Wait until the server has come, gone, or listed its tools again."""
         await self._changed.wait()
 
     async def aclose(self) -> None:
@@ -91,66 +84,66 @@ class McpConnection:
         # Again where the cancellation met one of the SDK's own, which swallows both.
         while owner is not None and not owner.done():
             owner.cancel()
-            await asyncio.wait({owner}, timeout=LONGEST_PAUSE)
+            await asyncio.wait({owner}, timeout=LONGEST_WAIT)
 
     def _is_ours(self, name: str) -> bool:
         return bool(self._server.prefix) and name.startswith(self._server.prefix)
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         while not self._closing:
             try:
                 await self._connect()
             except (Exception, asyncio.CancelledError) as error:
-                if _told_to_end():  # and no cancellation of the SDK's own
+                if _is_cancelled():  # and no cancellation of the SDK's own
                     raise
                 self._failures += 1
-                seconds = pause(self._failures)
-                why = trouble(error)
+                seconds = reconnect_wait(self._failures)
+                why = describe_error(error)
                 log.warning(
                     "MCP server %r is away: %s; again in %g s", self._server.name, why, seconds
                 )
                 await asyncio.sleep(seconds)
 
     async def _connect(self) -> None:
-        """Stay connected; returns never, raises when the server has gone."""
+        """Stay connected; never returns, raises when the server has gone."""
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(self._server.connect):
-                entering = self._opened(self._server, self._look.set)
+                entering = self._open_session(self._server, self._check.set)
                 session = await stack.enter_async_context(entering)
                 self._take(await session.list())
             # Withdrawn before the connection is closed, which takes its time.
             stack.callback(self._withdraw)
             self._session = session
             self._failures = 0
-            self._tell()
+            self._notify()
             log.info("MCP server %r offers %d tools", self._server.name, len(self._tools))
             while True:
-                await self._doubt()
+                await self._wait_for_check()
                 async with asyncio.timeout(self._server.connect):
                     self._take(await session.list())
-                self._tell()
+                self._notify()
 
-    async def _doubt(self) -> None:
-        """Wait until there is a reason to look, or it is time to."""
-        await asyncio.sleep(APART_SECONDS)
+    async def _wait_for_check(self) -> None:
+        """Wait until the tools may have changed, or it is time to check."""
+        await asyncio.sleep(LEAST_INTERVAL)
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                await self._look.wait()
+                await self._check.wait()
         except TimeoutError:
             return
         finally:
-            self._look.clear()
+            self._check.clear()
 
     def _withdraw(self) -> None:
         self._session = None
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        told, self._changed = self._changed, asyncio.Event()
-        told.set()
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def _take(self, listed: Iterable[Any]) -> None:
-        known, self._offering = self._offering, offering(self._server, listed)
+        known, self._offering = self._offering, offer_tools(self._server, listed)
         for fault in self._offering.faults:
             if fault not in known.faults:
                 log.warning("MCP server %r: %s", self._server.name, fault)
@@ -162,7 +155,7 @@ class McpConnection:
     def _tool(self, spec: ToolSpec, call: Callable[..., object], *, read_only: bool) -> Tool:
         return Tool(spec, _READ, call, read_only, self._server.timeout)
 
-    async def _call(self, offer: Offer, arguments: dict[str, Json], _: ToolContext) -> str:
+    async def _call(self, offer: OfferedTool, arguments: dict[str, Json], _: ToolContext) -> str:
         session = self._session
         if session is None:
             raise ServerAway(self._server.name)

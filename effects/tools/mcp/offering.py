@@ -1,33 +1,87 @@
-"""What is offered of a server's tools, under which names: pure, and the same on every router."""
+"""Which of an MCP server's tools are offered, under which names: pure, the same on every router."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+from jsonschema.exceptions import SchemaError
+from jsonschema.validators import Draft202012Validator, validator_for
+from referencing import Registry
+
+from contract.errors import CutoverError
 from contract.model import ToolSpec
-from effects.tools.mcp.schema import Schema, SchemaUnusable
+from effects.model import Secret
 from effects.tools.tool import parameters
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
-    from effects.tools.mcp.server import McpServer
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server started with `command`, or reached at `url`.
 
-MOST_TOOLS = 128  # as many as a model takes
-LONGEST_NAME = 64
-LONGEST_DESCRIPTION = 4_096  # characters
-LONGEST_SCHEMA = 65_536  # bytes
+    `variables` are given to the command, beside the few every program needs; `token` is sent as a
+    bearer token. `allow` (None: all) and `deny` hold the server's own names of tools; what they
+    let through is offered with `prefix` in front. `read_only` says which change nothing: all, none,
+    those named, or (None) those the server itself declares so. `timeout` is what one call may
+    take, `connect` what the server may take to start and to list its tools; seconds.
+    """
+
+    name: str
+    prefix: str = ""
+    command: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    url: str = ""
+    token: Secret = field(default_factory=Secret)
+    timeout: float = 10.0
+    connect: float = 30.0
+    allow: frozenset[str] | None = None
+    deny: frozenset[str] = frozenset()
+    read_only: bool | frozenset[str] | None = None
+
+
+class SchemaUnusable(CutoverError):
+    """A schema cannot be offered to a model, or nothing can be checked by it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"its schema is {why}")
+
+
+class ToolSchema:
+    """A checked schema; one that names no dialect is of 2020-12, as MCP has it.
+
+    Raises `SchemaUnusable`.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        if schema.get("type") != "object":
+            raise SchemaUnusable(why="not of an object")
+        kind = validator_for(schema, default=Draft202012Validator)
+        try:
+            kind.check_schema(schema)
+        except SchemaError as error:
+            raise SchemaUnusable(why="no JSON schema") from error
+        # A registry of its own: references lead nowhere outside, and nothing is fetched.
+        self._validator = kind(schema, registry=Registry())
+
+    def fits(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether arguments are what the schema requires."""
+        return bool(self._validator.is_valid(arguments))
+
+
+MAX_TOOLS: Final = 128  # as many as a model takes
+MAX_NAME: Final = 64
+MAX_DESCRIPTION: Final = 4_096  # characters
+MAX_SCHEMA_BYTES: Final = 65_536
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedTool:
     """A tool as its server lists it; `hinted` is whether it calls the tool read-only."""
 
     name: str
@@ -37,78 +91,78 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A tool as models are told of it; `name` is the server's own name for it."""
+class OfferedTool:
+    """A tool as models get it; `name` is the server's own name for it."""
 
     name: str
     spec: ToolSpec
-    schema: Schema
+    schema: ToolSchema
     read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """What is offered of one server, and what is wrong with the rest."""
+    """The offered tools of one server, and what is wrong with the rest."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedTool, ...]
     faults: tuple[str, ...] = ()
 
 
-def offering(server: McpServer, listed: Iterable[Listed]) -> Offering:
-    """Choose what is offered, in the server's order; the first of two equal names is."""
-    there: dict[str, Listed] = {}
+def offer_tools(server: McpServer, listed: Iterable[ListedTool]) -> Offering:
+    """Choose the tools to offer, in the server's order; of two equal names the first."""
+    there: dict[str, ListedTool] = {}
     for one in listed:
         there.setdefault(one.name, one)
     wanted = [one for one in there.values() if _wanted(server, one.name)]
-    offers, faults = [], [*_not_there(server, there)]
-    for one in wanted[:MOST_TOOLS]:
+    offers, faults = [], [*_unknown_names(server, there)]
+    for one in wanted[:MAX_TOOLS]:
         try:
             offers.append(_offer(server, one))
         except SchemaUnusable as error:
             faults.append(f"{one.name!r} is not offered: {error}")
-    if len(wanted) > MOST_TOOLS:
-        faults.append(f"only the first {MOST_TOOLS} of {len(wanted)} tools are offered")
+    if len(wanted) > MAX_TOOLS:
+        faults.append(f"only the first {MAX_TOOLS} of {len(wanted)} tools are offered")
     return Offering(tuple(offers), tuple(faults))
 
 
 def offered_name(prefix: str, name: str) -> str:
-    """Give the name models call a tool by: 64 letters, digits, `_` and `-` at most.
+    """Return the name models call a tool by: 64 letters, digits, `_` and `-` at most.
 
     A name that has to be changed ends in a digest of its own, so that two never meet.
     """
     plain = _FOREIGN.sub("_", prefix + name)
-    if name and plain == prefix + name and len(plain) <= LONGEST_NAME:
+    if name and plain == prefix + name and len(plain) <= MAX_NAME:
         return plain
     digest = "_" + blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return plain[: LONGEST_NAME - len(digest)] + digest
+    return plain[: MAX_NAME - len(digest)] + digest
 
 
 def _wanted(server: McpServer, name: str) -> bool:
     return name not in server.deny and (server.allow is None or name in server.allow)
 
 
-def _not_there(server: McpServer, there: Mapping[str, Listed]) -> Iterator[str]:
+def _unknown_names(server: McpServer, there: Mapping[str, ListedTool]) -> Iterator[str]:
     named = server.read_only if isinstance(server.read_only, frozenset) else frozenset[str]()
     for key, names in (("allow", server.allow or ()), ("deny", server.deny), ("read_only", named)):
         for name in sorted(set(names) - there.keys()):
             yield f"{key} names {name!r}, which it does not have"
 
 
-def _offer(server: McpServer, one: Listed) -> Offer:
-    schema = Schema(one.schema)
+def _offer(server: McpServer, one: ListedTool) -> OfferedTool:
+    schema = ToolSchema(one.schema)
     encoded = parameters(one.schema)
-    if len(bytes(encoded)) > LONGEST_SCHEMA:
-        raise SchemaUnusable(why=f"longer than {LONGEST_SCHEMA} bytes")
-    description = one.description[:LONGEST_DESCRIPTION]
+    if len(bytes(encoded)) > MAX_SCHEMA_BYTES:
+        raise SchemaUnusable(why=f"longer than {MAX_SCHEMA_BYTES} bytes")
+    description = one.description[:MAX_DESCRIPTION]
     spec = ToolSpec(offered_name(server.prefix, one.name), description, encoded)
-    return Offer(one.name, spec, schema, _read_only(server, one))
+    return OfferedTool(one.name, spec, schema, _read_only(server, one))
 
 
-def _read_only(server: McpServer, one: Listed) -> bool:
+def _read_only(server: McpServer, one: ListedTool) -> bool:
     match server.read_only:
         case None:
             return one.hinted
-        case bool(said):
-            return said
+        case bool(declared):
+            return declared
         case names:
             return one.name in names

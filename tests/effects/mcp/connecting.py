@@ -9,23 +9,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from contract.model import ToolCall, ToolResult
 from effects.tools import ToolRegistry
-from effects.tools.mcp import Listed, McpConnection, McpServer, opened, trouble
-from effects.tools.mcp.sdk import connected
+from effects.tools.mcp import (
+    ListedTool,
+    McpConnection,
+    McpServer,
+    McpSession,
+    describe_error,
+    open_session,
+)
+from effects.tools.mcp.client import connect_session
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-    from effects.tools.mcp import Session
-
-    Opened = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[Session]]
+    Opened = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[McpSession]]
 
 Mode = Literal["auto", "legacy"]
 
 
 def in_process(server: MCPServer, mode: Mode = "legacy") -> Opened:
     """Connect to a server of this process: `legacy` by messages, as over a pipe."""
-    return lambda _, look: connected(server, look, mode)
+    return lambda _, look: connect_session(server, look, mode)
 
 
 def names(connection: McpConnection) -> list[str]:
@@ -64,22 +69,22 @@ async def run(registry: ToolRegistry, name: str, arguments: str = "{}") -> ToolR
 async def why_not(server: McpServer) -> str:
     """Say why a server cannot be used."""
     try:
-        async with opened(server, lambda: None) as session:
+        async with open_session(server, lambda: None) as session:
             await session.list()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        return trouble(error)
+        return describe_error(error)
     return "it can"
 
 
-def listed(name: str, **properties: Any) -> Listed:
+def listed(name: str, **properties: Any) -> ListedTool:
     """Make a tool as a server lists it."""
-    return Listed(name, f"{name}.", {"type": "object", "properties": properties})
+    return ListedTool(name, f"{name}.", {"type": "object", "properties": properties})
 
 
 class FakeServer:
     """A server that can be taken away, be slow to answer, and change its tools."""
 
-    def __init__(self, *tools: Listed) -> None:
+    def __init__(self, *tools: ListedTool) -> None:
         self.tools = tools
         self.opened: list[float] = []
         self.away: BaseException | None = None
@@ -95,7 +100,7 @@ class FakeServer:
         await self._there()
         yield self
 
-    async def list(self) -> tuple[Listed, ...]:
+    async def list(self) -> tuple[ListedTool, ...]:
         """Tell the tools."""
         await self._there()
         return self.tools

@@ -15,7 +15,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from effects.tools.mcp.answer import answer_text
+from effects.tools.mcp.client import answer_text
 
 
 def encoded(size: int) -> str:

@@ -11,7 +11,7 @@ from contract.model import ToolResult
 from effects.clock import ManualClock
 from effects.tools import ToolRegistry, builtin_tools
 from effects.tools.mcp import McpConnection, McpServer
-from effects.tools.mcp.connection import CHECK_SECONDS, pause
+from effects.tools.mcp.connection import CHECK_SECONDS, reconnect_wait
 from tests.effects.mcp.connecting import FakeServer, listed, names, run, tools_of, until
 
 pytestmark = pytest.mark.virtual
@@ -22,7 +22,15 @@ GONE = ConnectionRefusedError()
 
 def test_pauses_grow_to_a_minute() -> None:
     """A server that is away is not asked all the time, and not forgotten."""
-    assert [pause(number) for number in (1, 2, 3, 6, 7, 5_000)] == [1.0, 2.0, 4.0, 32.0, 60.0, 60.0]
+    waits = [reconnect_wait(number) for number in (1, 2, 3, 6, 7, 5_000)]
+    assert waits == [
+        1.0,
+        2.0,
+        4.0,
+        32.0,
+        60.0,
+        60.0,
+    ]
 
 
 async def test_tools_are_offered_behind_the_built_in_ones() -> None:

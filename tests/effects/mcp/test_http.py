@@ -148,4 +148,4 @@ async def test_who_is_refused_is_told_in_plain_words(unused_port: int) -> None:
     async with there() as url:
         assert await why_not(at(url)) == "it can"
         assert await why_not(at(url, "wrong")) == "answered with error -32603"
-    assert await why_not(at(f"http://127.0.0.1:{unused_port}/mcp")) == "nobody listens"
+    assert await why_not(at(f"http://127.0.0.1:{unused_port}/mcp")) == "connection refused"

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from effects.tools.mcp import Listed, McpServer, offering
-from effects.tools.mcp.offering import LONGEST_SCHEMA, MOST_TOOLS, offered_name
-from effects.tools.mcp.schema import Schema
+from effects.tools.mcp import ListedTool, McpServer, offer_tools
+from effects.tools.mcp.offering import MAX_SCHEMA_BYTES, MAX_TOOLS, ToolSchema, offered_name
 from tests.effects.mcp.connecting import listed
 
 # Few characters, of every kind: a table of all of Unicode takes seconds to make.
@@ -20,9 +19,9 @@ FITS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 THREE = (listed("read"), listed("write"), listed("drop"))
 
 
-def offered(server: McpServer, *tools: Listed) -> list[str]:
+def offered(server: McpServer, *tools: ListedTool) -> list[str]:
     """Give the names of what is offered."""
-    return [one.spec.name for one in offering(server, tools).offers]
+    return [one.spec.name for one in offer_tools(server, tools).offers]
 
 
 @given(st.text(WRITTEN, max_size=100), st.text("abZ0_-", max_size=32))
@@ -68,15 +67,15 @@ def test_what_is_read_only_is_the_server_s_hint_or_the_configuration_s_word(
     expected: list[bool],
 ) -> None:
     """A tool without a hint may write; the configuration has the last word."""
-    tools = [Listed(name, "", {"type": "object"}, name == "a") for name in "ab"]
-    found = offering(McpServer("s", read_only=said), tools).offers
+    tools = [ListedTool(name, "", {"type": "object"}, name == "a") for name in "ab"]
+    found = offer_tools(McpServer("s", read_only=said), tools).offers
     assert [one.read_only for one in found] == expected
 
 
 def test_names_that_are_not_there_are_told() -> None:
     """A misspelt `deny` would let a tool through unseen."""
     said = frozenset(["raed"])
-    found = offering(McpServer("s", allow=frozenset(["read"]), deny=said, read_only=said), THREE)
+    found = offer_tools(McpServer("s", allow=frozenset(["read"]), deny=said, read_only=said), THREE)
     assert found.faults == (
         "deny names 'raed', which it does not have",
         "read_only names 'raed', which it does not have",
@@ -89,29 +88,29 @@ def test_names_that_are_not_there_are_told() -> None:
         {"type": "string"},
         {},
         {"type": "object", "properties": 3},
-        {"type": "object", "description": "x" * LONGEST_SCHEMA},
+        {"type": "object", "description": "x" * MAX_SCHEMA_BYTES},
     ],
     ids=["text", "nothing", "broken", "long"],
 )
 def test_a_tool_whose_schema_cannot_be_used_is_not_offered(schema: dict[str, object]) -> None:
     """The others are, and it is told."""
-    found = offering(McpServer("s"), [Listed("odd", "", schema), listed("even")])
+    found = offer_tools(McpServer("s"), [ListedTool("odd", "", schema), listed("even")])
     assert [one.name for one in found.offers] == ["even"]
     assert found.faults[0].startswith("'odd' is not offered: its schema is ")
 
 
 def test_there_are_no_more_tools_than_a_model_takes() -> None:
     """The first ones; of two of one name the first."""
-    many = [listed(f"t{number}") for number in range(MOST_TOOLS + 2)]
-    found = offering(McpServer("s"), many)
-    assert len(found.offers) == MOST_TOOLS
+    many = [listed(f"t{number}") for number in range(MAX_TOOLS + 2)]
+    found = offer_tools(McpServer("s"), many)
+    assert len(found.offers) == MAX_TOOLS
     assert found.faults == ("only the first 128 of 130 tools are offered",)
     assert offered(McpServer("s"), listed("a"), listed("b"), listed("a")) == ["a", "b"]
 
 
 def test_a_schema_is_sent_canonically() -> None:
     """As those of built-in tools: sorted and compact, equal for equal schemas."""
-    (offer,) = offering(McpServer("s"), [listed("a", z={}, b={"type": "string"})]).offers
+    (offer,) = offer_tools(McpServer("s"), [listed("a", z={}, b={"type": "string"})]).offers
     assert bytes(offer.spec.parameters) == (
         b'{"properties":{"b":{"type":"string"},"z":{}},"type":"object"}'
     )
@@ -122,7 +121,7 @@ def test_a_schema_is_sent_canonically() -> None:
 
 def test_arguments_are_held_to_the_schema_without_fetching_anything() -> None:
     """References inside it count; one that leads outside cannot be followed."""
-    inside = Schema(
+    inside = ToolSchema(
         {
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/a"}},
@@ -133,6 +132,6 @@ def test_arguments_are_held_to_the_schema_without_fetching_anything() -> None:
     assert inside.fits({"a": 1})
     assert not inside.fits({"a": 0})
     assert not inside.fits({})
-    outside = Schema({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}})
+    outside = ToolSchema({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}})
     with pytest.raises(Exception, match="Unresolvable"):
         outside.fits({"a": 1})

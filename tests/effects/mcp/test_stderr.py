@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from effects.tools.mcp.stderr import LONGEST_LINE, Lines
+from effects.tools.mcp.client import MAX_LINE_BYTES, LineLogger
 
 
 def told(caplog: pytest.LogCaptureFixture, *pieces: bytes) -> list[str]:
     """Give the lines the log gets."""
     caplog.set_level(logging.INFO)
-    lines = Lines("s")
+    lines = LineLogger("s")
     for piece in pieces:
         lines.data_received(piece)
     lines.eof_received()
@@ -32,4 +32,4 @@ def test_lines_are_put_together(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_long_line_is_told_by_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing of it is kept, and the next is told again."""
     long = [b"x" * 700] * 10
-    assert told(caplog, *long, b"\nnext\n") == ["x" * LONGEST_LINE, "next"]
+    assert told(caplog, *long, b"\nnext\n") == ["x" * MAX_LINE_BYTES, "next"]

@@ -15,7 +15,7 @@ from contract.operations import OPERATIONS
 from effects.model import Wait, by_last_text, says
 from effects.tape import canonical
 from effects.testing import VirtualLoop, World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import asking, said
 
 if TYPE_CHECKING:

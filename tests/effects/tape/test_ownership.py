@@ -11,7 +11,7 @@ from contract.errors import EffectFailed, Fault, TapeCut
 from contract.model import Chunk, ToolResult
 from effects.model import Fail, Hang, Wait, says
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, chunks, said, tool, turns
 from tests.effects.tape.odd_ports import WHO, NosyModel, Raising, SlowStore
 

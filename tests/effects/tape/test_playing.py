@@ -13,7 +13,7 @@ from contract.model import Chunk
 from effects.model import Hang, by_last_text, says
 from effects.tape import Tape
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, said, tool, turns
 
 if TYPE_CHECKING:

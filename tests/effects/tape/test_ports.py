@@ -16,7 +16,7 @@ from effects.human import ScriptedHuman
 from effects.model import says
 from effects.tape import Tape
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import TURN, said, tool
 
 if TYPE_CHECKING:

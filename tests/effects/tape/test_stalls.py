@@ -9,7 +9,7 @@ import pytest
 from contract.model import Chunk
 from effects.model import Wait
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import asking, chunks, tool, turns
 
 pytestmark = pytest.mark.virtual

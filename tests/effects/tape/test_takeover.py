@@ -6,7 +6,7 @@ import pytest
 
 from effects.model import says
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import TURN, asking, chunks, said, tool
 
 pytestmark = pytest.mark.virtual

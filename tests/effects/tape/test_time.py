@@ -13,7 +13,7 @@ from contract.model import Chunk
 from effects.model import Wait, says
 from effects.tape import Exchange, Tape
 from effects.testing import VirtualLoop, World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from tests.effects.tape.calls import chunks, tool
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from contract.flow import Event, Request
 from contract.ports import Effects
 from effects.model import says
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from router.problems import Problem
 from tests.router.asking import Ask, Desk, Done, Options, Pauses, looping
 from tests.router.resume.test_pauses import world

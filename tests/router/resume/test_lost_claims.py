@@ -15,7 +15,7 @@ from contract.ports import Effects
 from effects.model import says
 from effects.stores import ClaimReply
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from router.problems import Problem
 from router.shadow.selection import LOST
 from tests.router.asking import Ask, Desk, Options, Pauses, Reply, looping

@@ -13,7 +13,7 @@ from contract.flow import Event, Request
 from contract.ports import Effects
 from effects.model import says
 from effects.testing import World
-from effects.tools.scripted import ScriptedTools
+from effects.tools.fake import ScriptedTools
 from router.config import LimitSettings, Settings
 from router.problems import Problem
 from router.router import Router

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from contract.errors import EffectFailed
+from contract.errors import EffectFailed, Fault
 from contract.model import ToolCall, ToolResult, ToolSpec
 from effects.tools.tool import parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from contract.errors import Fault
 
 ANY_OBJECT = parameters({"type": "object"})
 
 
 class ScriptedTools:
-    """Tools whose answers are known beforehand.
+    """Tools whose answers are scripted.
 
     `answers` maps a tool's name to its text, or to a whole `ToolResult` (an error, say), or to a
     list of either, used up in order, the last one again and again. `slow` maps a name to seconds
@@ -53,7 +48,7 @@ class ScriptedTools:
         return name not in self._writes
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
-        """Tell which tools there are, in the order of the table."""
+        """Return the tools, in the order of the table."""
         if self._list_fails is not None:
             raise EffectFailed(self._list_fails)
         return tuple(ToolSpec(name, f"Scripted {name}.", ANY_OBJECT) for name in self._answers)

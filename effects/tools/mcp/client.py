@@ -1,0 +1,420 @@
+"""Sessions with MCP servers, by the official SDK: transport, handshake, tools and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self, TextIO, assert_never
+
+import anyio
+import httpx2
+import msgspec
+from anyio import EndOfStream
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client import Transport
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.server import MCPServer
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    REQUEST_TIMEOUT,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolListChangedNotification,
+)
+from mcp_types import Tool as McpTool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from contract.errors import CutoverError
+from effects.tools.mcp.offering import ListedTool, McpServer
+from effects.tools.tool import BadArguments
+
+MAX_ANSWER_BYTES: Final = 4_194_304
+"""Bytes of an HTTP answer that are read: the SDK reads one that is JSON as a whole."""
+MAX_LINE_BYTES: Final = 1_000
+"""Bytes of a line on standard error that are logged."""
+MAX_PAGES: Final = 20
+READ_SECONDS: Final = 300.0
+"""How long an open stream may be silent before it is opened again."""
+RELISTEN_SECONDS: Final = 1.0
+"""From the end of a stream of changes until the next is opened."""
+_EVENTS: Final = "text/event-stream"
+_ERRORS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
+    ((FileNotFoundError,), "no such command"),
+    ((PermissionError,), "the command may not be run"),
+    ((TimeoutError, httpx2.TimeoutException), "no answer in time"),
+    ((ConnectionRefusedError, httpx2.ConnectError), "connection refused"),
+)
+_ERROR_CODES: Final = {
+    CONNECTION_CLOSED: "the connection ended",
+    REQUEST_TIMEOUT: "no answer in time",
+}
+
+Notify = Callable[[], None]
+
+log = logging.getLogger(__name__)
+
+
+class ToolFailed(CutoverError):
+    """A tool answered that it failed; its own words may quote anything and stay with it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the tool {name!r} says that it failed")
+
+
+class ServerAway(CutoverError):
+    """A tool was called whose server is not there."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"the MCP server {server!r} is away")
+
+
+class McpSession(Protocol):
+    """One connection, from its handshake to its end.
+
+    Both methods raise whatever the transport raises.
+    """
+
+    async def list(self) -> tuple[ListedTool, ...]:
+        """List the tools there are."""
+        ...
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool by the server's own name for it.
+
+        Cancelling the call tells the server. Raises `ToolFailed`, and `BadArguments` where the
+        server refuses the arguments.
+        """
+        ...
+
+
+def answer_text(result: CallToolResult) -> str:
+    """Put the blocks of an answer below each other; without any, its structure as JSON.
+
+    A tool with a structured answer repeats it as text (MCP asks for it), so text is enough.
+    """
+    blocks = "\n".join(_block(one) for one in result.content)
+    if blocks or result.structured_content is None:
+        return blocks
+    return msgspec.json.encode(result.structured_content).decode()
+
+
+def _block(block: ContentBlock) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type} {block.mime_type}, {_decoded_size(block.data)} bytes, not shown]"
+        case ResourceLink():
+            return f"[resource {block.name}: {block.uri}]"
+        case EmbeddedResource():
+            return _resource(block)
+        case _:
+            assert_never(block)
+
+
+def _resource(block: EmbeddedResource) -> str:
+    inside = block.resource
+    match inside:
+        case TextResourceContents():
+            size = len(inside.text.encode())
+        case BlobResourceContents():
+            size = _decoded_size(inside.blob)
+        case _:
+            assert_never(inside)
+    return f"[resource {inside.uri}, {inside.mime_type or 'of no type'}, {size} bytes, not shown]"
+
+
+def _decoded_size(base64: str) -> int:
+    return len(base64) * 3 // 4 - base64[-2:].count("=")
+
+
+class AnswerTooLong(httpx2.StreamError):
+    """An answer is longer than is read of one; with this error the call alone fails."""
+
+    def __init__(self) -> None:
+        super().__init__(f"longer than {MAX_ANSWER_BYTES} bytes")
+
+
+class BoundedTransport(httpx2.AsyncHTTPTransport):
+    """Aborts answers that are too long; a stream of events may be of any length."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request."""
+        response = await super().handle_async_request(request)
+        stream = response.stream
+        events = response.headers.get("content-type", "").startswith(_EVENTS)
+        if isinstance(stream, httpx2.AsyncByteStream) and not events:
+            response.stream = BoundedStream(stream)
+        return response
+
+
+class BoundedStream(httpx2.AsyncByteStream):
+    """A body of which `MAX_ANSWER_BYTES` are read."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the body's pieces; raises `AnswerTooLong`."""
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                raise AnswerTooLong
+            yield piece
+
+    async def aclose(self) -> None:
+        """Close the connection's side."""
+        await self._stream.aclose()
+
+
+class LineLogger(asyncio.Protocol):
+    """Logs each line as it comes; of a long one its beginning."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rest = b""
+        self._logged = False
+
+    def data_received(self, data: bytes) -> None:
+        """Log complete lines, and the beginning of a long one."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._log(line)
+            self._logged = False
+        if len(rest) > MAX_LINE_BYTES:
+            self._log(rest)
+            self._logged, rest = True, b""
+        self._rest = rest
+
+    def eof_received(self) -> None:
+        """Log what came last, which may lack the end of its line."""
+        self._log(self._rest)
+        self._rest = b""
+
+    def _log(self, line: bytes) -> None:
+        text = line[:MAX_LINE_BYTES].decode("utf-8", "replace").strip()
+        if text and not self._logged:
+            log.info("MCP server %r: %s", self._name, text)
+
+
+@asynccontextmanager
+async def stderr_of(name: str) -> AsyncIterator[TextIO]:
+    """Open a file whose lines go to the log, for the standard error of a started server."""
+    reading, writing = os.pipe()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: LineLogger(name), os.fdopen(reading, "rb", 0)
+    )
+    try:
+        with os.fdopen(writing, "w") as file:
+            yield file
+    finally:
+        # A child of the server may still hold the other end: its lines are dropped.
+        await asyncio.sleep(0)
+        transport.close()
+
+
+def describe_error(error: BaseException) -> str:
+    """Describe why a server cannot be used, without secrets: never in an exception's own words.
+
+    Of several errors at once it describes the first.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return describe_error(error.exceptions[0])
+    if isinstance(error, CutoverError):
+        return str(error)
+    if isinstance(error, MCPError):
+        return _ERROR_CODES.get(error.code, f"answered with error {error.code}")
+    known = (text for kinds, text in _ERRORS if isinstance(error, kinds))
+    return next(known, type(error).__name__)
+
+
+class WatchedStream:
+    """A server's messages; `ended` is called at their end: only the next call would notice it."""
+
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the last message's sender."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        try:
+            message: SessionMessage | Exception = await self._stream.receive()
+        except EndOfStream:
+            self._ended()
+            raise
+        return message
+
+    def __aiter__(self) -> WatchedStream:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stream.__aexit__(kind, error, trace)
+
+
+@asynccontextmanager
+async def watch_end(
+    transport: Transport, ended: Callable[[], None]
+) -> AsyncIterator[tuple[WatchedStream, Any]]:
+    """Open a transport; `ended` is called when the server ends it."""
+    async with transport as (read, write):
+        yield WatchedStream(read, ended), write
+
+
+@asynccontextmanager
+async def open_session(server: McpServer, check: Notify) -> AsyncIterator[SdkSession]:
+    """Connect to a server; enter and leave in one task.
+
+    `check` is called whenever its tools may have changed, or it may have gone.
+    """
+    async with AsyncExitStack() as stack:
+        transport = await _transport(server, stack)
+        yield await stack.enter_async_context(connect_session(watch_end(transport, check), check))
+
+
+@asynccontextmanager
+async def connect_session(
+    target: Transport | MCPServer, check: Notify, mode: Literal["auto", "legacy"] = "auto"
+) -> AsyncIterator[SdkSession]:
+    """Shake hands over a transport, or with a server in this process."""
+
+    async def heard(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification | Exception):
+            check()
+
+    client = Client(
+        target,
+        mode=mode,
+        message_handler=heard,
+        client_info=Implementation(name="cutover", version="0"),
+        cache=None,
+    )
+    async with client, anyio.create_task_group() as group:
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            group.start_soon(_listen, client, check)
+        try:
+            yield SdkSession(client, check)
+        finally:
+            group.cancel_scope.cancel()
+
+
+class SdkSession:
+    """A session of the SDK's client."""
+
+    def __init__(self, client: Client, check: Notify) -> None:
+        self._client = client
+        self._check = check
+
+    async def list(self) -> tuple[ListedTool, ...]:
+        """List the tools, page by page."""
+        found: list[ListedTool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            found += map(_listed, page.tools)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return tuple(found)
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool; an error of the protocol may mean that the server has gone."""
+        try:
+            result = await self._client.call_tool(name, arguments)
+        except MCPError as error:
+            if error.code == INVALID_PARAMS:
+                raise BadArguments(argument="*", reason="not as the server has it") from error
+            self._check()
+            raise
+        if result.is_error:
+            raise ToolFailed(name)
+        return answer_text(result)
+
+
+async def _listen(client: Client, check: Notify) -> None:
+    """Listen for changes where the protocol has a stream of them."""
+    while True:
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    check()
+        except SubscriptionLost:
+            pass
+        except (MCPError, TimeoutError):
+            return
+        check()
+        await anyio.sleep(RELISTEN_SECONDS)
+
+
+def _listed(tool: McpTool) -> ListedTool:
+    hints = tool.annotations
+    hinted = bool(hints and hints.read_only_hint)
+    return ListedTool(tool.name, tool.description or tool.title or "", tool.input_schema, hinted)
+
+
+async def _transport(server: McpServer, stack: AsyncExitStack) -> Transport:
+    if server.url:
+        return streamable_http_client(
+            server.url, http_client=await stack.enter_async_context(_http(server))
+        )
+    command, *arguments = server.command
+    started = StdioServerParameters(
+        command=command,
+        args=arguments,
+        env=dict(server.variables),
+        encoding_error_handler="replace",
+    )
+    file = await stack.enter_async_context(stderr_of(server.name))
+    return stdio_client(started, errlog=file)
+
+
+def _http(server: McpServer) -> httpx2.AsyncClient:
+    token = server.token.reveal()
+    # Not compressed: the bound is on what is read.
+    headers = {"accept-encoding": "identity"}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    limits = httpx2.Timeout(server.connect, read=max(READ_SECONDS, server.timeout))
+    return httpx2.AsyncClient(
+        headers=headers, timeout=limits, transport=BoundedTransport(), trust_env=False
+    )
