@@ -138,7 +138,7 @@ async def _recalled(memory: LongTermMemory, store: str, recalls: int, size: int)
 @asynccontextmanager
 async def _postgres_memory(dsn: str) -> AsyncIterator[LongTermMemory]:
     """Open a memory in a schema of its own, dropped afterwards."""
-    pool = import_module("effects.stores.postgres").PostgresPool
+    pool = import_module("effects.stores.postgres").PostgresDatabase
     adapter = import_module("effects.memory.postgres").PostgresMemory
     async with pool.open(dsn, MEMORY_CODES, connections=1, limit=60.0) as admin:
         async with admin.connection() as connection:

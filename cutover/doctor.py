@@ -14,8 +14,13 @@ from urllib.parse import urlsplit
 from contract.errors import CutoverError, EffectFailed
 from contract.flows.declared import DeclaredFlow
 from cutover.flows import flows_of
-from cutover.store_doctor import looked_into_file, looked_into_server
-from cutover.stores import SCHEMES, NoSuchStore, pauses_sealing
+from cutover.stores import (
+    SCHEMES,
+    NoSuchStore,
+    check_server,
+    check_store_file,
+    pause_encryption,
+)
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.composition import model_faults, unsearchable
 from cutover.wiring.models import embedding_entry, local_embedder, model_entries
@@ -23,8 +28,7 @@ from cutover.wiring.stacks import load_stack, places
 from cutover.wiring.tools import mcp, tool_server
 from effects.memory.embeddings import maker_named
 from effects.memory.store import VectorCounts, made_in_file
-from effects.stores import Plaintext
-from effects.stores.health import HealthCheck
+from effects.stores import HealthCheck, Plaintext
 from router.config import (
     AUTO,
     EmbeddingSettings,
@@ -131,7 +135,7 @@ async def _store(part: str, place: str, environ: Mapping[str, str]) -> PartCheck
         return await asyncio.to_thread(_file, part, Path(rest.removeprefix("/")), place)
     if scheme not in _PORTS:
         return PartCheck(part, ok=True, detail=f"{place}: for the life of one process")
-    health = await looked_into_server(what, url)
+    health = await check_server(what, url)
     if health is not None:
         return PartCheck(part, ok=health.ok, detail=f"{place}: {health.detail}")
     reached = await _reachable(part, url, place)
@@ -146,7 +150,7 @@ def _file(part: str, path: Path, place: str) -> PartCheck:
     folder = _writable(part, path.parent, place)
     if not (folder.ok and path.exists()):
         return folder
-    health = looked_into_file(part.partition(".")[2], path)
+    health = check_store_file(part.partition(".")[2], path)
     if health.ok and not os.access(path, os.W_OK):
         health = HealthCheck(ok=False, detail="the file cannot be written to")
     return PartCheck(part, ok=health.ok, detail=f"{place}: {health.detail}")
@@ -285,7 +289,7 @@ def _pauses(settings: Settings, environ: Mapping[str, str]) -> PartCheck:
     """Check the encryption of pauses; that there is none is no fault."""
     section = settings.pauses
     try:
-        if isinstance(pauses_sealing(section, environ), Plaintext):
+        if isinstance(pause_encryption(section, environ), Plaintext):
             detail = "not encrypted: [pauses] key_env names no key"
             return PartCheck("pauses", ok=True, detail=detail)
     except CutoverError as error:

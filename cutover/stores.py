@@ -1,61 +1,82 @@
-"""Stores and locks from their addresses."""
+"""Stores and locks from their addresses: opened, or only checked."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contract.errors import CutoverError
+from contract.ports import Conversations, Memory
 from cutover.wiring.periodic import sweeping
 from effects.memory import InMemoryMemory, SqliteMemory
+from effects.memory.sqlite import MEMORY as SQLITE_MEMORY
 from effects.stores import (
+    Encryption,
+    HealthCheck,
     HttpConversations,
+    Leases,
     MemoryConversations,
     MemoryPauses,
     MemoryPins,
+    PauseStore,
+    PinStore,
     Plaintext,
     ProcessLocks,
     ResilientLocks,
-    SqliteConversations,
-    SqliteLeases,
-    SqlitePauses,
-    SqlitePins,
-    SqliteSharedState,
+    SharedState,
+    SqlConversations,
+    SqlLeases,
+    SqlPauses,
+    SqlPins,
+    SqlSharedState,
     read_keys,
 )
+from effects.stores.sqlite import check_file
+from effects.stores.tables import (
+    CONVERSATIONS,
+    LEASES,
+    PAUSE_STORE,
+    PIN_STORE,
+    SHARED_STATE,
+    Schema,
+)
+from router.admin.history import HISTORY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AsyncExitStack
-
-    from contract.ports import Conversations, Memory
     from effects.memory.embeddings import Embedder
-    from effects.stores import Encryption, Leases, PauseStore, PinStore, SharedState
+    from effects.memory.search import LongTermMemory
     from router.config import PauseSettings
 
 Locks: TypeAlias = ProcessLocks | ResilientLocks
 
-CONVERSATIONS = "conversations"
-MEMORY = "memory"
-PAUSES = "pauses"
-LOCKS = "locks"
-PINS = "pins"
-BOARD = "board"
-SCHEMES = {
-    CONVERSATIONS: ("memory", "sqlite", "http", "https", "postgresql"),
-    MEMORY: ("memory", "sqlite", "postgresql"),
-    PAUSES: ("memory", "sqlite", "postgresql"),
-    LOCKS: ("process", "sqlite", "redis", "rediss"),
-    PINS: ("process", "sqlite", "redis", "rediss"),
-    BOARD: ("process", "sqlite", "redis", "rediss"),
+_SHARED: Final = ("process", "sqlite", "redis", "rediss")
+SCHEMES: Final = {
+    "conversations": ("memory", "sqlite", "http", "https", "postgresql"),
+    "memory": ("memory", "sqlite", "postgresql"),
+    "pauses": ("memory", "sqlite", "postgresql"),
+    "locks": _SHARED,
+    "pins": _SHARED,
+    "board": _SHARED,
 }
-"""In what each can be kept."""
+"""Where each store can be."""
+
+_SCHEMAS: Final[Mapping[str, Schema]] = {
+    "conversations": CONVERSATIONS,
+    "memory": SQLITE_MEMORY,
+    "pauses": PAUSE_STORE,
+    "locks": LEASES,
+    "pins": PIN_STORE,
+    "board": SHARED_STATE,
+    "history": HISTORY,
+}
 
 
 class NoSuchStore(CutoverError):
-    """An address names a kind of store that cannot keep this."""
+    """An address names a kind of store that cannot hold this."""
 
     def __init__(self, what: str, scheme: str) -> None:
         known = ", ".join(SCHEMES[what])
@@ -64,129 +85,135 @@ class NoSuchStore(CutoverError):
 
 async def open_conversations(address: str, stack: AsyncExitStack) -> Conversations:
     """Open the store of conversations; it is closed with `stack`."""
-    scheme, _, rest = address.partition("://")
-    match scheme:
+    match _scheme("conversations", address):
         case "memory":
             return MemoryConversations()
-        case "sqlite":
-            return await stack.enter_async_context(SqliteConversations.open(sqlite_file(rest)))
         case "http" | "https":
             return await stack.enter_async_context(HttpConversations.open(address))
-        case "postgresql":
-            adapter = _extra("effects.stores.postgres_conversations", "PostgresConversations")
-            opened: Conversations = await stack.enter_async_context(adapter.open(address))
-            return opened
         case _:
-            raise NoSuchStore(CONVERSATIONS, scheme)
+            return await stack.enter_async_context(SqlConversations.open(address))
 
 
 async def open_memory(
     address: str, stack: AsyncExitStack, embedder: Embedder | None = None, least: float = 0.0
 ) -> Memory:
     """Open the long-term memory, closed with `stack`; with an embedder it finds by vectors."""
-    scheme, _, rest = address.partition("://")
-    match scheme:
-        case "memory":
-            return InMemoryMemory()
-        case "sqlite":
-            file = SqliteMemory.open(sqlite_file(rest), embedder, least=least)
-            return await stack.enter_async_context(file)
-        case "postgresql":
-            adapter = _extra("effects.memory.postgres", "PostgresMemory")
-            opened: Memory = await stack.enter_async_context(
-                adapter.open(address, embedder, least=least)
-            )
-            return opened
-        case _:
-            raise NoSuchStore(MEMORY, scheme)
+    if _scheme("memory", address) == "memory":
+        return InMemoryMemory()
+    return await stack.enter_async_context(sql_memory(address, embedder, least))
 
 
-async def open_pauses(address: str, stack: AsyncExitStack, sealing: Encryption) -> PauseStore:
+def sql_memory(
+    address: str, embedder: Embedder | None = None, least: float = 0.0
+) -> AbstractAsyncContextManager[LongTermMemory]:
+    """Open the long-term memory in an SQLite file or a PostgreSQL database."""
+    if address.startswith("postgresql:"):
+        adapter = _extra("effects.memory.postgres", "PostgresMemory")
+        opened: AbstractAsyncContextManager[LongTermMemory] = adapter.open(
+            address, embedder, least=least
+        )
+        return opened
+    return SqliteMemory.open(address, embedder, least=least)
+
+
+async def open_pauses(address: str, stack: AsyncExitStack, encryption: Encryption) -> PauseStore:
     """Open the store of pauses, closed with `stack`; as long as it is open, it is swept."""
-    scheme, _, rest = address.partition("://")
-    match scheme:
-        case "memory":
-            pauses: PauseStore = MemoryPauses()
-        case "sqlite":
-            file = sqlite_file(rest)
-            pauses = await stack.enter_async_context(SqlitePauses.open_file(file, sealing=sealing))
-        case "postgresql":
-            adapter = _extra("effects.stores.pauses.postgres", "PostgresPauses")
-            pauses = await stack.enter_async_context(adapter.open_pool(address, sealing=sealing))
-        case _:
-            raise NoSuchStore(PAUSES, scheme)
+    pauses: PauseStore
+    if _scheme("pauses", address) == "memory":
+        pauses = MemoryPauses()
+    else:
+        opened = SqlPauses.open_store(address, encryption=encryption)
+        pauses = await stack.enter_async_context(opened)
     await stack.enter_async_context(sweeping(pauses))
     return pauses
 
 
-def pauses_sealing(section: PauseSettings, environ: Mapping[str, str]) -> Encryption:
-    """Give what seals pauses; raises `KeysUnusable`, and `MissingExtra` without the library."""
+def pause_encryption(section: PauseSettings, environ: Mapping[str, str]) -> Encryption:
+    """Return what encrypts pauses; raises `InvalidKeys`, and `MissingExtra` without its library."""
     if not section.key_env:
         return Plaintext()
     keys = read_keys(environ.get(section.key_env, ""), section.key_env)
-    seals: Encryption = _extra("effects.stores.pauses.aes", "AesEncryption")(
-        keys, strict=section.strict
-    )
-    return seals
+    adapter = _extra("effects.stores.pauses.aes", "AesEncryption")
+    encryption: Encryption = adapter(keys, strict=section.strict)
+    return encryption
 
 
 async def open_locks(address: str, stack: AsyncExitStack) -> Locks:
     """Open the locks, closed with `stack`; each exchange gets its own owner."""
-    scheme, _, rest = address.partition("://")
-    match scheme:
+    locks: Locks
+    match _scheme("locks", address):
         case "process":
-            locks: Locks = ProcessLocks()
+            locks = ProcessLocks()
         case "sqlite":
-            leases: Leases = await stack.enter_async_context(SqliteLeases.open(sqlite_file(rest)))
-            locks = ResilientLocks.over(leases, time.monotonic)
-        case "redis" | "rediss":
-            leases = _extra("effects.stores.redis", "RedisLeases")(address)
+            leases: Leases = await stack.enter_async_context(SqlLeases.open(address))
             locks = ResilientLocks.over(leases, time.monotonic)
         case _:
-            raise NoSuchStore(LOCKS, scheme)
+            leases = _extra("effects.stores.redis", "RedisLeases")(address)
+            locks = ResilientLocks.over(leases, time.monotonic)
     stack.push_async_callback(locks.aclose)
     return locks
 
 
 async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
     """Open the store of pins; it is closed with `stack`."""
-    scheme, _, rest = address.partition("://")
-    match scheme:
+    match _scheme("pins", address):
         case "process":
             return MemoryPins()
         case "sqlite":
-            return await stack.enter_async_context(SqlitePins.open(sqlite_file(rest)))
-        case "redis" | "rediss":
+            return await stack.enter_async_context(SqlPins.open(address))
+        case _:
             pins: PinStore = _extra("effects.stores.redis", "RedisPins")(address)
             stack.push_async_callback(pins.aclose)
             return pins
-        case _:
-            raise NoSuchStore(PINS, scheme)
 
 
-async def open_board(address: str, stack: AsyncExitStack) -> SharedState | None:
-    """Open the board routers share, closed with `stack`; None where they share none."""
-    scheme, _, rest = address.partition("://")
-    match scheme:
+async def open_shared_state(address: str, stack: AsyncExitStack) -> SharedState | None:
+    """Open the state routers share, closed with `stack`; None where they share none."""
+    match _scheme("board", address):
         case "process":
             return None
         case "sqlite":
-            return await stack.enter_async_context(SqliteSharedState.open(sqlite_file(rest)))
-        case "redis" | "rediss":
-            board: SharedState = _extra("effects.stores.redis", "RedisSharedState")(address)
-            stack.push_async_callback(board.aclose)
-            return board
+            return await stack.enter_async_context(SqlSharedState.open(address))
         case _:
-            raise NoSuchStore(BOARD, scheme)
+            state: SharedState = _extra("effects.stores.redis", "RedisSharedState")(address)
+            stack.push_async_callback(state.aclose)
+            return state
 
 
-def sqlite_file(rest: str) -> Path:
-    """Give the path of `sqlite:///relative` or `sqlite:////absolute`, its folder made."""
-    path = Path(rest.removeprefix("/"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def check_store_file(what: str, path: Path) -> HealthCheck:
+    """Check an existing file as the router would open it; nothing is made or changed."""
+    return check_file(path, _SCHEMAS.get(what))
+
+
+async def check_server(what: str, url: str) -> HealthCheck | None:
+    """Check a database or a Redis; None where it did not answer, or is neither."""
+    scheme = url.partition("://")[0]
+    check: HealthCheck | None
+    try:
+        if scheme == "postgresql":
+            if what == "memory":
+                schema = _extra("effects.memory.postgres", "MEMORY")
+            else:
+                schema = _SCHEMAS.get(what)
+            check = await _extra("effects.stores.postgres", "check_database")(url, schema)
+        elif scheme in {"redis", "rediss"}:
+            check = await _extra("effects.stores.redis", "check_redis")(url)
+        else:
+            check = None
+    except CutoverError as error:
+        return HealthCheck(ok=False, detail=str(error))
+    except ValueError:  # its text may hold a piece of a password
+        return None
+    return check
+
+
+def _scheme(what: str, address: str) -> str:
+    scheme = address.partition("://")[0]
+    if scheme not in SCHEMES[what]:
+        raise NoSuchStore(what, scheme)
+    return scheme
 
 
 def _extra(module: str, name: str) -> Any:
-    """Import an adapter whose library is an extra; raises `MissingExtra`."""
+    """Import what needs the library of an extra; raises `MissingExtra`."""
     return getattr(import_module(module), name)

@@ -102,14 +102,14 @@ class News:
 
     async def _post(self) -> None:
         asked = self._breakers.monotonic()
-        notes = await self._board.post(self._breakers.due())
+        notes = await self._board.update_notes(self._breakers.due())
         self._breakers.hear(notes, self._flows(), asked)
 
     async def _spend(self) -> None:
         if not self._budget.limited:
             return
         day, own = self._budget.told()
-        self._budget.heard(day, own, await self._board.spend(day, self._me, own))
+        self._budget.heard(day, own, await self._board.report_spending(day, self._me, own))
 
     def _away(self, why: str) -> None:
         if self.fault is None:

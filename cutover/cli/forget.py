@@ -1,4 +1,4 @@
-"""`cutover forget`: what is known of a user, a chat or a message is removed."""
+"""`cutover forget`: erase a user, a chat or a message."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from contract.errors import CutoverError
 from cutover.erasure import (
     SubjectMatcher,
     declared_fields,
-    forget_captures,
-    forget_rows,
-    forget_threads,
+    erase_captures,
+    erase_rows,
+    erase_threads,
 )
 from cutover.flows import DEFAULT_CONFIG, SPECS, flows_of
-from effects.stores.values import DataSubject, Kind
+from effects.stores.values import DataSubject, SubjectKind
 from router.config import load_settings, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from cutover.erasure import ForgottenCaptures, ForgottenRows, ForgottenThreads
+    from cutover.erasure import ErasedCaptures, ErasedRows, ErasedThreads
     from router.config import Settings
 
 
@@ -39,11 +39,11 @@ class NoKey(CutoverError):
         )
 
 
-class NobodyNamed(CutoverError):
-    """Nobody is named, or too many are."""
+class NoSubject(CutoverError):
+    """No subject is named, or several are."""
 
     def __init__(self) -> None:
-        kinds = ", ".join(f"--{kind}" for kind in get_args(Kind))
+        kinds = ", ".join(f"--{kind}" for kind in get_args(SubjectKind))
         super().__init__(f"one of {kinds} is due, with an id that is not empty")
 
 
@@ -54,38 +54,38 @@ def forget(
     message: Annotated[str, typer.Option(help="A message and its replies, by message_id.")] = "",
     plain: Annotated[bool, typer.Option(help="Go on without the key of the pseudonyms.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
-    """Remove somebody from captures and from all stores, and say what was removed.
+    """Remove a user, a chat or a message from captures and all stores, and report what was.
 
     Exit 0: all is removed that there was, 1: something could not be, 2: refused, nothing removed.
     """
     try:
         settings = _settings(config)
-        whose = _whose({"user": user, "chat": chat, "message": message})
+        subject = _subject({"user": user, "chat": chat, "message": message})
         key = _key(settings, plain=plain)
     except CutoverError as error:
         typer.echo(f"cutover forget: {error}", err=True)
         raise typer.Exit(2) from error
-    captures: ForgottenCaptures | None = None
-    left: list[str] = []
+    captures: ErasedCaptures | None = None
+    failures: list[str] = []
     try:
-        fields = declared_fields(whose.kind, flows_of(settings).values())
-        captures = forget_captures(settings.captures.path, SubjectMatcher(whose, key, fields))
+        fields = declared_fields(subject.kind, flows_of(settings).values())
+        captures = erase_captures(settings.captures.path, SubjectMatcher(subject, key, fields))
     except (OSError, ValueError, ImportError) as error:
-        left.append(f"captures: {error}")
+        failures.append(f"captures: {error}")
     exchanges = captures.exchanges if captures is not None else frozenset()
-    rows, threads = asyncio.run(_kept(settings, whose, exchanges))
-    left += (*rows.left, *threads.left)
-    _tell(captures, rows, threads)
-    for sentence in left:
+    rows, threads = asyncio.run(_erase(settings, subject, exchanges))
+    failures += (*rows.failures, *threads.failures)
+    _report(captures, rows, threads)
+    for sentence in failures:
         typer.echo(f"not removed: {sentence}", err=True)
-    raise typer.Exit(1 if left else 0)
+    raise typer.Exit(1 if failures else 0)
 
 
-async def _kept(
-    settings: Settings, whose: DataSubject, exchanges: Collection[str]
-) -> tuple[ForgottenRows, ForgottenThreads]:
-    rows = await forget_rows(settings.stores, os.environ, whose, exchanges)
-    threads = forget_threads(settings, os.environ, rows.chats, all_known=rows.all_chats)
+async def _erase(
+    settings: Settings, subject: DataSubject, exchanges: Collection[str]
+) -> tuple[ErasedRows, ErasedThreads]:
+    rows = await erase_rows(settings.stores, os.environ, subject, exchanges)
+    threads = erase_threads(settings, os.environ, rows.chats, all_known=rows.all_chats)
     return rows, await threads
 
 
@@ -95,11 +95,11 @@ def _settings(config: Path) -> Settings:
     return load_settings(config, SPECS)
 
 
-def _whose(named: dict[Kind, str]) -> DataSubject:
-    given = [DataSubject(kind, value) for kind, value in named.items() if value]
-    if len(given) != 1:
-        raise NobodyNamed
-    return given[0]
+def _subject(named: dict[SubjectKind, str]) -> DataSubject:
+    named_ones = [DataSubject(kind, value) for kind, value in named.items() if value]
+    if len(named_ones) != 1:
+        raise NoSubject
+    return named_ones[0]
 
 
 def _key(settings: Settings, *, plain: bool) -> bytes:
@@ -110,9 +110,7 @@ def _key(settings: Settings, *, plain: bool) -> bytes:
     return key
 
 
-def _tell(
-    captures: ForgottenCaptures | None, rows: ForgottenRows, threads: ForgottenThreads
-) -> None:
+def _report(captures: ErasedCaptures | None, rows: ErasedRows, threads: ErasedThreads) -> None:
     if captures is not None:
         typer.echo(
             f"captures: {len(captures.exchanges)} exchanges, {captures.feedbacks} with feedback, "
@@ -124,5 +122,5 @@ def _tell(
         (rows.pauses, "pauses: {}"),
         (threads.sessions, "threads: of {} sessions"),
     ):
-        if removed is not None:  # what could not be asked has not removed nothing
+        if removed is not None:  # a store that failed has not removed nothing
             typer.echo(line.format(removed))

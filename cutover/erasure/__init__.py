@@ -1,17 +1,16 @@
-"""Forgetting somebody: exchanges out of captures, rows and threads out of the stores."""
+"""Erasure of a data subject: exchanges from captures, rows and threads from the stores."""
 
-from cutover.erasure.captures import ForgottenCaptures, forget_captures
-from cutover.erasure.stores import ForgottenRows, forget_rows
+from cutover.erasure.captures import ErasedCaptures, erase_captures
+from cutover.erasure.stores import ErasedRows, ErasedThreads, erase_rows, erase_threads
 from cutover.erasure.subject import SubjectMatcher, declared_fields
-from cutover.erasure.threads import ForgottenThreads, forget_threads
 
 __all__ = [
-    "ForgottenCaptures",
-    "ForgottenRows",
-    "ForgottenThreads",
+    "ErasedCaptures",
+    "ErasedRows",
+    "ErasedThreads",
     "SubjectMatcher",
     "declared_fields",
-    "forget_captures",
-    "forget_rows",
-    "forget_threads",
+    "erase_captures",
+    "erase_rows",
+    "erase_threads",
 ]

@@ -1,46 +1,186 @@
-"""Captures of somebody: found by the ids in them, removed with the whole of their exchange."""
+"""Erasure in captures: exchanges found by the ids in them, removed whole.
+
+A segment is read batch by batch and written anew without them.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any
 
 import fsspec
+import msgspec
 
+from compare.input.batches import Batch, decompressed
+from compare.input.damage import Damage
 from compare.input.files import files_below, no_file, on_disk
-from cutover.erasure.segments import Segment
+from cutover.erasure.subject import SubjectMatcher
+from router.capture.segments import alone, compressor, in_place
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+_PIECE = 1 << 20
+_BLOB = re.compile(rb'{"blob":"([0-9a-f]{64})","bytes":\d+}')
 
-    from cutover.erasure.subject import SubjectMatcher
+
+class _Exchange(msgspec.Struct):
+    exchange: str
+
+
+_exchange = msgspec.json.Decoder(_Exchange)
+
+
+def exchange_of(line: bytes) -> str:
+    """Return the exchange a line belongs to; "" for a line that is no record."""
+    try:
+        return _exchange.decode(line).exchange
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+@dataclass(slots=True)
+class Removed:
+    """What was removed from one segment: the exchanges of its lines, and the blobs they name."""
+
+    exchanges: set[str] = field(default_factory=set)
+    blobs: set[bytes] = field(default_factory=set)
+
+
+class Segment:
+    """A segment below an fsspec place; `local` ones are replaced while nobody appends to them."""
+
+    def __init__(self, system: Any, path: str, *, local: bool) -> None:
+        self._system = system
+        self.path = path
+        self._local = local
+        self.damaged = False
+        """Whether damage has been read so far."""
+
+    def exchanges(self, wanted: Callable[[bytes], bool]) -> set[str]:
+        """Return the exchanges of the lines that are wanted."""
+        return {exchange_of(line) for line in self._lines() if wanted(line)}
+
+    def blobs(self) -> Iterator[bytes]:
+        """Yield the digests of all blobs that are named."""
+        for line in self._lines():
+            yield from _BLOB.findall(line)
+
+    def without(self, exchanges: Collection[str]) -> Removed:
+        """Write the segment anew without these exchanges, if it holds any, or any damage.
+
+        What is damaged is left out: whose it is cannot be read. An empty segment is removed.
+        """
+        if not self._local:
+            with self._system.open(self.path, "rb") as file:
+                return self._rewritten(file, exchanges, self._put)
+        while True:
+            with Path(self.path).open("rb") as file, alone(file):
+                if in_place(file, self.path):
+                    return self._rewritten(file, exchanges, self._replace)
+
+    def _lines(self) -> Iterator[bytes]:
+        with self._system.open(self.path, "rb") as file:
+            for batch in _batches(file, self.path):
+                self.damaged |= batch is None
+                yield from batch or ()
+
+    def _rewritten(
+        self,
+        file: IO[bytes],
+        exchanges: Collection[str],
+        store: Callable[[bytes], None],
+    ) -> Removed:
+        removed = Removed()
+        kept: list[bytes] = []
+        changed = False
+        pack = compressor()
+        for batch in _batches(file, self.path):
+            lines = []
+            for line in batch or ():
+                exchange = exchange_of(line)
+                if exchange in exchanges:
+                    removed.exchanges.add(exchange)
+                    removed.blobs |= set(_BLOB.findall(line))
+                else:
+                    lines.append(line)
+            changed |= batch is None or len(lines) < len(batch)
+            if lines:
+                kept.append(pack.compress(b"".join(lines)))
+        if changed:
+            store(b"".join(kept))
+        return removed
+
+    def _put(self, content: bytes) -> None:
+        if content:
+            self._system.pipe_file(self.path, content)
+        else:
+            self._system.rm_file(self.path)
+
+    def _replace(self, content: bytes) -> None:
+        path = Path(self.path)
+        if not content:
+            path.unlink()
+            return
+        before = path.stat()
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # As old as it was: the oldest go first where room is needed.
+        os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
+        beside.replace(path)
+
+
+def _batches(file: IO[bytes], path: str) -> Iterator[list[bytes] | None]:
+    """Yield the whole lines of each batch; None where something is damaged or cut off."""
+    pieces = iter(lambda: file.read(_PIECE), b"")
+    for _, parts in groupby(decompressed(pieces, path), key=_batch_of):
+        data = bytearray()
+        for part in parts:
+            if isinstance(part, Damage):
+                yield None
+            else:
+                data += part.data
+        *lines, rest = data.split(b"\n")
+        yield [bytes(line) + b"\n" for line in lines]
+        if rest:
+            yield None
+
+
+def _batch_of(part: Batch | Damage) -> int | None:
+    return part.begins if isinstance(part, Batch) else None
+
 
 _PACKED = ".jsonl.zst"
 _FEEDBACK = "/feedback/"
 
 
 @dataclass(frozen=True, slots=True)
-class ForgottenCaptures:
-    """What was removed: the exchanges, how many had feedback, and long texts kept apart."""
+class ErasedCaptures:
+    """What was removed: exchanges, how many had feedback, and long texts stored apart (blobs)."""
 
     exchanges: frozenset[str]
     feedbacks: int
     blobs: int
 
 
-def forget_captures(place: str, sought: SubjectMatcher) -> ForgottenCaptures:
-    """Remove every exchange a line of which is about who is sought; whole batches stay readable.
+def erase_captures(place: str, subject: SubjectMatcher) -> ErasedCaptures:
+    """Remove every exchange with a line about the subject; whole batches stay readable.
 
-    Routers may go on writing: what they write meanwhile is not looked at. Raises `OSError`.
+    Routers may go on writing: what they write meanwhile is not read. Raises `OSError`.
     """
     began = time.time()
     folder = _Folder(place)
     exchanges: set[str] = set()
     concerned: list[Segment] = []
     for segment in folder.segments():
-        found = segment.exchanges(sought.stands_in)
+        found = segment.exchanges(subject.matches)
         if found or segment.damaged or _FEEDBACK in segment.path:
             concerned.append(segment)
         exchanges |= found
@@ -49,7 +189,7 @@ def forget_captures(place: str, sought: SubjectMatcher) -> ForgottenCaptures:
         removed = segment.without(exchanges)
         feedbacks += len(removed.exchanges) if _FEEDBACK in segment.path else 0
         blobs |= removed.blobs
-    return ForgottenCaptures(frozenset(exchanges), feedbacks, folder.remove_blobs(blobs, began))
+    return ErasedCaptures(frozenset(exchanges), feedbacks, folder.remove_blobs(blobs, began))
 
 
 class _Folder:
@@ -61,13 +201,13 @@ class _Folder:
         self._local = on_disk(self._system)
 
     def segments(self) -> Iterator[Segment]:
-        """Yield the segments there are, runs and feedback; a pipe or a device keeps nothing."""
+        """Yield the segments there are, runs and feedback; a pipe or a device holds none."""
         for path in sorted(files_below(self._system, self._root)):
             if path.endswith(_PACKED) and not (self._local and no_file(path)):
                 yield Segment(self._system, path, local=self._local)
 
     def remove_blobs(self, digests: set[bytes], began: float) -> int:
-        """Remove the blobs nobody names any more, and nobody has used since; returns how many."""
+        """Remove the blobs that no line names any more, unused since; returns how many."""
         if not digests:
             return 0
         used = {one for segment in self.segments() for one in segment.blobs() if one in digests}

@@ -1,146 +1,155 @@
-"""Somebody's rows in the stores: turns of conversations, memories, pauses."""
+"""Erasure in the stores: turns, memories, pauses, and the threads stacks keep beside them."""
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from pathlib import Path
-from pkgutil import resolve_name
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
-from effects.memory import SqliteMemory
-from effects.stores import SqliteConversations, SqlitePauses
-from effects.stores.turns import ErasedTurns
+from cutover.stores import sql_memory
+from cutover.wiring.addresses import checkpoints_address
+from cutover.wiring.stacks import open_stored_flows
+from effects.stores import DataSubject, SqlConversations, SqlPauses, sqlite_file
+from effects.stores.conversations import ErasedTurns
 from router.config import resolve_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from router.config import Settings, StoreSettings
 
-    from effects.stores.values import DataSubject
-    from router.config import StoreSettings
+Erased = TypeVar("Erased")
 
-Removed = TypeVar("Removed")
-Store = TypeVar("Store")
-_NOTHING = ErasedTurns(0, frozenset())
+_NO_TURNS = ErasedTurns(0, frozenset())
+_UNKNOWN = "threads: of which chats is not known without the conversations; come again"
 
 
-class KeptElsewhere(CutoverError):
-    """A service keeps the conversations, and its port knows no forgetting."""
+class StoredByService(CutoverError):
+    """A service stores the conversations, and its protocol has no erasure."""
 
     def __init__(self) -> None:
         super().__init__("kept by a service, which has to be asked itself")
 
 
-class ForgottenRows(NamedTuple):
-    """What was removed from the stores, None where that failed, and why it did: sentences.
+class ErasedRows(NamedTuple):
+    """What was removed from each store, None where that failed, and a sentence for each failure.
 
-    `chats` are those concerned, what is a copy of them is outdated; not `all_chats` where those
-    that hold the turns could not be asked.
+    `chats` are those concerned: copies of them are outdated. Not `all_chats` where the store of
+    their turns failed.
     """
 
     turns: int | None
     memories: int | None
     pauses: int | None
-    left: tuple[str, ...]
+    failures: tuple[str, ...]
     chats: frozenset[str]
     all_chats: bool
 
 
-async def forget_rows(
+async def erase_rows(
     stores: StoreSettings,
     environ: Mapping[str, str],
-    whose: DataSubject,
+    subject: DataSubject,
     exchanges: Collection[str],
-) -> ForgottenRows:
-    """Remove somebody's rows; pauses are the user's own, of these exchanges, of chats concerned.
+) -> ErasedRows:
+    """Remove a subject's rows; pauses are the user's own, of these exchanges, of chats concerned.
 
-    A store that fails does not keep the others from being told.
+    A store that fails does not keep the others from erasing.
     """
-    left: list[str] = []
-    turns = await _tried(left, "conversations", _turns(stores, environ, whose))
-    memories = await _tried(left, "memory", _memories(stores, environ, whose))
-    chats = (turns or _NOTHING).chats | ({whose.value} if whose.kind == "chat" else frozenset())
-    # A pause of one message is found by its exchange: others of the chat are not concerned.
-    sessions = frozenset[str]() if whose.kind == "message" else chats
-    users = {whose.value} if whose.kind == "user" else set[str]()
-    sought = exchanges, sessions, users
-    pauses = await _tried(left, "pauses", _pauses(stores, environ, *sought))
-    removed = turns.turns if turns else None
-    all_chats = turns is not None or whose.kind == "chat"
-    return ForgottenRows(removed, memories, pauses, tuple(left), chats, all_chats)
+    failures: list[str] = []
+
+    async def attempt(
+        name: str, nothing: Erased, erase: Callable[[str], Awaitable[Erased]]
+    ) -> Erased | None:
+        try:
+            place = resolve_address(getattr(stores, name), environ)
+            match place.partition("://")[0]:
+                case "http" | "https":
+                    raise StoredByService
+                case "sqlite" | "postgresql" if _exists(place):
+                    return await erase(place)
+                case _:
+                    return nothing
+        except CutoverError as error:
+            failures.append(f"{name}: {_reason(error)}")
+            return None
+
+    async def erase_turns(place: str) -> ErasedTurns:
+        async with SqlConversations.open(place) as conversations:
+            return await conversations.erase(subject)
+
+    async def erase_memories(
+        place: str,
+    ) -> int:  # their vectors go with them, whichever embedder made them
+        async with sql_memory(place) as memory:
+            return await memory.erase(subject)
+
+    async def erase_pauses(place: str) -> int:  # encrypted ones need no key
+        # A pause of one message is found by its exchange: others of the chat are not concerned.
+        sessions = frozenset[str]() if subject.kind == "message" else chats
+        users = {subject.value} if subject.kind == "user" else set[str]()
+        async with SqlPauses.open_store(place) as pauses:
+            return await pauses.erase(exchanges, sessions, users)
+
+    turns = await attempt("conversations", _NO_TURNS, erase_turns)
+    memories = await attempt("memory", 0, erase_memories)
+    chats = turns.chats if turns else frozenset[str]()
+    if subject.kind == "chat":
+        chats |= {subject.value}
+    pauses = await attempt("pauses", 0, erase_pauses)
+    return ErasedRows(
+        turns=turns.turns if turns else None,
+        memories=memories,
+        pauses=pauses,
+        failures=tuple(failures),
+        chats=chats,
+        all_chats=turns is not None or subject.kind == "chat",
+    )
 
 
-async def _turns(
-    stores: StoreSettings, environ: Mapping[str, str], whose: DataSubject
-) -> ErasedTurns:
-    database = "effects.stores.postgres_conversations:PostgresConversations.open"
-    where = resolve_address(stores.conversations, environ)
-    async with _opened(where, SqliteConversations.open, database) as conversations:
-        return await conversations.forget(whose) if conversations is not None else _NOTHING
+class ErasedThreads(NamedTuple):
+    """The number of sessions whose threads were removed, None where that failed, and why."""
+
+    sessions: int | None
+    failures: tuple[str, ...]
 
 
-async def _memories(stores: StoreSettings, environ: Mapping[str, str], whose: DataSubject) -> int:
-    """Remove memories; their vectors go with them, whoever made them."""
-    database = "effects.memory.postgres:PostgresMemory.open"
-    where = resolve_address(stores.memory, environ)
-    async with _opened(where, SqliteMemory.open, database) as memory:
-        return await memory.forget(whose) if memory is not None else 0
-
-
-async def _pauses(
-    stores: StoreSettings,
+async def erase_threads(
+    settings: Settings,
     environ: Mapping[str, str],
-    exchanges: Collection[str],
     sessions: Collection[str],
-    users: Collection[str],
-) -> int:
-    """Remove pauses; what is sealed goes without its key."""
-    database = "effects.stores.pauses.postgres:PostgresPauses.open_pool"
-    where = resolve_address(stores.pauses, environ)
-    async with _opened(where, SqlitePauses.open_file, database) as pauses:
-        return await pauses.forget(exchanges, sessions, users) if pauses is not None else 0
+    *,
+    all_known: bool = True,
+) -> ErasedThreads:
+    """Remove the stacks' threads of sessions; where they have a store, and there are sessions.
 
-
-@asynccontextmanager
-async def _opened(
-    where: str, file: Callable[[Path], AbstractAsyncContextManager[Store]], database: str
-) -> AsyncIterator[Store | None]:
-    """Open a store where it is kept; None where nothing is. `database` names what opens one.
-
-    Raises `KeptElsewhere`.
+    Unless `all_known` there may be others of the subject. The turns are gone by then: a failure
+    names the sessions, since a second call could not find them.
     """
-    scheme, _, rest = where.partition("://")
-    match scheme:
-        case "postgresql":  # by its name: its library is an extra
-            async with resolve_name(database)(where) as store:
-                yield store
-        case "sqlite" if path := sqlite_there(rest):
-            async with file(path) as store:
-                yield store
-        case "http" | "https":
-            raise KeptElsewhere
-        case _:
-            yield None
-
-
-def sqlite_there(rest: str) -> Path | None:
-    """Give the path of `sqlite:///…`; None where there is no such file, and nothing in it."""
-    path = Path(rest.removeprefix("/"))
-    return path if path.exists() else None
-
-
-async def _tried(left: list[str], part: str, forgetting: Awaitable[Removed]) -> Removed | None:
-    """Turn what keeps a store from forgetting into a sentence."""
     try:
-        return await forgetting
+        stores = settings.stores
+        conversations = resolve_address(stores.conversations, environ)
+        place = checkpoints_address(conversations, resolve_address(stores.checkpoints, environ))
+        if not all_known and _exists(place):
+            return ErasedThreads(None, (_UNKNOWN,))
+        if not sessions or not _exists(place):
+            return ErasedThreads(0, ())
+        async with AsyncExitStack() as stack:
+            for threads in await open_stored_flows(settings.stacks, stack, place):
+                for session in sessions:
+                    await threads.forget(session)
     except CutoverError as error:
-        left.append(f"{part}: {reason(error)}")
-        return None
+        named = ", ".join(map(repr, sorted(sessions)))
+        return ErasedThreads(None, (f"threads of {named}: {_reason(error)}; use --chat",))
+    return ErasedThreads(len(sessions), ())
 
 
-def reason(error: CutoverError) -> str:
-    """Say why a store did not forget."""
+def _exists(place: str) -> bool:
+    """Whether a store outlives the process, and its file, if it is one, has been made."""
+    scheme = place.partition("://")[0]
+    return scheme not in {"", "memory"} and (scheme != "sqlite" or sqlite_file(place).exists())
+
+
+def _reason(error: CutoverError) -> str:
     if not isinstance(error, EffectFailed):
         return str(error)
     code = error.fault.code

@@ -1,4 +1,4 @@
-"""Who is sought in captures: by the plain id, or by what redaction has made of it. Pure."""
+"""Which lines of captures are about a data subject: by its id, plain or redacted. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from contract.flow import FlowSpec
-    from effects.stores.values import DataSubject, Kind
+    from effects.stores.values import DataSubject, SubjectKind
 
-_FIELDS: Mapping[Kind, str] = {
+_FIELDS: Mapping[SubjectKind, str] = {
     "user": "user_id",
     "chat": "chat_id|session_id",
     "message": "message_id|reply_to",
@@ -24,50 +24,52 @@ _FIELDS: Mapping[Kind, str] = {
 _VALUE = r'("(?:[^"\\]|\\.)*"|-?\d+)'
 
 
-_ROUTE_KEYS: Mapping[Kind, str] = {
+_ROUTE_KEYS: Mapping[SubjectKind, str] = {
     "user": "user_id",
     "chat": "session_id",
     "message": "message_id",
 }
 
 
-def declared_fields(kind: Kind, flows: Iterable[FlowSpec]) -> frozenset[str]:
+def declared_fields(kind: SubjectKind, flows: Iterable[FlowSpec]) -> frozenset[str]:
     """Name the fields that hold such an id in the requests of declared flows."""
     paths = (flow.route_keys.get(_ROUTE_KEYS[kind]) for flow in flows if flow.declared)
     return frozenset(path.rpartition(".")[2] for path in paths if path)
 
 
 class SubjectMatcher:
-    """Tells lines of captures that hold a field with somebody's id, wherever it stands.
+    """Matches lines of captures that hold a field with the subject's id, wherever it stands.
 
     An id may have been redacted as a whole, or an address or a name inside it. With the key of the
-    pseudonyms both are recognised; without one only the plain id is. `fields` are more names such
-    an id may stand under.
+    pseudonyms both are recognised; without one only the plain id is. `fields` are more names of
+    fields that hold such ids.
     """
 
-    def __init__(self, whose: DataSubject, key: bytes = b"", fields: Collection[str] = ()) -> None:
-        names = "|".join((_FIELDS[whose.kind], *map(re.escape, sorted(fields))))
+    def __init__(
+        self, subject: DataSubject, key: bytes = b"", fields: Collection[str] = ()
+    ) -> None:
+        names = "|".join((_FIELDS[subject.kind], *map(re.escape, sorted(fields))))
         self._fields = re.compile(rf'"(?:{names})"\s*:\s*{_VALUE}'.encode())
-        self._value = whose.value
+        self._value = subject.value
         self._key = key
-        self._judged: dict[bytes, bool] = {}
+        self._known: dict[bytes, bool] = {}
 
-    def stands_in(self, line: bytes) -> bool:
-        """Tell whether a line is about who is sought."""
+    def matches(self, line: bytes) -> bool:
+        """Whether a line is about the subject."""
         return any(self._is(found) for found in self._fields.findall(line))
 
     def _is(self, raw: bytes) -> bool:
-        if raw not in self._judged:
-            self._judged[raw] = self._stored(raw)
-        return self._judged[raw]
+        if raw not in self._known:
+            self._known[raw] = self._stored(raw)
+        return self._known[raw]
 
     def _stored(self, raw: bytes) -> bool:
         try:
-            return self._matches(str(msgspec.json.decode(raw, strict=False)))
+            return self._is_id(str(msgspec.json.decode(raw, strict=False)))
         except ILLEGIBLE:
             return False
 
-    def _matches(self, stored: str) -> bool:
+    def _is_id(self, stored: str) -> bool:
         if stored == self._value:
             return True
         pseudonyms = PSEUDONYM.findall(stored)

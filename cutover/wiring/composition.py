@@ -12,17 +12,14 @@ from typing import Any
 from contract.ports import Conversations, Effects, Memory, Model
 from cutover.flows import flows_of
 from cutover.stores import (
-    CONVERSATIONS,
-    MEMORY,
-    PAUSES,
     Locks,
-    open_board,
     open_conversations,
     open_locks,
     open_memory,
     open_pauses,
     open_pins,
-    pauses_sealing,
+    open_shared_state,
+    pause_encryption,
 )
 from cutover.wiring.addresses import SINGLE_WORKER, WorkerGroup, resolve_stores
 from cutover.wiring.flags import open_flags
@@ -145,7 +142,7 @@ async def open_services(
         stack.push_async_callback(tools.aclose)
         conversations = await open_conversations(stores.conversations, stack)
         live = LivePorts(model, tools, memory, conversations, await open_locks(stores.locks, stack))
-        sealing = pauses_sealing(first.pauses, environ)
+        sealing = pause_encryption(first.pauses, environ)
         pauses = await open_pauses(stores.pauses, stack, sealing)
         replies = ShadowReplies()
         await stack.enter_async_context(following(replies, live.conversations))
@@ -185,9 +182,9 @@ async def open_services(
                 metrics=metrics,
                 recent=recent,
                 stores={
-                    CONVERSATIONS: live.conversations,
-                    MEMORY: live.memory,
-                    PAUSES: pauses,
+                    "conversations": live.conversations,
+                    "memory": live.memory,
+                    "pauses": pauses,
                 },
                 news=await _open_news(stores.board, router, stack),
             )
@@ -197,7 +194,7 @@ async def open_services(
 
 async def _open_news(address: str, router: Router, stack: AsyncExitStack) -> News | None:
     """Synchronise with the other routers until `stack` closes; None where no board is shared."""
-    board = await open_board(address, stack)
+    board = await open_shared_state(address, stack)
     if board is None:
         return None
     breakers, budget = router.admission.breakers, router.shadow_budget

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from contract.errors import CutoverError
 from cutover.flows import SPECS
-from cutover.stores import sqlite_file
 from router.admin.audit import Change
 from router.admin.history import PROVIDER, History, in_force
 from router.config import Settings, SettingsWatcher, parse_settings, resolve_address
@@ -27,7 +26,7 @@ def opening(
 ) -> AbstractAsyncContextManager[History] | None:
     """Return the configured history, to be opened; None where none is configured."""
     place = resolve_address(settings.stores.history, environ)
-    return History.open(sqlite_file(place.partition("://")[2])) if place else None
+    return History.open(place) if place else None
 
 
 async def follow_history(

@@ -70,7 +70,7 @@ class StoredSessions:
     async def _delete(self, session_id: str) -> bool:
         subject = DataSubject("chat", session_id)
         conversations: Any = self.live.conversations
-        if not hasattr(conversations, "forget"):
+        if not hasattr(conversations, "erase"):
             raise Refused(503, "kept_elsewhere", "a service keeps the turns: ask it")
         memory: Any = self.live.memory
         pauses: Any = self.pauses
@@ -79,8 +79,8 @@ class StoredSessions:
         for stack in self.stacks.values():
             if isinstance(stack, LocalStack) and stack.forget is not None:
                 await stack.forget(session_id)
-        removed: int = await pauses.forget((), (session_id,))
-        removed += (await conversations.forget(subject)).turns
+        removed: int = await pauses.erase((), (session_id,))
+        removed += (await conversations.erase(subject)).turns
         # Facts are learnt while their turns exist, so they are deleted last.
-        removed += await memory.forget(subject)
+        removed += await memory.erase(subject)
         return removed > 0

@@ -55,17 +55,17 @@ class InMemoryMemory:
             self._entries.setdefault((entry.user_id, entry.text), entry)
         return len(self._entries) - before
 
-    async def forget(self, whose: DataSubject) -> int:
+    async def erase(self, subject: DataSubject) -> int:
         """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
-        kept = {key: one for key, one in self._entries.items() if not _is_of(one, whose)}
+        kept = {key: one for key, one in self._entries.items() if not _is_of(one, subject)}
         forgotten = len(self._entries) - len(kept)
         self._entries = kept
         return forgotten
 
 
-def _is_of(entry: MemoryEntry, whose: DataSubject) -> bool:
+def _is_of(entry: MemoryEntry, subject: DataSubject) -> bool:
     whoever = {"user": entry.user_id, "chat": entry.session_id}
-    return whoever.get(whose.kind) == whose.value
+    return whoever.get(subject.kind) == subject.value
 
 
 def _may_be_told(entry: MemoryEntry, query: Recall) -> bool:

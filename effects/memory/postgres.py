@@ -23,7 +23,8 @@ from effects.memory.store import (
     entry_of,
     merged,
 )
-from effects.stores.postgres import PostgresPool, attempted
+from effects.stores.postgres import PostgresDatabase, attempt
+from effects.stores.tables import Schema
 from effects.stores.values import MEMORY_CODES
 
 if TYPE_CHECKING:
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
 
     from contract.stores import Recall
     from effects.memory.embeddings import Embedder, Vector, Vectors
-    from effects.stores.postgres import Connection, Steps
+    from effects.stores.postgres import LimitedConnection
     from effects.stores.values import DataSubject
 
 
 log = logging.getLogger(__name__)
-_VECTOR_STEPS: Steps = (
-    (
+_VECTORS = Schema(
+    "memory_vectors",
+    tables=(),
+    initial=(
         # Session and relation are the entry's: what is ruled out is so before it is compared.
         """CREATE TABLE memory_vectors (
             seq bigint NOT NULL REFERENCES memories ON DELETE CASCADE, user_id text NOT NULL,
@@ -113,14 +116,14 @@ class Nearest(NamedTuple):
     rows: list[list[Any]]
 
 
-async def make_vector_tables(pool: PostgresPool) -> bool:
+async def make_vector_tables(pool: PostgresDatabase) -> bool:
     """Make the tables of vectors; False where the server has no pgvector 0.7, or may not have."""
     async with pool.migrating() as connection:
         usable = await _true(connection, _USABLE) or (
-            await attempted(connection, _EXTEND) and await _true(connection, _USABLE)
+            await attempt(connection, _EXTEND) and await _true(connection, _USABLE)
         )
     if usable:
-        await pool.migrate("memory_vectors", _VECTOR_STEPS)
+        await pool.migrate(_VECTORS)
     return usable
 
 
@@ -130,7 +133,7 @@ async def why_no_vectors(dsn: str, limit: float = 2.0) -> str:
     Raises `EffectFailed`.
     """
     async with (
-        PostgresPool.open(dsn, MEMORY_CODES, connections=1, limit=limit) as pool,
+        PostgresDatabase.open(dsn, None, MEMORY_CODES, connections=1, limit=limit) as pool,
         pool.connection() as connection,
     ):
         there = await _true(connection, _THERE)
@@ -150,15 +153,15 @@ async def made_in_database(dsn: str, limit: float = 2.0) -> VectorCounts | None:
     """Count what a database holds; None where there are no such tables yet, or no answer."""
     try:
         async with (
-            PostgresPool.open(dsn, MEMORY_CODES, connections=1, limit=limit) as pool,
-            pool.reading() as connection,
+            PostgresDatabase.open(dsn, None, MEMORY_CODES, connections=1, limit=limit) as pool,
+            pool.snapshot() as connection,
         ):
             return await _made(connection)
     except EffectFailed:
         return None
 
 
-async def _made(connection: Connection) -> VectorCounts:
+async def _made(connection: LimitedConnection) -> VectorCounts:
     vectors = await (await connection.execute(VECTORS_BY_MAKER)).fetchall()
     entries = await (await connection.execute(ENTRIES)).fetchone()
     return VectorCounts(entries[0] if entries else 0, dict(vectors))
@@ -171,7 +174,7 @@ class PostgresVectors:
         self.maker = made_by
         self._least = least
 
-    async def register(self, pool: PostgresPool) -> None:
+    async def register(self, pool: PostgresDatabase) -> None:
         """Let entries wait for this maker's vectors; remove those of others once all have one."""
         async with pool.migrating() as connection:
             # Whoever has just written an entry has seen either this maker or this lock.
@@ -184,7 +187,9 @@ class PostgresVectors:
                 for statement in _REMOVE_OTHERS:
                     await connection.execute(statement, (self.maker,))
 
-    async def nearest(self, connection: Connection, query: Recall, vector: Vector) -> Nearest:
+    async def nearest(
+        self, connection: LimitedConnection, query: Recall, vector: Vector
+    ) -> Nearest:
         """Give the entries nearest to a vector, best first, and whether all have one."""
         values = {
             "maker": self.maker,
@@ -200,13 +205,15 @@ class PostgresVectors:
         # Nothing is near: one row without an entry.
         return Nearest(known, waits, [entry for _, _, *entry in rows if entry[0] is not None])
 
-    async def waiting(self, connection: Connection, after: int, limit: int) -> list[StoredEntry]:
+    async def waiting(
+        self, connection: LimitedConnection, after: int, limit: int
+    ) -> list[StoredEntry]:
         """Give entries that wait, by seq."""
         rows = await (await connection.execute(_WAITING, (self.maker, after, limit))).fetchall()
         return [StoredEntry(*row) for row in rows]
 
     async def keep(
-        self, connection: Connection, stored: Sequence[StoredEntry], vectors: Vectors
+        self, connection: LimitedConnection, stored: Sequence[StoredEntry], vectors: Vectors
     ) -> None:
         """Keep the vectors of entries that are still there."""
         made = zip(stored, vectors, strict=True)
@@ -216,7 +223,7 @@ class PostgresVectors:
             await cursor.executemany(_SETTLED, [(self.maker, one.seq) for one in stored])
 
 
-async def _true(connection: Connection, query: LiteralString, *values: str) -> bool:
+async def _true(connection: LimitedConnection, query: LiteralString, *values: str) -> bool:
     row = await (await connection.execute(query, values)).fetchone()
     return bool(row and row[0])
 
@@ -225,8 +232,10 @@ def _literal(vector: Vector) -> str:
     return "[" + ",".join(f"{number:.6g}" for number in vector.tolist()) + "]"
 
 
-STEPS: Steps = (
-    (
+MEMORY = Schema(
+    "memory",
+    tables=(),
+    initial=(
         """CREATE TABLE memories (
             seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, memory_id text NOT NULL,
             user_id text NOT NULL, text text NOT NULL, session_id text, relation text,
@@ -291,10 +300,9 @@ class PostgresMemory(LongTermMemory):
         full text where the server has no pgvector. Raises `EffectFailed` with `memory_unavailable`
         where no server answers, `StoreNotOpened` where the tables are newer than the code.
         """
-        async with PostgresPool.open(
-            dsn, MEMORY_CODES, name="memory", connections=connections, limit=limit
+        async with PostgresDatabase.open(
+            dsn, MEMORY, MEMORY_CODES, connections=connections, limit=limit
         ) as pool:
-            await pool.migrate("memory", STEPS)
             if embedder is not None and not await make_vector_tables(pool):
                 log.warning("memory: the server has no pgvector 0.7: recalled by full text")
                 embedder = None
@@ -309,7 +317,7 @@ class PostgresMemory(LongTermMemory):
 class PostgresShelf:
     """Implements `effects.memory.store.EntryStore`."""
 
-    def __init__(self, pool: PostgresPool, vectors: PostgresVectors) -> None:
+    def __init__(self, pool: PostgresDatabase, vectors: PostgresVectors) -> None:
         self._pool = pool
         self._vectors = vectors
 
@@ -335,7 +343,7 @@ class PostgresShelf:
 
     async def _by_both(self, query: Recall, wanted: Sequence[str], vector: Vector) -> RecallResult:
         """Search twice in one state: what gets its vector meanwhile is in neither otherwise."""
-        async with self._pool.reading() as connection:
+        async with self._pool.snapshot() as connection:
             nearest = await self._vectors.nearest(connection, query, vector)
             waiting_for = self._vectors.maker if nearest.known else None
             others = await _by_text(connection, query, wanted, waiting_for)
@@ -366,13 +374,13 @@ class PostgresShelf:
         async with self._pool.connection() as connection:
             return await self._vectors.waiting(connection, after, limit)
 
-    async def forget(self, whose: DataSubject) -> int:
+    async def erase(self, subject: DataSubject) -> int:
         """Remove entries with their terms and vectors; the space is free after a vacuum."""
-        query = _FORGET.get(whose.kind)
+        query = _FORGET.get(subject.kind)
         if query is None:
             return 0
         async with self._pool.connection() as connection:
-            return (await connection.execute(query, (whose.value,))).rowcount
+            return (await connection.execute(query, (subject.value,))).rowcount
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
@@ -380,7 +388,7 @@ class PostgresShelf:
 
 
 async def _by_text(
-    connection: Connection, query: Recall, wanted: Sequence[str], made_by: str | None
+    connection: LimitedConnection, query: Recall, wanted: Sequence[str], made_by: str | None
 ) -> tuple[MemoryEntry, ...]:
     """Search all entries or, with a maker, those that wait for its vectors."""
     if not wanted:

@@ -176,10 +176,10 @@ class LongTermMemory:
             await self._embed(self._embedder, stored)
         return len(stored)
 
-    async def forget(self, whose: DataSubject) -> int:
+    async def erase(self, subject: DataSubject) -> int:
         """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
-        require_storable("memory_failed", whose.value)
-        return await self._shelf.forget(whose)
+        require_storable("memory_failed", subject.value)
+        return await self._shelf.erase(subject)
 
     async def aclose(self) -> None:
         """Close the store; idempotent."""

@@ -28,7 +28,8 @@ from effects.memory.store import (
     merged,
 )
 from effects.memory.vectors import Matrices
-from effects.stores.sqlite import SqliteFile, erasing, reading, transaction
+from effects.stores.sqlite import SqliteDatabase, snapshot, transaction, truncate_log
+from effects.stores.tables import Schema
 from effects.stores.values import MEMORY_CODES
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
     from contract.stores import Recall
     from effects.memory.embeddings import Embedder, Vector, Vectors
     from effects.memory.vectors import Matrix
-    from effects.stores.tables import Migrations
     from effects.stores.values import DataSubject
 
 
 log = logging.getLogger(__name__)
-VECTOR_TABLES = (
+_OF_A_SESSION = "CREATE INDEX memories_of_a_session ON memories (session_id)"
+_VECTOR_TABLES = (
     "CREATE TABLE memory_makers (made_by TEXT PRIMARY KEY) WITHOUT ROWID",
     # Session and relation are the entry's: what is ruled out is so before it is read.
     """CREATE TABLE memory_vectors (
@@ -178,21 +179,24 @@ def _any(connection: sqlite3.Connection, condition: str, *values: str) -> bool:
     return bool(found)
 
 
-MIGRATIONS: Migrations = (
-    (
+MEMORY = Schema(
+    "memory",
+    tables=(),
+    initial=(
         """CREATE TABLE memories (
             seq INTEGER PRIMARY KEY, memory_id TEXT NOT NULL, user_id TEXT NOT NULL,
             text TEXT NOT NULL, session_id TEXT, relation TEXT, confidence REAL,
             UNIQUE (user_id, text)
         )""",
         # Terms only: the texts are above. The owner is a term too, so that a search touches the
-        # entries of one user and not everybody's.
+        # entries of one user alone.
         """CREATE VIRTUAL TABLE memory_terms USING fts5 (
             owner, terms, content = '', tokenize = 'unicode61 remove_diacritics 0'
         )""",
+        *_VECTOR_TABLES,
+        _OF_A_SESSION,
     ),
-    VECTOR_TABLES,
-    ("CREATE INDEX memories_of_a_session ON memories (session_id)",),
+    steps=({"sqlite": _VECTOR_TABLES}, {"sqlite": (_OF_A_SESSION,)}),
 )
 _WRITE = f"INSERT INTO memories ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
 _INDEX = "INSERT INTO memory_terms (rowid, owner, terms) VALUES (?, ?, ?)"
@@ -226,7 +230,7 @@ class SqliteMemory(LongTermMemory):
 
         With an embedder entries are found by its vectors, if they are more like than `least`.
         """
-        async with SqliteFile.open("memory", path, MIGRATIONS, MEMORY_CODES) as file:
+        async with SqliteDatabase.open(path, MEMORY, MEMORY_CODES) as file:
             vectors = SqliteVectors(embedder, least)
             if embedder is not None:
                 await file.run(vectors.register)
@@ -240,7 +244,7 @@ class SqliteShelf:
 
     fault = None
 
-    def __init__(self, file: SqliteFile, vectors: SqliteVectors) -> None:
+    def __init__(self, file: SqliteDatabase, vectors: SqliteVectors) -> None:
         self._file = file
         self._vectors = vectors
 
@@ -264,9 +268,9 @@ class SqliteShelf:
         """Give entries that wait for a vector, by seq."""
         return await self._file.run(self._vectors.waiting, after, limit)
 
-    async def forget(self, whose: DataSubject) -> int:
+    async def erase(self, subject: DataSubject) -> int:
         """Remove entries with their terms and vectors; returns how many."""
-        return await self._file.run(_forget, whose)
+        return await self._file.run(_erase, subject)
 
     async def aclose(self) -> None:
         """Close the file; idempotent."""
@@ -294,7 +298,7 @@ def _by_vector(
     wanted: Sequence[str],
     vector: Vector,
 ) -> RecallResult:
-    with reading(connection):
+    with snapshot(connection):
         nearest = vectors.nearest(connection, query, vector)
         if nearest is None:
             return RecallResult(_by_text(connection, query, wanted, None), "text", waiting=False)
@@ -326,14 +330,14 @@ def _add(connection: sqlite3.Connection, entries: Sequence[MemoryEntry]) -> list
     return stored
 
 
-def _forget(connection: sqlite3.Connection, whose: DataSubject) -> int:
-    column = _COLUMN_OF.get(whose.kind)
+def _erase(connection: sqlite3.Connection, subject: DataSubject) -> int:
+    column = _COLUMN_OF.get(subject.kind)
     if column is None:
         return 0
-    with erasing(connection):
+    with transaction(connection):
         found = connection.execute(
             f"SELECT seq, user_id, text FROM memories WHERE {column} = ?",  # noqa: S608 (ours)
-            (whose.value,),
+            (subject.value,),
         ).fetchall()
         for seq, user_id, text in found:
             # The index keeps no texts: it has to be told again what it is to forget.
@@ -343,6 +347,7 @@ def _forget(connection: sqlite3.Connection, whose: DataSubject) -> int:
         if found:
             connection.execute("INSERT INTO memory_terms (memory_terms) VALUES ('optimize')")
             unkeep(connection, [seq for seq, _, _ in found])
+    truncate_log(connection)
     return len(found)
 
 

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from contract.stores import MemoryEntry
-from effects.stores.health import CHECK_SECONDS, read_only
+from effects.stores.sqlite import read_only
 from effects.stores.values import require_storable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class EntryStore(Protocol):
         """Give entries that wait for the maker's vector, by seq."""
         ...
 
-    async def forget(self, whose: DataSubject) -> int:
+    async def erase(self, subject: DataSubject) -> int:
         """Remove entries with everything that was made of them; returns how many."""
         ...
 
@@ -147,7 +147,7 @@ class VectorCounts(NamedTuple):
 def made_in_file(path: Path) -> VectorCounts | None:
     """Count what an SQLite file holds; None where it cannot be read, or has no such tables yet."""
     try:
-        with closing(sqlite3.connect(read_only(path), timeout=CHECK_SECONDS, uri=True)) as file:
+        with closing(read_only(path)) as file:
             vectors = dict(file.execute(VECTORS_BY_MAKER).fetchall())
             return VectorCounts(file.execute(ENTRIES).fetchone()[0], vectors)
     except sqlite3.Error:

@@ -3,33 +3,33 @@
 What an extra installs is imported by its module: `postgres`, `redis`, `pauses.aes`.
 """
 
-from effects.stores.conversations import SqliteConversations
+from effects.stores.conversations import SqlConversations
+from effects.stores.database import Database, open_database
 from effects.stores.fake import (
     MemoryConversations,
     MemoryLeases,
-    MemoryPauses,
     MemoryPins,
     MemorySharedState,
 )
-from effects.stores.health import HealthCheck
 from effects.stores.http import HttpConversations, conversation_service
 from effects.stores.locks import (
     LeasedLocks,
     Leases,
     ProcessLocks,
     ResilientLocks,
-    SqliteLeases,
+    SqlLeases,
 )
 from effects.stores.pauses import (
     ClaimReply,
     Encryption,
     ExpireReply,
     InvalidKeys,
+    MemoryPauses,
     Pause,
     PauseStore,
     Plaintext,
     RespondReply,
-    SqlitePauses,
+    SqlPauses,
     Swept,
     Waiting,
     read_keys,
@@ -44,11 +44,12 @@ from effects.stores.shared_state import (
     PinStore,
     SharedState,
     Spending,
-    SqlitePins,
-    SqliteSharedState,
+    SqlPins,
+    SqlSharedState,
 )
+from effects.stores.sqlite import sqlite_file
 from effects.stores.tables import StoreNotOpened
-from effects.stores.values import DataSubject
+from effects.stores.values import DataSubject, HealthCheck
 
 __all__ = [
     "NO_SPENDING",
@@ -56,6 +57,7 @@ __all__ = [
     "BreakerPhase",
     "ClaimReply",
     "DataSubject",
+    "Database",
     "Encryption",
     "ExpireReply",
     "HealthCheck",
@@ -82,14 +84,16 @@ __all__ = [
     "ShadowReplies",
     "SharedState",
     "Spending",
-    "SqliteConversations",
-    "SqliteLeases",
-    "SqlitePauses",
-    "SqlitePins",
-    "SqliteSharedState",
+    "SqlConversations",
+    "SqlLeases",
+    "SqlPauses",
+    "SqlPins",
+    "SqlSharedState",
     "StoreNotOpened",
     "Swept",
     "Waiting",
     "conversation_service",
+    "open_database",
     "read_keys",
+    "sqlite_file",
 ]

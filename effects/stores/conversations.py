@@ -1,119 +1,183 @@
-"""Conversations in a local SQLite file."""
+"""Conversations: which turns can be stored and are equal, and a database that keeps them."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    and_,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    true,
+)
 
 from contract.stores import Turn
-from effects.stores.sqlite import SqliteFile, erasing
-from effects.stores.tables import Migrations
-from effects.stores.turns import COLUMNS, WHOSE, ErasedTurns, check_ids, check_turn, same
+from effects.stores.database import Database, open_database
+from effects.stores.tables import CONVERSATIONS, TURNS, Statement, Transaction, bound
+from effects.stores.values import DataSubject, SubjectKind, require_storable
 
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
-    from effects.stores.values import DataSubject
+class ErasedTurns(NamedTuple):
+    """What was removed: how many turns, and the chats they stood in."""
 
-MIGRATIONS: Migrations = (
-    (
-        """CREATE TABLE turns (
-            seq INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE, role TEXT NOT NULL,
-            content TEXT NOT NULL, chat_id TEXT, user_id TEXT, user_name TEXT, reply_to TEXT
-        )""",
-        "CREATE INDEX turns_of_a_chat ON turns (chat_id, seq)",
-        "CREATE INDEX replies ON turns (reply_to, seq) WHERE reply_to IS NOT NULL",
+    turns: int
+    chats: frozenset[str]
+
+
+def same_turn(stored: Turn, turn: Turn) -> bool:
+    """Whether a turn whose id is taken is the one that is stored."""
+    return (stored.content, stored.role, stored.chat_id, stored.user_id) == (
+        turn.content,
+        turn.role,
+        turn.chat_id,
+        turn.user_id,
+    )
+
+
+def check_turn(turn: Turn) -> None:
+    """Raise `EffectFailed(store_failed)` for a turn with text that cannot be stored."""
+    require_storable(
+        "store_failed",
+        turn.message_id,
+        turn.content,
+        turn.chat_id,
+        turn.user_id,
+        turn.user_name,
+        turn.reply_to,
+    )
+
+
+def check_ids(*ids: str) -> None:
+    """Raise `EffectFailed(store_failed)` for an id that cannot have been stored."""
+    require_storable("store_failed", *ids)
+
+
+_T: Final = TURNS.c
+_FIELDS: Final = [column for column in TURNS.c if column.name != "seq"]
+
+
+def _history() -> Any:
+    turn, newer = TURNS.alias("turn"), TURNS.alias("newer")
+    known = select(_T.seq).where(_T.message_id == bindparam("before")).scalar_subquery()
+    # A message that is not stored (yet) comes after all that are.
+    last: ColumnElement[int] = literal_column("9223372036854775807", BigInteger)
+    until = select(func.coalesce(known, last).label("seq")).cte("until")
+    assistant: ColumnElement[str] = literal_column("'assistant'")
+    replaced = (
+        select(newer.c.seq)
+        .where(
+            and_(turn.c.role == assistant, newer.c.role == assistant),
+            and_(newer.c.reply_to == turn.c.reply_to, newer.c.chat_id == turn.c.chat_id),
+            and_(newer.c.seq > turn.c.seq, newer.c.seq < until.c.seq),
+        )
+        .exists()
+    )
+    return (
+        select(*(turn.c[column.name] for column in _FIELDS))
+        .select_from(turn.join(until, true()))
+        .where(turn.c.chat_id == bindparam("chat_id"), turn.c.seq < until.c.seq, not_(replaced))
+        .order_by(turn.c.seq.desc())
+        .limit(bindparam("limit"))
+    )
+
+
+_INSERT: Final = Statement(
+    lambda insert: insert(TURNS).values(bound(TURNS, "seq")).on_conflict_do_nothing()
+)
+_FIND: Final = Statement(select(*_FIELDS).where(_T.message_id == bindparam("message_id")))
+_HISTORY: Final = Statement(_history())
+
+_ID: Final[Any] = bindparam("value")
+_FOUND: Final = TURNS.alias("found")
+_ASKED: Final = TURNS.alias("asked")
+_BELONGS: Final[Mapping[SubjectKind, ColumnElement[bool]]] = {
+    # A reply belongs to the user who was replied to.
+    "user": or_(
+        _FOUND.c.user_id == _ID,
+        _FOUND.c.reply_to.in_(select(_ASKED.c.message_id).where(_ASKED.c.user_id == _ID)),
     ),
-)
-_PUT = f"INSERT INTO turns ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 (the columns are ours)
-_FIND = f"SELECT {COLUMNS} FROM turns WHERE message_id = ?"  # noqa: S608 (as above)
-# A message not stored (yet) comes after everything that is.
-_HISTORY = f"""
-WITH until (seq) AS (
-    SELECT coalesce((SELECT seq FROM turns WHERE message_id = ?2), 9223372036854775807)
-)
-SELECT {COLUMNS} FROM turns AS turn, until
-WHERE chat_id = ?1 AND turn.seq < until.seq AND NOT EXISTS (
-    SELECT 1 FROM turns AS newer
-    WHERE turn.role = 'assistant' AND newer.role = 'assistant'
-      AND newer.reply_to = turn.reply_to AND newer.chat_id = turn.chat_id
-      AND newer.seq > turn.seq AND newer.seq < until.seq
-)
-ORDER BY turn.seq DESC LIMIT ?3
-"""  # noqa: S608 (as above)
+    "chat": _FOUND.c.chat_id == _ID,
+    "message": or_(_FOUND.c.message_id == _ID, _FOUND.c.reply_to == _ID),
+}
+# Found before any is deleted: a condition that looks for rows does not see deleted ones.
+_ERASE: Final = {
+    kind: Statement(
+        delete(TURNS).where(_T.seq.in_(select(_FOUND.c.seq).where(condition))).returning(_T.chat_id)
+    )
+    for kind, condition in _BELONGS.items()
+}
 
 
-class SqliteConversations:
-    """Turns in an SQLite file; made by `SqliteConversations.open(path)`."""
+class SqlConversations:
+    """Turns in a database; made by `SqlConversations.open(place)`."""
 
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: str | Path) -> AsyncIterator[SqliteConversations]:
-        """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("conversations", path, MIGRATIONS) as file:
-            yield cls(file)
+    async def open(
+        cls, place: str | Path, *, connections: int = 8, limit: float = 5.0
+    ) -> AsyncIterator[SqlConversations]:
+        """Open the database, as `open_database` does."""
+        async with open_database(
+            place, CONVERSATIONS, connections=connections, limit=limit
+        ) as database:
+            yield cls(database)
+
+    @property
+    def fault(self) -> str | None:
+        """Why the database is not called now; None while it answers."""
+        return self._database.fault
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
         check_ids(message_id)
-        return await self._file.run(_find, message_id)
+        rows, _ = await self._database.execute(_FIND(message_id=message_id))
+        return _turn(rows[0]) if rows else None
 
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
-        return await self._file.run(_put, turn)
+        _, inserted = await self._database.execute(_INSERT(**msgspec.structs.asdict(turn)))
+        if inserted:
+            return True
+        stored = await self.find(site, turn.message_id)
+        return stored is not None and same_turn(stored, turn)
 
     async def history(
         self, site: str, chat_id: str, *, before: str, limit: int
     ) -> tuple[Turn, ...]:
         """Read up to `limit` turns stored before a message, oldest first."""
         check_ids(chat_id, before)
-        return await self._file.run(_history, chat_id, before, limit)
+        call = _HISTORY(chat_id=chat_id, before=before, limit=max(limit, 0))
+        rows, _ = await self._database.execute(call)
+        return tuple(_turn(row) for row in reversed(rows))
 
-    async def forget(self, whose: DataSubject) -> ErasedTurns:
-        """Remove somebody's turns and the replies to them."""
-        check_ids(whose.value)
-        return await self._file.run(_forget, whose)
+    async def erase(self, subject: DataSubject) -> ErasedTurns:
+        """Remove a subject's turns and the replies to them."""
+        check_ids(subject.value)
+        return await self._database.erase(_erase(subject))
 
     async def aclose(self) -> None:
-        """Close the file; idempotent."""
-        await self._file.aclose()
+        """Close the database; idempotent."""
+        await self._database.aclose()
 
 
-def _find(connection: sqlite3.Connection, message_id: str) -> Turn | None:
-    row = connection.execute(_FIND, (message_id,)).fetchone()
-    return _turn(row) if row else None
-
-
-def _put(connection: sqlite3.Connection, turn: Turn) -> bool:
-    if connection.execute(_PUT, msgspec.structs.astuple(turn)).rowcount:
-        return True
-    kept = _find(connection, turn.message_id)
-    return kept is not None and same(kept, turn)
-
-
-def _history(
-    connection: sqlite3.Connection, chat_id: str, before: str, limit: int
-) -> tuple[Turn, ...]:
-    rows = connection.execute(_HISTORY, (chat_id, before, max(limit, 0))).fetchall()
-    return tuple(_turn(row) for row in reversed(rows))
-
-
-def _forget(connection: sqlite3.Connection, whose: DataSubject) -> ErasedTurns:
-    condition = WHOSE[whose.kind].replace("{}", "?1")
-    find = f"SELECT seq, chat_id FROM turns WHERE {condition}"  # noqa: S608 (the condition is ours)
-    with erasing(connection):
-        # Found first: a condition that looks for rows sees those that are deleted no more.
-        found = connection.execute(find, (whose.value,)).fetchall()
-        connection.executemany("DELETE FROM turns WHERE seq = ?", ((seq,) for seq, _ in found))
-    return ErasedTurns(len(found), frozenset(chat for _, chat in found if chat is not None))
+def _erase(subject: DataSubject) -> Transaction[ErasedTurns]:
+    rows, _ = yield _ERASE[subject.kind](value=subject.value)
+    return ErasedTurns(len(rows), frozenset(chat for (chat,) in rows if chat is not None))
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:

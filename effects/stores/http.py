@@ -1,7 +1,7 @@
-"""Conversations kept by another service, reached over HTTP.
+"""Conversations stored by another service, and a reference of such a service.
 
-The service answers three requests (reference: `effects/stores/http.py`); a turn is a JSON
-object with the fields of `contract.stores.Turn`, absent ones left out:
+It answers three requests; a turn is a JSON object with the fields of `contract.stores.Turn`, absent
+ones left out:
 
     GET /messages/{id}                           200 turn | 404
     PUT /messages/{id}  turn                     200, 201 stored or the same | 409 id taken
@@ -13,35 +13,30 @@ Ids are percent-encoded, so that a slash in one does not end it.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from yarl import URL
 
 from contract.errors import EffectFailed, Fault
+from contract.ports import Conversations
 from contract.stores import FoundTurns, Turn
-from effects.spared import Spared
-from effects.stores.turns import check_ids, check_turn
+from effects.stores.conversations import check_ids, check_turn
+from effects.stores.outage import OutageGuard
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from starlette.requests import Request
-
-    from contract.ports import Conversations
-
-
-Kept = TypeVar("Kept", Turn, FoundTurns)
+_Decoded = TypeVar("_Decoded", Turn, FoundTurns)
 
 _UNAVAILABLE: Final = "store_unavailable"
-_NOBODYS: Final = "cutover.nobody-s"
+_NO_MESSAGE: Final = "cutover.no-message"
 _STORED = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT})
 _LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -56,22 +51,22 @@ class HttpConversations:
         self._base = base_url.rstrip("/")
         self._session = session
         quiet = session.timeout.total or 0.0
-        self._spared = Spared("conversations", self._speak, quiet=quiet)
-        self._spared.answered()  # as far as anybody knows
+        self._outage = OutageGuard("conversations", self._probe, quiet=quiet)
+        self._outage.answered()  # nothing says otherwise yet
 
     @property
     def fault(self) -> str | None:
-        """Why nobody waits for the service now; None where it answers."""
-        return self._spared.fault
+        """Why the service is not called now; None while it answers."""
+        return self._outage.fault
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls, base_url: str, *, headers: Mapping[str, str] | None = None, limit: float = 5.0
     ) -> AsyncIterator[HttpConversations]:
-        """Keep connections to the service; `headers` may authorise, `limit` is seconds each."""
+        """Connect to the service; `headers` may authorise, `limit` is seconds a request."""
         timeout = aiohttp.ClientTimeout(total=limit, connect=min(limit, 2.0))
-        # Cookies of a service have no business here, nor have redirects to elsewhere.
+        # Neither cookies nor redirects to elsewhere belong to the protocol.
         async with aiohttp.ClientSession(
             headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
@@ -84,16 +79,16 @@ class HttpConversations:
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
         check_ids(message_id)
-        status, body = await self._ask("GET", f"/messages/{_segment(message_id)}")
+        status, body = await self._call("GET", f"/messages/{_segment(message_id)}")
         if status == HTTPStatus.NOT_FOUND:
             return None
-        return _decoded(_turn, _expect(status, body))
+        return _decode(_turn, _expect(status, body))
 
     async def put(self, site: str, turn: Turn) -> bool:
         """Store a turn; an equal one again is fine, False when the id belongs to another."""
         check_turn(turn)
         path = f"/messages/{_segment(turn.message_id)}"
-        status, body = await self._ask("PUT", path, msgspec.json.encode(turn))
+        status, body = await self._call("PUT", path, msgspec.json.encode(turn))
         if status == HTTPStatus.CONFLICT:
             return False
         _expect(status, body)
@@ -106,21 +101,20 @@ class HttpConversations:
         check_ids(chat_id, before)
         query = urlencode({"before": before, "limit": max(limit, 0)}, quote_via=quote)
         path = f"/chats/{_segment(chat_id)}/messages?{query}"
-        return _decoded(_turns, _expect(*await self._ask("GET", path))).turns
+        return _decode(_turns, _expect(*await self._call("GET", path))).turns
 
     async def aclose(self) -> None:
         """Close the connections; idempotent."""
-        await self._spared.aclose()
+        await self._outage.aclose()
         await self._session.close()
 
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        if self._spared.fault is not None:
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        if self._outage.fault is not None:
             raise EffectFailed(Fault(_UNAVAILABLE, retryable=True))
         return await self._send(method, path, body)
 
-    async def _speak(self) -> None:
-        """Find out whether the service answers: a message nobody knows will do."""
-        await self._send("GET", f"/messages/{_NOBODYS}")
+    async def _probe(self) -> None:
+        await self._send("GET", f"/messages/{_NO_MESSAGE}")
 
     async def _send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         try:
@@ -130,18 +124,18 @@ class HttpConversations:
                 data=body,
                 headers={"content-type": "application/json"} if body is not None else None,
                 allow_redirects=False,
-            ) as answer:
-                found = answer.status, await answer.read()
+            ) as response:
+                found = response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError) as failure:
             # RuntimeError is what a closed session raises.
-            self._spared.silent(_UNAVAILABLE)
+            self._outage.silent(_UNAVAILABLE)
             raise EffectFailed(Fault(_UNAVAILABLE, retryable=True)) from failure
-        self._spared.answered()
+        self._outage.answered()
         return found
 
 
 def _expect(status: int, body: bytes) -> bytes:
-    """Give the body of a good answer; any other becomes a fault with its status."""
+    """Return the body of a good answer; any other becomes a fault with its status."""
     if status in _STORED:
         return body
     data: dict[str, str | int | float | bool | None] = {"status": status}
@@ -150,7 +144,7 @@ def _expect(status: int, body: bytes) -> bytes:
     raise EffectFailed(Fault("store_failed", data=data))
 
 
-def _decoded(decoder: msgspec.json.Decoder[Kept], body: bytes) -> Kept:
+def _decode(decoder: msgspec.json.Decoder[_Decoded], body: bytes) -> _Decoded:
     """Read a good answer's body; raises the fault of a service that breaks its promise."""
     try:
         return decoder.decode(body)
@@ -169,11 +163,9 @@ LARGEST_BODY = 1_048_576
 LONGEST_HISTORY = 1_000
 _COUNT = re.compile("[0-9]{1,9}")
 
-_body_turn = msgspec.json.Decoder(Turn)
-
 
 def conversation_service(store: Conversations) -> Starlette:
-    """Serve a store; whoever made the store closes it."""
+    """Serve a store; the caller closes it."""
     service = _Service(store)
     # `path` lets an id hold a slash: servers decode the percent signs before routing.
     return Starlette(
@@ -201,7 +193,7 @@ class _Service:
         if body is None:
             return _problem(413, "too_large")
         try:
-            turn = _body_turn.decode(body)
+            turn = _turn.decode(body)
         except (msgspec.MsgspecError, UnicodeError):
             return _problem(422, "bad_turn")
         if turn.message_id != request.path_params["message_id"]:
@@ -225,7 +217,7 @@ class _Service:
 
 
 async def _body(request: Request) -> bytes | None:
-    """Read a body, or give up where it is too large."""
+    """Read a body; None where it is too large."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

@@ -1,35 +1,43 @@
-"""Locks inside this process: the default where one process serves, and the fake in tests."""
+"""Locks: of this process, and leased where several processes see them.
+
+A leased lock is a key that holds its owner's token for a while, and ends by itself unless it is
+renewed. The token is compared where the leases are stored, so that no owner can touch a lock that
+has meanwhile passed to another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Final, Protocol
 from uuid import uuid4
 
+from sqlalchemy import ClauseElement, bindparam, delete, or_
+
 from contract.errors import EffectFailed
-from effects.rest import Rest
-from effects.stores.sqlite import SqliteFile
-from effects.stores.tables import Migrations
+from effects.circuit_breaker import Dependency
+from effects.stores.database import Database, open_database
+from effects.stores.tables import LEASES, LOCKS, Insert, Statement, bound
 from effects.stores.values import LOCK_CODES
 
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-    from pathlib import Path
+log = logging.getLogger(__name__)
+
+CONSEQUENCE = "messages are locked within each process alone"
 
 
 class ProcessLocks:
     """Locks all of whose owners live in this process, and which end with it: none needs a ttl.
 
-    Each object is one owner: give every exchange its own by `for_exchange()`.
+    Each object is one owner: make one for every exchange by `for_exchange()`.
     """
 
     fault: None = None
-    """Nothing is ever wrong with them, as `SteadyLocks.fault` would tell it."""
+    """They never fail, as `ResilientLocks` may."""
 
     def __init__(self, owners: dict[str, ProcessLocks] | None = None) -> None:
         self._owners: dict[str, ProcessLocks] = {} if owners is None else owners
@@ -39,35 +47,32 @@ class ProcessLocks:
         return ProcessLocks(self._owners)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
-        """Take a lock nobody holds, without waiting; False when anybody does, this owner too."""
+        """Take a free lock without waiting; False while it is held, by this owner too."""
         if key in self._owners:
             return False
         self._owners[key] = self
         return True
 
     async def release(self, site: str, key: str) -> None:
-        """Let go of a lock of this owner; anything else is left alone."""
+        """Release a lock of this owner; any other stays as it is."""
         if self._owners.get(key) is self:
             del self._owners[key]
 
     async def aclose(self) -> None:
-        """Let go of everything this owner holds."""
+        """Release every lock of this owner."""
         for key in [key for key, owner in self._owners.items() if owner is self]:
             del self._owners[key]
 
 
-log = logging.getLogger(__name__)
-
-
 class Leases(Protocol):
-    """Where leases are kept; each call raises `EffectFailed` where that is out of reach."""
+    """Where leases are stored; each call raises `EffectFailed` where that is out of reach."""
 
     async def hold(self, key: str, token: str, ms: int) -> bool:
-        """Take a key nobody holds, or keep an own one, for so many milliseconds from now."""
+        """Take a free key, or extend an own one, for so many milliseconds from now."""
         ...
 
-    async def let_go(self, key: str, token: str) -> None:
-        """Give a key back, if this token holds it."""
+    async def release(self, key: str, token: str) -> None:
+        """Free a key, if this token holds it."""
         ...
 
     async def aclose(self) -> None:
@@ -90,76 +95,97 @@ class LeasedLocks:
     """One owner of leased locks; `for_exchange()` makes another.
 
     The first owner disconnects when it is closed. A lock taken by a call that was cancelled before
-    its answer came is not renewed and ends after its ttl.
+    its answer came is not renewed and ends after its ttl. `server` learns how every call to the
+    leases ended, renewals included.
     """
 
-    def __init__(self, leases: Leases, renewed: set[_Hold] | None = None) -> None:
+    def __init__(
+        self, leases: Leases, server: Dependency | None = None, renewed: set[_Hold] | None = None
+    ) -> None:
         self._leases = leases
-        self._opens = renewed is None
+        self._server = server
+        self._first = renewed is None
         self._renewed: set[_Hold] = set() if renewed is None else renewed
         self._token = uuid4().hex
         self._holds: dict[str, _Hold] = {}
 
     def for_exchange(self) -> LeasedLocks:
         """Make another owner of the same locks, on the same connection."""
-        return LeasedLocks(self._leases, self._renewed)
+        return LeasedLocks(self._leases, self._server, self._renewed)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
-        """Take a lock nobody holds, without waiting; False when anybody does, this owner too."""
+        """Take a free lock without waiting; False while it is held, by this owner too."""
         if key in self._holds:
             return False
         hold = _Hold(ttl)
-        if not await self._leases.hold(key, self._token, hold.ms):
+        if not await self._extend(key, hold):
             return False
-        self._keep(key, hold)
+        self._renew(key, hold)
         return True
 
-    def pursue(self, key: str, ttl: float) -> None:
-        """Count a lock as held that could not be asked for, and take it when that can be done."""
+    def acquire_later(self, key: str, ttl: float) -> None:
+        """Count a lock as held while the leases are out of reach: its renewal will take it."""
         if key not in self._holds:
-            self._keep(key, _Hold(ttl))
+            self._renew(key, _Hold(ttl))
 
     async def release(self, site: str, key: str) -> None:
-        """Let go of a lock of this owner; anything else is left alone."""
+        """Release a lock of this owner; any other stays as it is."""
         hold = self._holds.pop(key, None)
         if hold is None:
             return
         hold.over.set()
         if hold.renewal is not None:
-            # Not cancelled: what is on its way would be done after the letting go.
+            # Not cancelled: a renewal on its way would be done after the release.
             await asyncio.wait([hold.renewal])
-        await self._leases.let_go(key, self._token)
+        with self._reported():
+            await self._leases.release(key, self._token)
 
     async def aclose(self) -> None:
-        """Let go of what this owner holds; the first owner ends all renewals and disconnects."""
+        """Release this owner's locks; the first owner ends all renewals and disconnects."""
         for key in list(self._holds):
             try:
                 await self.release("close", key)
             except EffectFailed:
                 log.warning("lock %r could not be released and expires by itself", key)
-        if self._opens:
+        if self._first:
             await _end(self._renewed)
             await self._leases.aclose()
 
-    def _keep(self, key: str, hold: _Hold) -> None:
+    def _renew(self, key: str, hold: _Hold) -> None:
+        """Count a lock as held, and renew it in the background."""
         self._holds[key] = hold
         task = asyncio.create_task(
-            self._renewing(key, hold), name=f"renewal of {key}", context=Context()
+            self._keep_renewing(key, hold), name=f"renewal of {key}", context=Context()
         )
         hold.renewal = task
         self._renewed.add(hold)
         task.add_done_callback(lambda _: self._renewed.discard(hold))
 
-    async def _renewing(self, key: str, hold: _Hold) -> None:
+    async def _keep_renewing(self, key: str, hold: _Hold) -> None:
         while not await _set_within(hold.over, hold.ms / 3000):
             try:
-                kept = await self._leases.hold(key, self._token, hold.ms)
+                held = await self._extend(key, hold)
             except EffectFailed:
                 log.warning("lock %r could not be renewed; trying again", key)
             else:
-                if not kept:
+                if not held:
                     log.warning("lock %r was lost before it was released", key)
                     return
+
+    async def _extend(self, key: str, hold: _Hold) -> bool:
+        with self._reported():
+            return await self._leases.hold(key, self._token, hold.ms)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except EffectFailed as failure:
+            if self._server is not None:
+                self._server.failed(failure.fault.code)
+            raise
+        if self._server is not None:
+            self._server.answered()
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
@@ -172,172 +198,128 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def _end(holds: Iterable[_Hold]) -> None:
-    ending = []
+    renewals = []
     for hold in holds:
         # A client may swallow a cancellation that meets its answer: then this ends it.
         hold.over.set()
         if hold.renewal is not None:
             hold.renewal.cancel()
-            ending.append(hold.renewal)
-    if ending:
-        await asyncio.wait(ending)
-
-
-MEANWHILE = "messages are locked within each process alone"
-
-
-class _ObservedLeases:
-    """Leases whose keeper's every answer, renewals included, is told."""
-
-    def __init__(self, leases: Leases, keeper: Rest) -> None:
-        self._leases = leases
-        self._keeper = keeper
-
-    async def hold(self, key: str, token: str, ms: int) -> bool:
-        """Take or keep a key."""
-        with self._answering():
-            return await self._leases.hold(key, token, ms)
-
-    async def let_go(self, key: str, token: str) -> None:
-        """Give a key back."""
-        with self._answering():
-            await self._leases.let_go(key, token)
-
-    async def aclose(self) -> None:
-        """Disconnect."""
-        await self._leases.aclose()
-
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        try:
-            yield
-        except EffectFailed as failure:
-            self._keeper.failed(failure.fault.code)
-            raise
-        self._keeper.answered()
+            renewals.append(hold.renewal)
+    if renewals:
+        await asyncio.wait(renewals)
 
 
 class ResilientLocks:
     """Shared locks, and locks of this process below them; each object is one owner.
 
-    A lock is always held in the process, and shared where that can be done. What is taken while
-    the keeper of the leases is away is shared when it is back: at the next renewal.
+    A lock is always held in the process, and shared where that can be done. One that is taken
+    while the leases are out of reach is shared once they are back: at its next renewal.
     """
 
-    def __init__(self, shared: LeasedLocks, own: ProcessLocks, keeper: Rest) -> None:
+    def __init__(self, shared: LeasedLocks, own: ProcessLocks, server: Dependency) -> None:
         self._shared = shared
         self._own = own
-        self._keeper = keeper
+        self._server = server
 
     @classmethod
     def over(cls, leases: Leases, monotonic: Callable[[], float]) -> ResilientLocks:
         """Make the first owner, which closes the leases in the end."""
-        keeper = Rest("locks", MEANWHILE, monotonic)
-        return cls(LeasedLocks(_ObservedLeases(leases, keeper)), ProcessLocks(), keeper)
+        server = Dependency("locks", CONSEQUENCE, monotonic)
+        return cls(LeasedLocks(leases, server), ProcessLocks(), server)
 
     @property
     def fault(self) -> str | None:
-        """What is wrong now, and what holds meanwhile."""
-        return self._keeper.fault
+        """Why locks are not shared now, and what holds meanwhile; None while they are."""
+        return self._server.fault
 
     def for_exchange(self) -> ResilientLocks:
         """Make another owner of the same locks."""
         shared, own = self._shared.for_exchange(), self._own.for_exchange()
-        return ResilientLocks(shared, own, self._keeper)
+        return ResilientLocks(shared, own, self._server)
 
     async def acquire(self, site: str, key: str, ttl: float) -> bool:
-        """Take a lock nobody holds as far as can be known; False when anybody does."""
+        """Take a lock that is free as far as can be known; False while it is held."""
         if not await self._own.acquire(site, key, ttl):
             return False
-        taken = False
+        acquired = False
         try:
-            taken = await self._share(site, key, ttl)
+            acquired = await self._share(site, key, ttl)
         finally:
-            if not taken:
+            if not acquired:
                 await self._own.release(site, key)
-        return taken
+        return acquired
 
     async def release(self, site: str, key: str) -> None:
-        """Let go of a lock of this owner; anything else is left alone."""
+        """Release a lock of this owner; any other stays as it is."""
         await self._own.release(site, key)
         await self._shared.release(site, key)
 
     async def aclose(self) -> None:
-        """Let go of what this owner holds."""
+        """Release this owner's locks."""
         await self._own.aclose()
         await self._shared.aclose()
 
     async def _share(self, site: str, key: str, ttl: float) -> bool:
-        if self._keeper.willing():
+        if self._server.permitted():
             with suppress(EffectFailed):
                 return await self._shared.acquire(site, key, ttl)
-        self._shared.pursue(key, ttl)
+        self._shared.acquire_later(key, ttl)
         return True
 
 
-BUSY_MS = 1_000
-"""How long to wait for another writer."""
+_BUSY_MS = 1_000
+"""How long a lock waits for another writer."""
 
-LOCK_MIGRATIONS: Migrations = (
-    (
-        """CREATE TABLE locks (
-            key TEXT PRIMARY KEY, token TEXT NOT NULL, expires REAL NOT NULL
-        ) WITHOUT ROWID""",
-    ),
+
+def _hold(insert: Insert) -> ClauseElement:
+    row = insert(LOCKS).values(bound(LOCKS))
+    new = row.excluded
+    statement: ClauseElement = row.on_conflict_do_update(
+        index_elements=["key"],
+        set_={"token": new.token, "expires": new.expires},
+        where=or_(LOCKS.c.token == new.token, LOCKS.c.expires <= bindparam("now")),
+    )
+    return statement
+
+
+_HOLD: Final = Statement(_hold)
+_RELEASE: Final = Statement(
+    delete(LOCKS).where(LOCKS.c.key == bindparam("key"), LOCKS.c.token == bindparam("token"))
 )
-_HOLD = """
-INSERT INTO locks (key, token, expires) VALUES (?1, ?2, ?3)
-ON CONFLICT (key) DO UPDATE SET token = excluded.token, expires = excluded.expires
-WHERE locks.token = excluded.token OR locks.expires <= ?4
-"""
-_LET_GO = "DELETE FROM locks WHERE key = ? AND token = ?"
-_EXPIRE = "DELETE FROM locks WHERE expires <= ?"
+_EXPIRE: Final = Statement(delete(LOCKS).where(LOCKS.c.expires <= bindparam("now")))
 
 
-class SqliteLeases:
-    """Leases in an SQLite file; made by `SqliteLeases.open(path)`.
+class SqlLeases:
+    """Leases in a database; made by `SqlLeases.open(place)`.
 
     They are timed by the host's wall clock: one set forward by a ttl ends them all.
     """
 
-    def __init__(self, file: SqliteFile, wall: Callable[[], float]) -> None:
-        self._file = file
+    def __init__(self, database: Database, wall: Callable[[], float]) -> None:
+        self._database = database
         self._wall = wall
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: str | Path, wall: Callable[[], float] = time.time
-    ) -> AsyncIterator[SqliteLeases]:
-        """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open(
-            "locks", path, LOCK_MIGRATIONS, LOCK_CODES, busy_ms=BUSY_MS
-        ) as file:
-            # Left by whoever was killed; a lock that is asked for again is taken over anyway.
-            await file.run(_expire, wall())
-            yield cls(file, wall)
+        cls, place: str | Path, wall: Callable[[], float] = time.time
+    ) -> AsyncIterator[SqlLeases]:
+        """Open the database, as `open_database` does."""
+        async with open_database(place, LEASES, LOCK_CODES, busy_ms=_BUSY_MS) as database:
+            # Left by a process that was killed; a lock asked for again is taken over anyway.
+            await database.execute(_EXPIRE(now=wall()))
+            yield cls(database, wall)
 
     async def hold(self, key: str, token: str, ms: int) -> bool:
-        """Take a key nobody holds, or keep an own one, for so many milliseconds from now."""
+        """Take a free key, or extend an own one, for so many milliseconds from now."""
         now = self._wall()
-        return await self._file.run(_hold, (key, token, now + ms / 1000, now))
+        call = _HOLD(key=key, token=token, expires=now + ms / 1000, now=now)
+        return (await self._database.execute(call)).changed == 1
 
-    async def let_go(self, key: str, token: str) -> None:
-        """Give a key back, if this token holds it."""
-        await self._file.run(_let_go, key, token)
+    async def release(self, key: str, token: str) -> None:
+        """Free a key, if this token holds it."""
+        await self._database.execute(_RELEASE(key=key, token=token))
 
     async def aclose(self) -> None:
-        """Close the file; idempotent."""
-        await self._file.aclose()
-
-
-def _hold(connection: sqlite3.Connection, values: tuple[str, str, float, float]) -> bool:
-    return connection.execute(_HOLD, values).rowcount == 1
-
-
-def _let_go(connection: sqlite3.Connection, key: str, token: str) -> None:
-    connection.execute(_LET_GO, (key, token))
-
-
-def _expire(connection: sqlite3.Connection, now: float) -> None:
-    connection.execute(_EXPIRE, (now,))
+        """Close the database; idempotent."""
+        await self._database.aclose()

@@ -1,19 +1,23 @@
-"""Redis as a neighbour: a client that waits briefly, errors as faults."""
+"""Stores in Redis that many processes and hosts share: leases, pins, shared state.
+
+Each is at an address (`redis://host:6379/0`); `limit` is seconds for connecting and for each reply.
+Redis out of reach is the fault `lock_unavailable` or `store_unavailable`; a value that is none of
+the store's is `store_failed`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from contract.errors import EffectFailed, Fault
 from effects.extras import MissingExtra
-from effects.stores.health import CHECK_SECONDS, HealthCheck
 from effects.stores.shared_state import (
-    KEEP_SECONDS,
-    SPENT_SECONDS,
+    NOTE_SECONDS,
+    SPENDING_SECONDS,
     BreakerNote,
     BreakerPhase,
     NoteUpdate,
@@ -22,86 +26,48 @@ from effects.stores.shared_state import (
     pin_key,
     total,
 )
-from effects.stores.values import LOCK_CODES, STORE_CODES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from effects.stores.values import Codes
-
+from effects.stores.values import CHECK_SECONDS, LOCK_CODES, STORE_CODES, Codes, HealthCheck
 
 try:
+    from redis import exceptions
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
-    from redis.exceptions import RedisError
+    from redis.exceptions import AuthenticationError, RedisError, ResponseError
 except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
     raise MissingExtra(adapter="Redis", extra="redis") from missing
 
-
 LIMIT = 1.0
-"""Seconds an adapter gives Redis unless told otherwise."""
+"""Seconds an adapter allows Redis by default."""
 
 
-class RedisServer:
-    """A Redis at an address (`redis://host:6379/0`), asked through `client`.
+class _RedisStore:
+    """A client that waits briefly; the keys of one store begin with its prefix."""
 
-    `limit` in seconds for connecting and for each reply.
-    """
+    codes: Codes = STORE_CODES
 
-    def __init__(self, url: str, codes: Codes, *, limit: float) -> None:
-        self.client: Redis = Redis.from_url(
+    def __init__(self, url: str, *, prefix: str, limit: float) -> None:
+        self._client: Redis = Redis.from_url(
             url,
             socket_connect_timeout=limit,
             socket_timeout=limit,
             retry=Retry(NoBackoff(), 1),  # a connection that broke while idle
         )
-        self._codes = codes
-
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Turn the library's errors into faults, and those of a value that is none of the store's.
-
-        Raises `EffectFailed`.
-        """
-        try:
-            yield
-        except (RedisError, OSError, TimeoutError) as failure:
-            raise EffectFailed(Fault(self._codes.unavailable, retryable=True)) from failure
-        except (msgspec.MsgspecError, UnicodeError) as failure:
-            raise EffectFailed(Fault(self._codes.failed, data={"reason": "value"})) from failure
+        self._prefix = prefix
 
     async def aclose(self) -> None:
         """Disconnect; idempotent."""
-        await self.client.aclose()
+        await self._client.aclose()
 
-
-try:
-    from redis.asyncio import Redis
-    from redis.exceptions import AuthenticationError, RedisError, ResponseError
-    from redis.exceptions import ConnectionError as NotConnected
-    from redis.exceptions import TimeoutError as NoReply
-except ImportError as missing:  # pragma: no cover (the extra is installed where tests run)
-    raise MissingExtra(adapter="Redis", extra="redis") from missing
-
-
-async def check_redis(url: str) -> HealthCheck | None:
-    """Look; None where nobody was there to say anything. Raises `ValueError` for no address."""
-    client: Redis = Redis.from_url(url, retry=None)
-    try:
-        async with asyncio.timeout(CHECK_SECONDS):
-            await client.execute_command("PING")  # type: ignore[no-untyped-call] # the client's own
-    except AuthenticationError:
-        return HealthCheck(ok=False, detail="its password is refused, or it asks for one")
-    except ResponseError:
-        return HealthCheck(ok=False, detail="it has no such database, or does not let this user in")
-    except (NotConnected, NoReply, TimeoutError, OSError):
-        return None
-    except RedisError as failure:
-        return HealthCheck(ok=False, detail=f"it cannot be asked ({type(failure).__name__})")
-    finally:
-        await client.aclose()
-    return HealthCheck(ok=True, detail="answers")
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the library's errors, and those of unreadable values, into faults."""
+        try:
+            yield
+        except (RedisError, OSError, TimeoutError) as failure:
+            raise EffectFailed(Fault(self.codes.unavailable, retryable=True)) from failure
+        except (msgspec.MsgspecError, UnicodeError) as failure:
+            raise EffectFailed(Fault(self.codes.failed, data={"reason": "value"})) from failure
 
 
 # Compared with the own token first: a retry after a lost reply must not find itself locked out.
@@ -116,35 +82,28 @@ return redis.call('del', KEYS[1])
 """
 
 
-class RedisLeases:
-    """Leases in Redis at an address (`redis://host:6379/0`).
+class RedisLeases(_RedisStore):
+    """Leases that Redis itself ends."""
 
-    `limit` in seconds for connecting and for each reply. Redis out of reach is the fault
-    `lock_unavailable`.
-    """
+    codes = LOCK_CODES
 
     def __init__(self, url: str, *, prefix: str = "", limit: float = LIMIT) -> None:
-        self._server = RedisServer(url, LOCK_CODES, limit=limit)
-        self._hold = self._server.client.register_script(_HOLD_LEASE)
-        self._let_go = self._server.client.register_script(_RELEASE_LEASE)
-        self._prefix = prefix
+        super().__init__(url, prefix=prefix, limit=limit)
+        self._hold = self._client.register_script(_HOLD_LEASE)
+        self._release = self._client.register_script(_RELEASE_LEASE)
 
     async def hold(self, key: str, token: str, ms: int) -> bool:
-        """Take a key nobody holds, or keep an own one, for so many milliseconds from now."""
-        with self._server.translated():
+        """Take a free key, or extend an own one, for so many milliseconds from now."""
+        with self._translated():
             return bool(await self._hold(keys=[self._prefix + key], args=[token, ms]))
 
-    async def let_go(self, key: str, token: str) -> None:
-        """Give a key back, if this token holds it."""
-        with self._server.translated():
-            await self._let_go(keys=[self._prefix + key], args=[token])
-
-    async def aclose(self) -> None:
-        """Disconnect; idempotent."""
-        await self._server.aclose()
+    async def release(self, key: str, token: str) -> None:
+        """Free a key, if this token holds it."""
+        with self._translated():
+            await self._release(keys=[self._prefix + key], args=[token])
 
 
-# `SET … NX GET` would do it but for the time to live, which a later turn has to renew.
+# `SET … NX GET` would do but for the time to live, which a later turn has to renew.
 _HOLD_PIN = """
 local held = redis.call('get', KEYS[1])
 if held then
@@ -155,36 +114,27 @@ redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return ARGV[1]
 """
 
-_pin_encoder = msgspec.json.Encoder()
-_pin_decoder = msgspec.json.Decoder(Pin)
+_encoder = msgspec.json.Encoder()
+_pin = msgspec.json.Decoder(Pin)
 
 
-class RedisPins:
-    """Pins in Redis at an address (`redis://host:6379/0`).
-
-    `limit` in seconds for connecting and for each reply. Redis out of reach is the fault
-    `store_unavailable`, a value that is no pin `store_failed`.
-    """
+class RedisPins(_RedisStore):
+    """Pins that Redis itself ends."""
 
     def __init__(self, url: str, *, prefix: str = "cutover:pin:", limit: float = LIMIT) -> None:
-        self._server = RedisServer(url, STORE_CODES, limit=limit)
-        self._hold = self._server.client.register_script(_HOLD_PIN)
-        self._prefix = prefix
+        super().__init__(url, prefix=prefix, limit=limit)
+        self._hold = self._client.register_script(_HOLD_PIN)
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
-        """Give the pin of a conversation, `pin` where it has none; kept for so many seconds."""
+        """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
         key = self._prefix + pin_key(flow, conversation)
-        args: list[bytes | int] = [_pin_encoder.encode(pin), max(1, round(seconds * 1_000))]
-        with self._server.translated():
-            return _pin_decoder.decode(await self._hold(keys=[key], args=args))
-
-    async def aclose(self) -> None:
-        """Disconnect; idempotent."""
-        await self._server.aclose()
+        args: list[bytes | int] = [_encoder.encode(pin), max(1, round(seconds * 1_000))]
+        with self._translated():
+            return _pin.decode(await self._hold(keys=[key], args=args))
 
 
-# KEYS[1]: the notes. ARGV[1]: for how long one is kept; then six for each post, "*" expecting any.
-_POST = """
+# KEYS[1]: the notes. ARGV[1]: how long one is stored; then six for each update, "*" expecting any.
+_UPDATE_NOTES = """
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for at = 2, #ARGV, 6 do
@@ -203,55 +153,66 @@ end
 return {now, redis.call('hgetall', KEYS[1])}
 """
 _ANY = "*"
-_KEEP_MS = round(KEEP_SECONDS * 1_000)
+_NOTE_MS = round(NOTE_SECONDS * 1_000)
 
-_Kept = tuple[str, BreakerPhase, float, int]
-_note = msgspec.json.Decoder(_Kept)
-_spent = msgspec.json.Decoder(Spending)
-_spending_encoder = msgspec.json.Encoder()
+_note = msgspec.json.Decoder(tuple[str, BreakerPhase, float, int])
+_spending = msgspec.json.Decoder(Spending)
 
 
-class RedisSharedState:
-    """A board in Redis at an address (`redis://host:6379/0`).
-
-    `limit` in seconds for connecting and for each reply. Redis out of reach is the fault
-    `store_unavailable`, a value that is none of the board's `store_failed`.
-    """
+class RedisSharedState(_RedisStore):
+    """Shared state whose notes hold by the clock of Redis."""
 
     def __init__(self, url: str, *, prefix: str = "cutover:board:", limit: float = LIMIT) -> None:
-        self._server = RedisServer(url, STORE_CODES, limit=limit)
-        self._post = self._server.client.register_script(_POST)
-        self._prefix = prefix
+        super().__init__(url, prefix=prefix, limit=limit)
+        self._update_notes = self._client.register_script(_UPDATE_NOTES)
 
-    async def post(self, posts: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
-        """Put up those notes whose place is as expected; gives all that are up then."""
-        args = [_KEEP_MS, *(word for one in posts for word in _words(one))]
-        with self._server.translated():
-            now, flat = await self._post(keys=[f"{self._prefix}notes"], args=args)
+    async def update_notes(self, updates: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
+        """Replace the notes that are as expected; returns all notes there are then, by key."""
+        args = [_NOTE_MS, *(word for update in updates for word in _words(update))]
+        with self._translated():
+            now, flat = await self._update_notes(keys=[f"{self._prefix}notes"], args=args)
             pairs = zip(flat[::2], flat[1::2], strict=True)
-            kept = {key.decode(): _note.decode(value) for key, value in pairs}
+            stored = {key.decode(): _note.decode(value) for key, value in pairs}
         return {
             key: BreakerNote(mark, phase, max(until - now, 0.0) / 1_000, well)
-            for key, (mark, phase, until, well) in kept.items()
-            if until > now - _KEEP_MS
+            for key, (mark, phase, until, well) in stored.items()
+            if until > now - _NOTE_MS
         }
 
-    async def spend(self, day: int, who: str, own: Spending) -> Spending:
-        """Say what one has spent in a day, all told; gives what all have."""
+    async def report_spending(self, day: int, router: str, own: Spending) -> Spending:
+        """Record all that one router has spent in a day; returns what all of them have."""
         key = f"{self._prefix}spent:{day}"
-        with self._server.translated():
-            async with self._server.client.pipeline(transaction=True) as asked:
-                asked.hset(key, who, _spending_encoder.encode(own))
-                asked.expire(key, SPENT_SECONDS)
-                asked.hvals(key)
-                *_, values = await asked.execute()
-            return total([_spent.decode(value) for value in values])
-
-    async def aclose(self) -> None:
-        """Disconnect; idempotent."""
-        await self._server.aclose()
+        with self._translated():
+            async with self._client.pipeline(transaction=True) as commands:
+                commands.hset(key, router, _encoder.encode(own))
+                commands.expire(key, SPENDING_SECONDS)
+                commands.hvals(key)
+                *_, values = await commands.execute()
+            return total([_spending.decode(value) for value in values])
 
 
-def _words(post: NoteUpdate) -> tuple[str | int, ...]:
-    note, expected = post.note, _ANY if post.expected is None else post.expected
-    return post.key, expected, note.mark, note.phase, int(note.left * 1_000), note.well
+def _words(update: NoteUpdate) -> tuple[str | int, ...]:
+    note, expected = update.note, _ANY if update.expected is None else update.expected
+    return update.key, expected, note.mark, note.phase, int(note.left * 1_000), note.well
+
+
+async def check_redis(url: str) -> HealthCheck | None:
+    """Check whether a Redis accepts us; None where it does not answer.
+
+    Raises `ValueError` for an address that is none.
+    """
+    client: Redis = Redis.from_url(url, retry=None)
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            await client.execute_command("PING")  # type: ignore[no-untyped-call] # the client's own
+    except AuthenticationError:
+        return HealthCheck(ok=False, detail="its password is refused, or it asks for one")
+    except ResponseError:
+        return HealthCheck(ok=False, detail="it has no such database, or does not let this user in")
+    except (exceptions.ConnectionError, exceptions.TimeoutError, TimeoutError, OSError):
+        return None
+    except RedisError as failure:
+        return HealthCheck(ok=False, detail=f"it cannot be checked ({type(failure).__name__})")
+    finally:
+        await client.aclose()
+    return HealthCheck(ok=True, detail="answers")

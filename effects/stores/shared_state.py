@@ -1,23 +1,30 @@
-"""The port pins are kept behind: which stack a conversation stays on."""
+"""State that the routers of a fleet share: pins of conversations, notes on breakers, spending."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
+from sqlalchemy import ClauseElement, bindparam, delete, func, select
 
-from effects.stores.sqlite import SqliteFile, transaction
-from effects.stores.tables import Migrations
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from pathlib import Path
-
+from effects.stores.database import Database, open_database
+from effects.stores.tables import (
+    BREAKER_NOTES,
+    PIN_STORE,
+    PINS,
+    SHARED_STATE,
+    SPENDING,
+    Insert,
+    Statement,
+    Transaction,
+    bound,
+    upsert,
+)
 
 _DIGEST_BYTES = 16
 
@@ -34,39 +41,39 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class PinStore(Protocol):
-    """Keeps pins; several routers may share one."""
+    """Stores pins; several routers may share one."""
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
-        """Give the pin of a conversation: its own, or `pin` where it has none.
+        """Return the pin of a conversation, `pin` where it has none yet.
 
-        Either way it is kept for so many seconds from now. Of many at once one wins, and all are
-        given its pin. Raises `EffectFailed`.
+        Either way it holds for so many seconds from now. Of many calls at once one sets its pin,
+        and all return it. Raises `EffectFailed`.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and files; idempotent."""
+        """Close connections and files; idempotent."""
         ...
 
 
 def pin_key(flow: str, conversation: str) -> str:
-    """Name a conversation in a store: never by its own id, which may say who somebody is."""
+    """Name a conversation in a store: never by its own id, which may identify a person."""
     digest = blake2b(conversation.encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{flow}:{digest}"
 
 
 BreakerPhase: TypeAlias = Literal["open", "probing", "closed"]
 
-KEEP_SECONDS = 3_600.0
-"""How long a note is kept after its time is over: nobody who lives has not read it by then."""
-SPENT_SECONDS = 2 * 86_400
-"""How long a day's sums are kept."""
+NOTE_SECONDS = 3_600.0
+"""How long a note is stored after its time: every router that runs has read it by then."""
+SPENDING_SECONDS = 2 * 86_400
+"""How long a day's spending is stored."""
 
 
 class BreakerNote(msgspec.Struct, frozen=True):
-    """What is known of a breaker: `left` seconds, by the board's clock, is how long it holds.
+    """The state of a breaker, which holds for `left` seconds by the store's clock.
 
-    `mark` names this very note, and is never used again; `well` is how many probes went well.
+    `mark` names this very note, and is never used again; `well` counts successful probes.
     """
 
     mark: str
@@ -76,7 +83,7 @@ class BreakerNote(msgspec.Struct, frozen=True):
 
 
 class NoteUpdate(msgspec.Struct, frozen=True):
-    """A note that takes the place of the one marked `expected`: "" is none, None whichever."""
+    """A note that replaces the one marked `expected`: "" for none, None for whichever it is."""
 
     key: str
     note: BreakerNote
@@ -94,184 +101,165 @@ NO_SPENDING: Final = Spending()
 
 
 class SharedState(Protocol):
-    """What many routers know together. All methods raise `EffectFailed`."""
+    """What the routers of a fleet know together. All methods raise `EffectFailed`."""
 
-    async def post(self, posts: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
-        """Put up those notes whose place is as expected; gives all that are up then, by key.
+    async def update_notes(self, updates: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
+        """Replace the notes that are as expected; returns all notes there are then, by key.
 
-        To post the same again changes nothing while it is up.
+        The same update again changes nothing while its note is there.
         """
         ...
 
-    async def spend(self, day: int, who: str, own: Spending) -> Spending:
-        """Say what one has spent in a day, all told; gives what all have. Saying it again is free.
+    async def report_spending(self, day: int, router: str, own: Spending) -> Spending:
+        """Record all that one router has spent in a day; returns what all of them have.
 
-        `day` counts from the Unix epoch, in UTC.
+        `day` counts from the Unix epoch, in UTC. The same report again changes nothing.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and files; idempotent."""
+        """Close connections and files; idempotent."""
         ...
 
 
-def takes_place(post: NoteUpdate, held: str) -> bool:
-    """Say whether a note goes up where the one marked `held` is."""
-    return held != post.note.mark and post.expected in (None, held)
+def replaces(update: NoteUpdate, mark: str) -> bool:
+    """Whether an update replaces the note with this mark, "" for none."""
+    return mark != update.note.mark and update.expected in (None, mark)
 
 
-def total(spent: Sequence[Spending]) -> Spending:
+def total(spending: Sequence[Spending]) -> Spending:
     """Add up."""
-    return Spending(sum(one.tokens for one in spent), sum(one.cost for one in spent))
+    return Spending(sum(one.tokens for one in spending), sum(one.cost for one in spending))
 
 
-PIN_BUSY_MS = 50
-"""How long to wait for another writer: nobody waits longer for a pin."""
-
-PIN_MIGRATIONS: Migrations = (
-    (
-        """CREATE TABLE pins (
-            key TEXT PRIMARY KEY, stack TEXT NOT NULL, version TEXT NOT NULL,
-            since INTEGER NOT NULL, expires REAL NOT NULL
-        ) WITHOUT ROWID""",
-        "CREATE INDEX pins_by_end ON pins (expires)",
-    ),
-)
-_EXPIRE_PINS = "DELETE FROM pins WHERE expires <= ?"
-_HOLD_PIN = """
-INSERT INTO pins (key, stack, version, since, expires) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET expires = excluded.expires
-RETURNING stack, version, since
-"""
+_PIN_BUSY_MS = 50
+"""How long a pin waits for another writer: the request waits with it."""
 
 
-class SqlitePins:
-    """Pins in an SQLite file; made by `SqlitePins.open(path)`."""
+def _hold_pin(insert: Insert) -> ClauseElement:
+    row = insert(PINS).values(bound(PINS))
+    statement: ClauseElement = row.on_conflict_do_update(
+        index_elements=["key"], set_={"expires": row.excluded.expires}
+    ).returning(PINS.c.stack, PINS.c.version, PINS.c.since)
+    return statement
 
-    def __init__(self, file: SqliteFile, wall: Callable[[], float]) -> None:
-        self._file = file
+
+_EXPIRE_PINS: Final = Statement(delete(PINS).where(PINS.c.expires <= bindparam("now")))
+_HOLD_PIN: Final = Statement(_hold_pin)
+
+
+class SqlPins:
+    """Pins in a database; made by `SqlPins.open(place)`."""
+
+    def __init__(self, database: Database, wall: Callable[[], float]) -> None:
+        self._database = database
         self._wall = wall
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: str | Path, wall: Callable[[], float] = time.time
-    ) -> AsyncIterator[SqlitePins]:
-        """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("pins", path, PIN_MIGRATIONS, busy_ms=PIN_BUSY_MS) as file:
-            # What ended while nobody was here may be much: not in the way of a request.
-            await file.run(_expire_pins, wall())
-            yield cls(file, wall)
+        cls, place: str | Path, wall: Callable[[], float] = time.time
+    ) -> AsyncIterator[SqlPins]:
+        """Open the database, as `open_database` does."""
+        async with open_database(place, PIN_STORE, busy_ms=_PIN_BUSY_MS) as database:
+            # Many may have expired since the last router stopped: not while a request waits.
+            await database.execute(_EXPIRE_PINS(now=wall()))
+            yield cls(database, wall)
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
-        """Give the pin of a conversation, `pin` where it has none; kept for so many seconds."""
-        key = pin_key(flow, conversation)
-        return await self._file.run(_hold_pin, key, pin, self._wall(), seconds)
+        """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
+        return await self._database.transact(
+            _hold(pin_key(flow, conversation), pin, self._wall(), seconds)
+        )
 
     async def aclose(self) -> None:
-        """Close the file; idempotent."""
-        await self._file.aclose()
+        """Close the database; idempotent."""
+        await self._database.aclose()
 
 
-def _expire_pins(connection: sqlite3.Connection, now: float) -> None:
-    connection.execute(_EXPIRE_PINS, (now,))
+def _hold(key: str, pin: Pin, now: float, seconds: float) -> Transaction[Pin]:
+    yield _EXPIRE_PINS(now=now)
+    rows, _ = yield _HOLD_PIN(key=key, expires=now + seconds, **msgspec.structs.asdict(pin))
+    return Pin(*rows[0])
 
 
-def _hold_pin(
-    connection: sqlite3.Connection, key: str, pin: Pin, now: float, seconds: float
-) -> Pin:
-    with transaction(connection):
-        _expire_pins(connection, now)
-        values = (key, pin.stack, pin.version, pin.since, now + seconds)
-        stack, version, since = connection.execute(_HOLD_PIN, values).fetchone()
-    return Pin(stack, version, since)
-
-
-SHARED_STATE_BUSY_MS = 500
-"""How long to wait for another writer: nobody is kept waiting for the board."""
-
+_BUSY_MS = 500
+"""How long shared state waits for another writer."""
 _DAY_SECONDS = 86_400
-SHARED_STATE_MIGRATIONS: Migrations = (
-    (
-        """CREATE TABLE board_notes (
-            key TEXT PRIMARY KEY, mark TEXT NOT NULL, phase TEXT NOT NULL,
-            until REAL NOT NULL, well INTEGER NOT NULL
-        ) WITHOUT ROWID""",
-        """CREATE TABLE board_spent (
-            day INTEGER NOT NULL, who TEXT NOT NULL, tokens INTEGER NOT NULL, cost REAL NOT NULL,
-            PRIMARY KEY (day, who)
-        ) WITHOUT ROWID""",
-    ),
+
+_N: Final = BREAKER_NOTES.c
+_S: Final = SPENDING.c
+_REMOVE_NOTES: Final = Statement(delete(BREAKER_NOTES).where(_N.until <= bindparam("before")))
+_READ_MARK: Final = Statement(select(_N.mark).where(_N.key == bindparam("key")))
+_PUT_NOTE: Final = upsert(BREAKER_NOTES)
+_READ_NOTES: Final = Statement(select(BREAKER_NOTES).where(_N.until > bindparam("before")))
+_READ_OWN: Final = Statement(
+    select(_S.tokens, _S.cost).where(_S.day == bindparam("day"), _S.who == bindparam("who"))
 )
-_FORGET = "DELETE FROM board_notes WHERE until <= ?"
-_HELD = "SELECT mark FROM board_notes WHERE key = ?"
-_PUT_NOTE = (
-    "INSERT OR REPLACE INTO board_notes (key, mark, phase, until, well) VALUES (?, ?, ?, ?, ?)"
+_REMOVE_DAYS: Final = Statement(delete(SPENDING).where(_S.day < bindparam("before")))
+_PUT_SPENDING: Final = upsert(SPENDING)
+_SUM: Final = Statement(
+    select(func.coalesce(func.sum(_S.tokens), 0), func.coalesce(func.sum(_S.cost), 0.0)).where(
+        _S.day == bindparam("day")
+    )
 )
-_ALL = "SELECT key, mark, phase, until, well FROM board_notes WHERE until > ?"
-_OWN = "SELECT tokens, cost FROM board_spent WHERE day = ? AND who = ?"
-_OLD_DAYS = "DELETE FROM board_spent WHERE day < ?"
-_SPEND = "INSERT OR REPLACE INTO board_spent (day, who, tokens, cost) VALUES (?, ?, ?, ?)"
-_SUM = "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost), 0.0) FROM board_spent WHERE day = ?"
 
 
-class SqliteSharedState:
-    """A board in an SQLite file; made by `SqliteBoard.open(path)`. It writes only what is new."""
+class SqlSharedState:
+    """Shared state in a database; made by `SqlSharedState.open(place)`. It writes only changes."""
 
-    def __init__(self, file: SqliteFile, wall: Callable[[], float]) -> None:
-        self._file = file
+    def __init__(self, database: Database, wall: Callable[[], float]) -> None:
+        self._database = database
         self._wall = wall
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: str | Path, wall: Callable[[], float] = time.time
-    ) -> AsyncIterator[SqliteSharedState]:
-        """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open(
-            "board", path, SHARED_STATE_MIGRATIONS, busy_ms=SHARED_STATE_BUSY_MS
-        ) as file:
-            yield cls(file, wall)
+        cls, place: str | Path, wall: Callable[[], float] = time.time
+    ) -> AsyncIterator[SqlSharedState]:
+        """Open the database, as `open_database` does."""
+        async with open_database(place, SHARED_STATE, busy_ms=_BUSY_MS) as database:
+            yield cls(database, wall)
 
-    async def post(self, posts: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
-        """Put up those notes whose place is as expected; gives all that are up then."""
-        return await self._file.run(_post, posts, self._wall())
+    async def update_notes(self, updates: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
+        """Replace the notes that are as expected; returns all notes there are then, by key."""
+        now = self._wall()
+        if updates:
+            await self._database.transact(_update_notes(updates, now))
+        rows, _ = await self._database.execute(_READ_NOTES(before=now - NOTE_SECONDS))
+        return {
+            key: BreakerNote(mark, phase, max(until - now, 0.0), well)
+            for key, mark, phase, until, well in rows
+        }
 
-    async def spend(self, day: int, who: str, own: Spending) -> Spending:
-        """Say what one has spent in a day, all told; gives what all have."""
-        return await self._file.run(_spend, day, who, own)
+    async def report_spending(self, day: int, router: str, own: Spending) -> Spending:
+        """Record all that one router has spent in a day; returns what all of them have."""
+        rows, _ = await self._database.execute(_READ_OWN(day=day, who=router))
+        if not rows or rows[0] != (own.tokens, own.cost):
+            await self._database.transact(_report_spending(day, router, own))
+        rows, _ = await self._database.execute(_SUM(day=day))
+        return Spending(*rows[0])
 
     async def aclose(self) -> None:
-        """Close the file; idempotent."""
-        await self._file.aclose()
+        """Close the database; idempotent."""
+        await self._database.aclose()
 
 
-def _post(
-    connection: sqlite3.Connection, posts: Sequence[NoteUpdate], now: float
-) -> dict[str, BreakerNote]:
-    if posts:
-        with transaction(connection):
-            connection.execute(_FORGET, (now - KEEP_SECONDS,))
-            for post in posts:
-                _put(connection, post, now)
-    rows = connection.execute(_ALL, (now - KEEP_SECONDS,))
-    return {
-        key: BreakerNote(mark, phase, max(until - now, 0.0), well)
-        for key, mark, phase, until, well in rows
-    }
+def _update_notes(updates: Sequence[NoteUpdate], now: float) -> Transaction[None]:
+    yield _REMOVE_NOTES(before=now - NOTE_SECONDS)
+    for update in updates:
+        rows, _ = yield _READ_MARK(key=update.key)
+        if replaces(update, rows[0][0] if rows else ""):
+            note = update.note
+            yield _PUT_NOTE(
+                key=update.key,
+                mark=note.mark,
+                phase=note.phase,
+                until=now + note.left,
+                well=note.well,
+            )
 
 
-def _put(connection: sqlite3.Connection, post: NoteUpdate, now: float) -> None:
-    held = connection.execute(_HELD, (post.key,)).fetchone()
-    if takes_place(post, held[0] if held else ""):
-        note = post.note
-        values = (post.key, note.mark, note.phase, now + note.left, note.well)
-        connection.execute(_PUT_NOTE, values)
-
-
-def _spend(connection: sqlite3.Connection, day: int, who: str, own: Spending) -> Spending:
-    if connection.execute(_OWN, (day, who)).fetchone() != (own.tokens, own.cost):
-        with transaction(connection):
-            connection.execute(_OLD_DAYS, (day - SPENT_SECONDS // _DAY_SECONDS,))
-            connection.execute(_SPEND, (day, who, own.tokens, own.cost))
-    return Spending(*connection.execute(_SUM, (day,)).fetchone())
+def _report_spending(day: int, router: str, own: Spending) -> Transaction[None]:
+    yield _REMOVE_DAYS(before=day - SPENDING_SECONDS // _DAY_SECONDS)
+    yield _PUT_SPENDING(day=day, who=router, tokens=own.tokens, cost=own.cost)

@@ -1,19 +1,49 @@
-"""Versions of a store's tables: which steps are due, and which tables are too new to be touched."""
+"""The tables of every store, their versions and their statements, once for SQLite and PostgreSQL.
+
+SQLAlchemy Core writes each text once a dialect, the drivers run it (docs/decisions/0025). To change
+a table, change it here and append the step that brings stored ones there to its schema.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ClauseElement,
+    Column,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from contract.errors import CutoverError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+Dialect: TypeAlias = Literal["sqlite", "postgresql"]
+Insert: TypeAlias = Callable[[Table], Any]
+"""A dialect's own `insert`: what happens on a conflict is spelt apart."""
 
-Statement = TypeVar("Statement")
+Value = TypeVar("Value")
 
-Migrations = tuple[tuple[str, ...], ...]
-"""For every version of a store's tables, the statements that lead there from the one before."""
+_DIALECTS: Final = {
+    "sqlite": sqlite.dialect(paramstyle="named"),
+    "postgresql": psycopg.dialect(),  # type: ignore[no-untyped-call]
+}
 
 
 class StoreNotOpened(CutoverError):
@@ -23,14 +53,236 @@ class StoreNotOpened(CutoverError):
         super().__init__(f"cannot open the store {str(where)!r}: {reason}")
 
 
-def due(
-    where: str | Path,
-    store: str,
-    version: int,
-    migrations: Sequence[Sequence[Statement]],
-) -> list[Statement]:
-    """Give the statements that are due; raises `StoreNotOpened` where the tables are newer."""
-    if version > len(migrations):
-        reason = f"its {store!r} is version {version}, this code knows {len(migrations)}"
-        raise StoreNotOpened(where, reason)
-    return [statement for step in migrations[version:] for statement in step]
+class Result(NamedTuple):
+    """The rows a statement returned, and how many rows it changed."""
+
+    rows: Sequence[tuple[Any, ...]]
+    changed: int
+
+
+class Statement:
+    """A statement, compiled once a dialect; call it with its values to get a `Call`."""
+
+    def __init__(self, source: ClauseElement | Callable[[Insert], ClauseElement]) -> None:
+        self._source = source
+
+    def __call__(self, **values: object) -> Call:
+        """Bind the values by their names."""
+        return Call(self, values)
+
+    @cached_property
+    def sqlite(self) -> tuple[str, dict[str, Any]]:
+        """The text, which names its values `:name`, and the values it always has."""
+        return self._compiled("sqlite", sqlite.insert)
+
+    @cached_property
+    def postgresql(self) -> tuple[bytes, dict[str, Any]]:
+        """The text, which names its values `%(name)s`, and the values it always has."""
+        text, constants = self._compiled("postgresql", postgresql.insert)
+        return text.encode(), constants
+
+    def _compiled(self, dialect: Dialect, insert: Insert) -> tuple[str, dict[str, Any]]:
+        source = self._source if isinstance(self._source, ClauseElement) else self._source(insert)
+        compiled = source.compile(dialect=_DIALECTS[dialect])
+        return str(compiled), {
+            name: value for name, value in compiled.params.items() if value is not None
+        }
+
+
+class Call(NamedTuple):
+    """A statement with its values."""
+
+    statement: Statement
+    values: dict[str, Any]
+
+
+Transaction: TypeAlias = Generator[Call, Result, Value]
+"""Statements that are executed together: each is yielded, and its result is sent back."""
+
+Step: TypeAlias = Mapping[Dialect, Sequence[str]]
+"""The statements that lead from one version of a store's tables to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of one store, and the steps that bring older versions to them.
+
+    `initial` is executed once the tables of a new store are made.
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+    steps: tuple[Step, ...] = ()
+    initial: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The version of the tables as this code defines them."""
+        return 1 + len(self.steps)
+
+    def due(self, where: str | Path, dialect: Dialect, version: int) -> list[str]:
+        """Return what brings stored tables of a version up to date; 0 where there are none.
+
+        Raises `StoreNotOpened` for tables that are newer than this code.
+        """
+        if version > self.version:
+            known = f"is version {version}, this code knows {self.version}"
+            raise StoreNotOpened(where, f"its {self.name!r} {known}: open it with newer code")
+        if version:
+            return [one for step in self.steps[version - 1 :] for one in step.get(dialect, ())]
+        made = (text for table in self.tables for text in creation(table, dialect))
+        return [*made, *self.initial]
+
+
+def creation(table: Table, dialect: Dialect, *, if_not_exists: bool = False) -> list[str]:
+    """Return the statements that make a table and its indexes."""
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    elements: list[ExecutableDDLElement] = [CreateTable(table, if_not_exists=if_not_exists)]
+    elements += [CreateIndex(index, if_not_exists=if_not_exists) for index in indexes]
+    return [str(element.compile(dialect=_DIALECTS[dialect])).strip() for element in elements]
+
+
+def bound(table: Table, *without: str) -> dict[str, Any]:
+    """Return a value named like it for each column: what a whole row is inserted from."""
+    return {column.name: bindparam(column.name) for column in table.c if column.name not in without}
+
+
+def upsert(table: Table) -> Statement:
+    """Insert a row, in the place of the one with its primary key."""
+
+    def source(insert: Insert) -> ClauseElement:
+        row = insert(table).values(bound(table))
+        keys = [column.name for column in table.primary_key]
+        others = {one.name: row.excluded[one.name] for one in table.c if one.name not in keys}
+        statement: ClauseElement = row.on_conflict_do_update(index_elements=keys, set_=others)
+        return statement
+
+    return Statement(source)
+
+
+_META: Final = MetaData()
+_WITHOUT_ROWID: Final[Any] = {"sqlite_with_rowid": False}
+
+
+def row_number() -> Column[int]:
+    """Define the column that numbers rows as they are inserted."""
+    # SQLite numbers rows by a column of the type INTEGER alone.
+    kind = BigInteger().with_variant(Integer(), "sqlite")
+    return Column("seq", kind, Identity(always=True), primary_key=True)
+
+
+SCHEMA_VERSIONS: Final = Table(
+    "schema_versions",
+    _META,
+    Column("store", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+)
+READ_VERSION: Final = Statement(
+    select(SCHEMA_VERSIONS.c.version).where(SCHEMA_VERSIONS.c.store == bindparam("store"))
+)
+WRITE_VERSION: Final = upsert(SCHEMA_VERSIONS)
+
+TURNS: Final = Table(
+    "turns",
+    _META,
+    row_number(),
+    Column("message_id", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("chat_id", Text),
+    Column("user_id", Text),
+    Column("user_name", Text),
+    Column("reply_to", Text),
+)
+Index("turns_of_a_chat", TURNS.c.chat_id, TURNS.c.seq)
+_REPLIES: Final[Any] = TURNS.c.reply_to.is_not(None)
+Index(
+    "replies",
+    TURNS.c.reply_to,
+    TURNS.c.seq,
+    sqlite_where=_REPLIES,
+    postgresql_where=_REPLIES,
+)
+
+# The name is the one the original service's documents use.
+PAUSES: Final = Table(
+    "graph_checkpoints",
+    _META,
+    Column("hitl_id", Text, primary_key=True),
+    Column("exchange", Text, nullable=False),
+    Column("flow", Text, nullable=False),
+    Column("stack", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("session_id", Text),
+    Column("question", LargeBinary, nullable=False),
+    Column("tape", LargeBinary, nullable=False),
+    Column("answer_site", Text, nullable=False),
+    Column("answer_key", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("leased_until", Double, nullable=False),
+    Column("user_id", Text),
+    Column("continued", Boolean, nullable=False),
+    Index("pauses_of_a_session", "session_id"),
+    Index("pauses_by_expiry", "expires_at"),
+)
+
+LOCKS: Final = Table(
+    "locks",
+    _META,
+    Column("key", Text, primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("expires", Double, nullable=False),
+    **_WITHOUT_ROWID,
+)
+PINS: Final = Table(
+    "pins",
+    _META,
+    Column("key", Text, primary_key=True),
+    Column("stack", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("expires", Double, nullable=False),
+    Index("pins_by_end", "expires"),
+    **_WITHOUT_ROWID,
+)
+BREAKER_NOTES: Final = Table(
+    "board_notes",
+    _META,
+    Column("key", Text, primary_key=True),
+    Column("mark", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("until", Double, nullable=False),
+    Column("well", Integer, nullable=False),
+    **_WITHOUT_ROWID,
+)
+SPENDING: Final = Table(
+    "board_spent",
+    _META,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("who", Text, primary_key=True),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", Double, nullable=False),
+    **_WITHOUT_ROWID,
+)
+
+CONVERSATIONS: Final = Schema("conversations", (TURNS,))
+PAUSE_STORE: Final = Schema(
+    "pauses",
+    (PAUSES,),
+    steps=(
+        # PostgreSQL's first version had both columns.
+        {
+            "sqlite": (
+                "ALTER TABLE graph_checkpoints ADD COLUMN user_id TEXT",
+                "ALTER TABLE graph_checkpoints ADD COLUMN continued INTEGER NOT NULL DEFAULT 0",
+            )
+        },
+    ),
+)
+LEASES: Final = Schema("locks", (LOCKS,))
+PIN_STORE: Final = Schema("pins", (PINS,))
+SHARED_STATE: Final = Schema("board", (BREAKER_NOTES, SPENDING))

@@ -128,10 +128,10 @@ class PausingHuman:
         if self._waiting is not None:
             hitl_id, unanswered = self._waiting
             entries = (*self._tape.record(), unanswered)
-            await self._store.keep_tape(hitl_id, _encode(self._origin.request, entries))
+            await self._store.replace_tape(hitl_id, _encode(self._origin.request, entries))
         elif self._open:
             tape = _encode(self._origin.request, self._tape.record())
-            await self._store.keep_tape(self._open, tape)
+            await self._store.replace_tape(self._open, tape)
 
     async def _finish(self, hitl_id: str) -> bool:
         """Finish a pause whose answer came while the flow runs; False where another run has it."""

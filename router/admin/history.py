@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from pydantic import BaseModel
 
-from effects.stores.sqlite import SqliteFile, transaction
-from effects.stores.tables import Migrations
+from effects.stores.sqlite import SqliteDatabase, transaction
+from effects.stores.tables import Schema
 from router.config import HIDDEN, Settings, display_value
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ MOST = 10_000
 PROVIDER = "provider "
 """What a flag of a provider begins with, so that it is not taken for the file's."""
 
-MIGRATIONS: Migrations = (
-    (
+HISTORY = Schema(
+    "history",
+    tables=(),
+    initial=(
         """CREATE TABLE changes (
             id INTEGER PRIMARY KEY, at INTEGER NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
             before TEXT NOT NULL, after TEXT NOT NULL, version TEXT NOT NULL
@@ -74,7 +76,7 @@ class History:
     else. All methods raise `EffectFailed`.
     """
 
-    def __init__(self, file: SqliteFile, wall: Callable[[], float], most: int) -> None:
+    def __init__(self, file: SqliteDatabase, wall: Callable[[], float], most: int) -> None:
         self._file = file
         self._wall = wall
         self._most = most
@@ -85,7 +87,7 @@ class History:
         cls, path: str | Path, wall: Callable[[], float] = time.time, *, most: int = MOST
     ) -> AsyncIterator[History]:
         """Open the file, making it where there is none; raises `StoreNotOpened`."""
-        async with SqliteFile.open("history", path, MIGRATIONS) as file:
+        async with SqliteDatabase.open(path, HISTORY) as file:
             yield cls(file, wall, most)
 
     async def note(

@@ -102,7 +102,7 @@ class Claim:
 
     async def let_go(self) -> None:
         """Nobody went on; tried once, for somebody waits to be told."""
-        await self._end(partial(self._store.give_back, self.hitl_id, self._owner), ())
+        await self._end(partial(self._store.release, self.hitl_id, self._owner), ())
 
     async def _end(self, keep: Callable[[], Awaitable[object]], rests: Iterable[float]) -> None:
         # A client may swallow a cancellation that meets its answer: then the flag ends it.
@@ -131,10 +131,10 @@ class Claim:
             await self._store.finish(self.hitl_id, self._owner)
 
     async def _give_back(self, tape: bytes | None) -> None:
-        if await self._store.give_back(self.hitl_id, self._owner, tape):
+        if await self._store.release(self.hitl_id, self._owner, tape):
             return
         if await self._take_again():
-            await self._store.give_back(self.hitl_id, self._owner, tape)
+            await self._store.release(self.hitl_id, self._owner, tape)
 
     async def _keep(self) -> bool:
         """Renew it, with what was done by now; False where it is lost. Raises `EffectFailed`."""

@@ -79,7 +79,7 @@ class Pausing:
             pause = await self.store.get(hitl_id)
         except EffectFailed as failure:
             with suppress(EffectFailed):
-                await self.store.give_back(hitl_id, owner)
+                await self.store.release(hitl_id, owner)
             raise unavailable(failure) from failure
         if pause is None or pause.answer is None:
             raise unknown()

@@ -13,7 +13,7 @@ import pytest
 from compare.input.damage import CapturesUnreadable
 from compare.input.files import files_below
 from compare.input.segments import find_segments
-from cutover.erasure import SubjectMatcher, forget_captures
+from cutover.erasure import SubjectMatcher, erase_captures
 from effects.stores.values import DataSubject
 from loadtests.runner import child_environment, module_command
 from tests.patience import PATIENCE_S
@@ -49,14 +49,14 @@ def test_who_compares_is_refused(captures: Path) -> None:
 def test_who_forgets_is_refused(captures: Path) -> None:
     """That there was nothing of somebody would not be true."""
     with pytest.raises(PermissionError):
-        forget_captures(str(captures), ANN)
+        erase_captures(str(captures), ANN)
 
 
 def test_what_is_not_there_is_empty(tmp_path: Path) -> None:
     """Nothing was captured yet; on a disk and elsewhere."""
     for place in (str(tmp_path / "absent"), "memory://absent"):
         assert not files_below(*fsspec.core.url_to_fs(place))
-        assert not forget_captures(place, ANN).exchanges
+        assert not erase_captures(place, ANN).exchanges
 
 
 @pytest.fixture
@@ -97,4 +97,4 @@ def test_pipes_and_devices_are_counted_and_passed_over(
 def test_who_forgets_passes_them_over(tmp_path: Path) -> None:
     """They keep nothing of anybody."""
     (tmp_path / "device.jsonl.zst").symlink_to("/dev/full")
-    assert not forget_captures(str(tmp_path), ANN).exchanges
+    assert not erase_captures(str(tmp_path), ANN).exchanges

@@ -12,7 +12,7 @@ from contract.stores import Turn
 from cutover.wiring.periodic import drop_unknown, following
 from effects.stores import MemoryConversations
 from effects.stores.shadow_replies import ShadowReplies
-from effects.stores.values import DataSubject, Kind
+from effects.stores.values import DataSubject, SubjectKind
 
 
 def reply(number: int, content: str) -> Turn:
@@ -46,10 +46,12 @@ async def both() -> tuple[ShadowReplies, MemoryConversations]:
         (("chat", "other"), {"u1", "u2"}),
     ],
 )
-async def test_what_is_forgotten_in_the_store_goes(whose: tuple[Kind, str], left: set[str]) -> None:
+async def test_what_is_forgotten_in_the_store_goes(
+    whose: tuple[SubjectKind, str], left: set[str]
+) -> None:
     """Of a chat, of a user, of a message: another process removed it, `cutover forget` say."""
     replies, store = await both()
-    await store.forget(DataSubject(*whose))
+    await store.erase(DataSubject(*whose))
     await drop_unknown(replies, store)
     assert set(replies.read(("graph", "c"))) == left
 
@@ -76,7 +78,7 @@ async def test_it_is_looked_every_so_often_and_never_at_the_end() -> None:
     """As long as it is open."""
     replies, store = await both()
     async with following(replies, store, seconds=600.0):
-        await store.forget(DataSubject("chat", "c"))
+        await store.erase(DataSubject("chat", "c"))
         await asyncio.sleep(599.0)
         assert replies.chats
         await asyncio.sleep(2.0)

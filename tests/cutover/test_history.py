@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from cutover.flows import SPECS
-from cutover.stores import sqlite_file
 from cutover.wiring.history import follow_history, owner
+from effects.stores import sqlite_file
 from router.admin.history import History
 from router.config import SettingsWatcher
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
@@ -221,4 +221,4 @@ def test_who_owns_a_file(tmp_path: Path) -> None:
     """A name where there is one, nobody where there is no file."""
     assert owner(tmp_path)
     assert owner(tmp_path / "gone") == ""
-    assert sqlite_file("/relative.sqlite") == Path("relative.sqlite")
+    assert sqlite_file("sqlite:///relative.sqlite") == Path("relative.sqlite")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from cutover.stores import NoSuchStore, open_pauses, pauses_sealing
+from cutover.stores import NoSuchStore, open_pauses, pause_encryption
 from cutover.wiring.periodic import PERIOD, sweeping
 from effects.clock import ManualClock
 from effects.stores import InvalidKeys, MemoryPauses, Pause, Plaintext, Swept
 from effects.stores.pauses.aes import AesEncryption
-from effects.stores.pauses.encryption import SEALED
+from effects.stores.pauses.encryption import ENCRYPTED
 from router.config import PauseSettings
 from tests.support.postgres import own_schema
 
@@ -49,7 +49,7 @@ async def test_a_store_is_opened_by_its_address(
         elif address == "postgresql://":
             schema = own_schema(request.getfixturevalue("postgres_dsn"))
             address = await stack.enter_async_context(schema)
-        sealing = pauses_sealing(PauseSettings(key_env="KEYS"), KEYS)
+        sealing = pause_encryption(PauseSettings(key_env="KEYS"), KEYS)
         pauses = await open_pauses(address, stack, sealing)
         assert await pauses.open(paused())
         assert await pauses.get("h1") == paused()
@@ -64,16 +64,16 @@ async def test_a_foreign_address_is_refused() -> None:
 
 def test_the_key_comes_from_the_environment() -> None:
     """None named: not sealed; named and not there: refused."""
-    assert isinstance(pauses_sealing(PauseSettings(), {}), Plaintext)
-    sealing = pauses_sealing(PauseSettings(key_env="KEYS"), KEYS)
+    assert isinstance(pause_encryption(PauseSettings(), {}), Plaintext)
+    sealing = pause_encryption(PauseSettings(key_env="KEYS"), KEYS)
     assert isinstance(sealing, AesEncryption)
-    assert sealing.seal(b"tape", "h1", "tape").startswith(SEALED)
+    assert sealing.seal(b"tape", "h1", "tape").startswith(ENCRYPTED)
     assert sealing.open(b"tape", "h1", "tape") == b"tape"
-    strict = pauses_sealing(PauseSettings(key_env="KEYS", strict=True), KEYS)
+    strict = pause_encryption(PauseSettings(key_env="KEYS", strict=True), KEYS)
     with pytest.raises(EffectFailed):
         strict.open(b"tape", "h1", "tape")
     with pytest.raises(InvalidKeys, match="'KEYS' cannot be used: it is not set"):
-        pauses_sealing(PauseSettings(key_env="KEYS"), {})
+        pause_encryption(PauseSettings(key_env="KEYS"), {})
 
 
 class Away(MemoryPauses):

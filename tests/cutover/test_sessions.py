@@ -10,8 +10,8 @@ from contract.stores import Turn
 from cutover.wiring.sessions import StoredSessions
 from effects.memory import InMemoryMemory
 from effects.stores import MemoryConversations, MemoryPauses, ResilientLocks
+from effects.stores.conversations import ErasedTurns
 from effects.stores.fake import MemoryLeases
-from effects.stores.turns import ErasedTurns
 from effects.stores.values import DataSubject
 
 pytestmark = pytest.mark.virtual
@@ -24,10 +24,10 @@ class Forgetful(MemoryConversations):
         super().__init__()
         self._leases = leases
 
-    async def forget(self, whose: DataSubject) -> ErasedTurns:
+    async def erase(self, whose: DataSubject) -> ErasedTurns:
         """Forget, last but one."""
         self._leases.away = True
-        return await super().forget(whose)
+        return await super().erase(whose)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
 from effects.memory import SqliteMemory
-from effects.stores.postgres_conversations import PostgresConversations
+from effects.stores import SqlConversations
 from router.config import parse_settings
 from tests.support.postgres import own_schema
 
@@ -99,7 +99,7 @@ async def test_a_database_is_opened(dsn: str) -> None:
     looked = await found("conversations", dsn)
     assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, without tables yet")
     assert (await found("conversations", dsn)).detail == looked.detail, "none was made"
-    async with PostgresConversations.open(dsn, connections=1):
+    async with SqlConversations.open(dsn, connections=1):
         pass
     looked = await found("conversations", dsn)
     assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, tables of version 1")

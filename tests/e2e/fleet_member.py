@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
-from effects.stores import SqlitePins
+from effects.stores import SqlPins
 from router.config import Settings, load_settings
 from router.context import Counts
 from router.http.endpoints import FlowEndpoint
@@ -117,7 +117,7 @@ async def main(configuration: str, run: str, *, serve: bool) -> None:
     async with AsyncExitStack() as stack:
         path = settings.stores.pins.removeprefix("sqlite:///")
         stores: dict[str, PinStore] = {
-            "sqlite": await stack.enter_async_context(SqlitePins.open(path))
+            "sqlite": await stack.enter_async_context(SqlPins.open(path))
         }
         if settings.stores.locks != "process":
             redis = import_module("effects.stores.redis").RedisPins(settings.stores.locks)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from compare.captures import Question, compare_captures
 from compare.tally import Drift, drift_of
 from contract.records import OwnHistory, RunRecord
-from cutover.erasure import forget_rows
+from cutover.erasure import erase_rows
 from cutover.flows import SPECS
 from cutover.wiring.periodic import drop_unknown
 from effects.stores.values import DataSubject
@@ -131,7 +131,7 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
             assert response.status == 204
         assert set(parts.own_replies.chats) == {second}
         stores = place.watched.current.stores
-        await forget_rows(stores, {}, DataSubject("chat", second), ())
+        await erase_rows(stores, {}, DataSubject("chat", second), ())
         await drop_unknown(parts.own_replies, parts.sessions.live.conversations)  # type: ignore[union-attr]
         assert not parts.own_replies.chats
         assert parts.own_replies.size == 0

@@ -153,7 +153,7 @@ class Shell:
             assert await self.store.finish(hitl_id, owner)
             return outcome
         done = interrupted_tape(paused_request(pause), tape, answer)
-        assert await self.store.give_back(hitl_id, owner, done)
+        assert await self.store.release(hitl_id, owner, done)
         return hitl_id
 
     def exchange(self, tape: Tape) -> Exchange:

@@ -12,7 +12,7 @@ import pytest
 from contract.errors import EffectFailed, Fault, Paused, TapeMiss
 from contract.human import AwaitAnswer, HumanAnswer
 from contract.model import ToolCall
-from effects.stores import MemoryPauses, SqlitePauses
+from effects.stores import MemoryPauses, SqlPauses
 from effects.tape import Tape, TapeSession, canonical, paused_request, resume
 from effects.testing import World
 from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
@@ -224,7 +224,7 @@ async def test_of_two_who_continue_one_wins(desk: Desk) -> None:
     await desk.store.respond("hitl-1", YES)
     replies = [await desk.store.claim("hitl-1", owner, 30.0) for owner in ("a", "b")]
     assert replies == ["claimed", "taken"]
-    assert await desk.store.give_back("hitl-1", "a")
+    assert await desk.store.release("hitl-1", "a")
     assert await desk.store.claim("hitl-1", "b", 30.0) == "claimed"
     desk.world.clock.advance(31.0)
     assert await desk.store.claim("hitl-1", "c", 30.0) == "claimed"
@@ -339,7 +339,7 @@ async def test_a_tape_from_before_there_were_numbers_is_resumed(desk: Desk) -> N
     assert pause is not None
     old = msgspec.json.decode(pause.tape)
     assert old.pop("v") == 2
-    assert await desk.store.keep_tape("hitl-1", msgspec.json.encode(old))
+    assert await desk.store.replace_tape("hitl-1", msgspec.json.encode(old))
     assert (await desk.go_on("recursive", "hitl-1")).paused == "hitl-2"
     assert desk.tools.called == ["book", "book"]
 
@@ -347,7 +347,7 @@ async def test_a_tape_from_before_there_were_numbers_is_resumed(desk: Desk) -> N
 @asynccontextmanager
 async def opened(path: Path, desk: Desk) -> AsyncIterator[PauseStore]:
     """Open the file of pauses for a while."""
-    async with SqlitePauses.open_file(path, desk.wall) as store:
+    async with SqlPauses.open_store(path, desk.wall) as store:
         desk.store = store
         yield store
 

@@ -42,16 +42,16 @@ class Wall:
         self.delay = 0.0
         self.asked = 0
 
-    async def post(self, posts: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
+    async def update_notes(self, posts: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
         """Put up what is as expected."""
         self.asked += 1
         await self._trouble()
-        return await self.board.post(posts)
+        return await self.board.update_notes(posts)
 
-    async def spend(self, day: int, who: str, own: Spending) -> Spending:
+    async def report_spending(self, day: int, who: str, own: Spending) -> Spending:
         """Add up."""
         await self._trouble()
-        return await self.board.spend(day, who, own)
+        return await self.board.report_spending(day, who, own)
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -115,7 +115,7 @@ async def test_without_a_limit_nothing_is_counted_together() -> None:
     wall = Wall()
     purse = Purse.at(wall, ShadowSettings(), [WALL])
     await purse.news.exchange()
-    assert await wall.board.spend(int(WALL // 86_400), "x", Spending(1)) == Spending(1)
+    assert await wall.board.report_spending(int(WALL // 86_400), "x", Spending(1)) == Spending(1)
 
 
 async def test_a_board_that_is_away_is_told_and_what_is_known_holds() -> None:
@@ -258,7 +258,9 @@ async def test_news_of_flows_one_does_not_have_are_passed_over() -> None:
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     news = News(wall, breakers, budget, lambda: ("chat",))
     keys = ("graph:other", "new:chat", "chat", "graph:chat")
-    await wall.post([NoteUpdate(key, BreakerNote(f"x:{key}", "open", 60.0)) for key in keys])
+    await wall.update_notes(
+        [NoteUpdate(key, BreakerNote(f"x:{key}", "open", 60.0)) for key in keys]
+    )
     rules[0] = BreakerSettings(enabled=False)
     await news.exchange()
     assert list(breakers.states()) == []

@@ -1,6 +1,7 @@
 """Pauses: exchanges that wait for a human, how they move, and where they are stored."""
 
 from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
+from effects.stores.pauses.fake import MemoryPauses
 from effects.stores.pauses.pause import (
     ClaimReply,
     ExpireReply,
@@ -10,18 +11,19 @@ from effects.stores.pauses.pause import (
     Swept,
     Waiting,
 )
-from effects.stores.pauses.sqlite import SqlitePauses
+from effects.stores.pauses.store import SqlPauses
 
 __all__ = [
     "ClaimReply",
     "Encryption",
     "ExpireReply",
     "InvalidKeys",
+    "MemoryPauses",
     "Pause",
     "PauseStore",
     "Plaintext",
     "RespondReply",
-    "SqlitePauses",
+    "SqlPauses",
     "Swept",
     "Waiting",
     "read_keys",

@@ -1,4 +1,4 @@
-"""Sealed pauses: what a human is asked, answers and waits for, unreadable where it is kept."""
+"""Encryption of pauses: what a human is asked and answers, and the tape, are unreadable at rest."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from typing import Literal, Protocol
 
 from contract.errors import CutoverError, EffectFailed, Fault
 
-SEALED = b"cutover\x01"
-"""How sealed bytes begin; nothing plain does, for that is JSON."""
+ENCRYPTED = b"cutover\x01"
+"""How encrypted bytes begin; plain ones never do, they are JSON."""
 
 KEY_BYTES = 32
 Why = Literal["no_key", "wrong_key", "damaged", "plain"]
 
 
 class InvalidKeys(CutoverError):
-    """A variable holds no keys; none is shown."""
+    """A variable holds no usable keys; the error shows none of it."""
 
     def __init__(self, variable: str, why: str) -> None:
         super().__init__(f"the keys in {variable!r} cannot be used: {why}")
 
 
 class Encryption(Protocol):
-    """Seals the columns of pauses; what is sealed opens in its own row and column alone."""
+    """Encrypts columns of pauses; encrypted bytes are bound to their row and column."""
 
     def seal(self, plain: bytes, hitl_id: str, column: str) -> bytes:
-        """Make bytes unreadable."""
+        """Encrypt."""
         ...
 
     def open(self, stored: bytes, hitl_id: str, column: str) -> bytes:
-        """Make bytes readable again; fault `pause_sealed` where that cannot be."""
+        """Decrypt; fault `pause_sealed` where that cannot be."""
         ...
 
 
 class Plaintext:
-    """No key is there: what is stored can be read, and what was sealed stays closed."""
+    """Without a key: nothing is encrypted, and what was cannot be read."""
 
     def seal(self, plain: bytes, hitl_id: str, column: str) -> bytes:
-        """Leave bytes as they are."""
+        """Return the bytes as they are."""
         return plain
 
     def open(self, stored: bytes, hitl_id: str, column: str) -> bytes:
-        """Give bytes that are not sealed."""
-        if stored.startswith(SEALED):
-            raise closed(why="no_key")
+        """Return plain bytes; fault `pause_sealed` with `no_key` for encrypted ones."""
+        if stored.startswith(ENCRYPTED):
+            raise unreadable(why="no_key")
         return stored
 
 
-def closed(why: Why) -> EffectFailed:
-    """Give the fault of something that does not open, or should have been sealed."""
+def unreadable(why: Why) -> EffectFailed:
+    """Return the fault of bytes that cannot be decrypted, or should have been encrypted."""
     return EffectFailed(Fault("pause_sealed", data={"reason": why}))
 
 
 def read_keys(text: str, variable: str) -> tuple[bytes, ...]:
-    """Read keys in base64, separated by commas: the first seals, all open.
+    """Read keys in base64, separated by commas: the first encrypts, all decrypt.
 
-    Raises `KeysUnusable`.
+    Raises `InvalidKeys`.
     """
-    given = [one.strip() for one in text.split(",") if one.strip()]
-    if not given:
+    keys = [one.strip() for one in text.split(",") if one.strip()]
+    if not keys:
         raise InvalidKeys(variable, "it is not set, or empty")
-    return tuple(_key(one, number, variable) for number, one in enumerate(given, 1))
+    return tuple(_key(one, number, variable) for number, one in enumerate(keys, 1))
 
 
 def _key(text: str, number: int, variable: str) -> bytes:

@@ -1,10 +1,10 @@
 """A pause: an exchange that waits for a human, from its question to its end.
 
     open ── respond ──> answered ── claim ──> claimed ── finish ──> finished
-      └── time, a new turn ──> expired <──┘      └── give back, lease over ──> answered
+      └── time, a new turn ──> expired <──┘      └── release, lease over ──> answered
 
-What a finished or expired pause leaves behind holds no tape, question or answer: just enough to
-tell late callers what became of it, until it is swept away.
+The remains of a finished or expired pause hold no tape, question or answer: only what late callers
+are answered with, until they are swept away.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ RespondReply = Literal["accepted", "same", "conflict", "expired", "unknown"]
 ExpireReply = Literal["expired", "taken", "over", "unknown"]
 ClaimReply = Literal["claimed", "taken", "unanswered", "expired", "finished", "unknown"]
 
-GONE_KEPT = 86_400.0
-"""Seconds after its expiry for which what became of a pause can be told."""
+REMAINS_SECONDS = 86_400.0
+"""How long after its expiry the remains of a pause are stored."""
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """An exchange that waits.
 
     `tape` is the encoded record of everything before the question; `answer_site` and `answer_key`
-    say which call of the flow waits. Times in seconds since the Unix epoch. `digest` identifies
-    the answer, also when the answer itself is gone; `owner` holds the claim until `leased_until`.
-    `continued` once the tape holds what was done after the answer; `user_id` is whose it is.
+    name the call of the flow that waits. Times in seconds since the Unix epoch. `digest` identifies
+    the answer, also once the answer itself is removed; `owner` holds the claim until
+    `leased_until`. `continued` once the tape holds what was done after the answer.
     """
 
     hitl_id: str
@@ -54,7 +54,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """That an exchange waits, and nothing it holds; `size` is that of its tape, in bytes."""
+    """That an exchange waits, without its contents; `size` is that of its tape, in bytes."""
 
     hitl_id: str
     flow: str
@@ -67,7 +67,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Swept(NamedTuple):
-    """What a sweep did: pauses that expired, remains that were removed."""
+    """What a sweep did: how many pauses expired, how many remains it removed."""
 
     expired: int
     removed: int
@@ -81,10 +81,10 @@ class PauseStore(Protocol):
     """
 
     async def open(self, pause: Pause) -> bool:
-        """Store a pause before anybody is shown its question; False when the id is taken."""
+        """Store a pause before its question is shown; False when the id is taken."""
         ...
 
-    async def keep_tape(self, hitl_id: str, tape: bytes) -> bool:
+    async def replace_tape(self, hitl_id: str, tape: bytes) -> bool:
         """Replace the tape; False when the pause is over, or its tape has gone on since."""
         ...
 
@@ -106,8 +106,8 @@ class PauseStore(Protocol):
         """Extend a claim; False when it has been lost. A tape holds what was done so far."""
         ...
 
-    async def give_back(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
-        """Let somebody else continue, after a disconnect or a failure; False if not its owner.
+    async def release(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
+        """Let another owner continue, after a disconnect or a failure; False if not its owner.
 
         The tape (`effects.tape.interrupted_tape`) holds what was done: it is not done again.
         """
@@ -118,13 +118,13 @@ class PauseStore(Protocol):
         ...
 
     async def expire(self, hitl_id: str) -> ExpireReply:
-        """Expire a pause; `taken` where somebody is continuing it."""
+        """Expire a pause; `taken` while it is being continued."""
         ...
 
     async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
         """Expire a flow's pauses of a session; returns how many.
 
-        One that somebody is continuing expires when it is given back. Those the exchange `but` has
+        One that is being continued expires when it is released. Those the exchange `but` has
         opened stay: a turn does not expire its own question.
         """
         ...

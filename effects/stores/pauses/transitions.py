@@ -1,4 +1,4 @@
-"""How a pause moves, decided without touching a store: what to answer, what to keep."""
+"""How a pause moves, decided without a store: what to reply, and what to store. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from contract.errors import EffectFailed, Fault
 from effects.stores.pauses.pause import (
-    GONE_KEPT,
+    REMAINS_SECONDS,
     ClaimReply,
     ExpireReply,
     Pause,
@@ -26,7 +26,7 @@ OVER: frozenset[State] = frozenset({"finished", "expired"})
 
 
 def check_pause(pause: Pause) -> None:
-    """Raise `EffectFailed(store_failed)` where a text of a new pause cannot be kept."""
+    """Raise `EffectFailed(store_failed)` for a new pause with text that cannot be stored."""
     require_storable(
         "store_failed",
         pause.hitl_id,
@@ -51,12 +51,12 @@ def encoded(value: object) -> bytes:
 
 
 def digest_of(answer: HumanAnswer) -> str:
-    """Identify what was answered, whoever did."""
+    """Identify what was answered, without who did."""
     return blake2b(encoded((answer.action, answer.data)), digest_size=16).hexdigest()
 
 
 def standing(pause: Pause, now: float) -> State:
-    """Tell the state of a pause at a moment: time alone expires pauses and ends leases."""
+    """Return the state of a pause at a moment: time alone expires pauses and ends leases."""
     match pause.state:
         case "open" | "answered":
             return "expired" if pause.expires_at <= now else pause.state
@@ -71,7 +71,7 @@ def standing(pause: Pause, now: float) -> State:
 
 
 def seen(pause: Pause, now: float) -> Pause:
-    """Give a pause as it stands at a moment."""
+    """Return a pause as it stands at a moment."""
     state = standing(pause, now)
     if state == pause.state:
         return pause
@@ -81,7 +81,7 @@ def seen(pause: Pause, now: float) -> Pause:
 
 
 def over(pause: Pause, state: State) -> Pause:
-    """End a pause: what it held goes, what became of it stays."""
+    """End a pause: its contents go, its state remains."""
     return msgspec.structs.replace(
         pause, state=state, tape=b"", question=None, answer=None, owner="", leased_until=0.0
     )
@@ -122,8 +122,8 @@ def claim(pause: Pause, owner: str, lease_s: float, now: float) -> tuple[ClaimRe
             assert_never(pause.state)
 
 
-def keep_tape(pause: Pause, tape: bytes, now: float) -> Pause | None:
-    """Replace the tape of whoever asked; one that has gone on since knows more."""
+def replace_tape(pause: Pause, tape: bytes, now: float) -> Pause | None:
+    """Replace the tape; one that has gone on since the answer holds more and stays."""
     if pause.continued or standing(pause, now) in OVER:
         return None
     return msgspec.structs.replace(pause, tape=tape)
@@ -132,14 +132,14 @@ def keep_tape(pause: Pause, tape: bytes, now: float) -> Pause | None:
 def renew(
     pause: Pause, owner: str, lease_s: float, now: float, tape: bytes | None = None
 ) -> Pause | None:
-    """Extend a claim, also one whose lease is over while nobody else has claimed since."""
+    """Extend a claim, also after its lease unless another owner has claimed since."""
     if not _holds(pause, owner) or standing(pause, now) == "expired":
         return None
     return _gone_on(msgspec.structs.replace(pause, leased_until=now + lease_s), tape)
 
 
-def give_back(pause: Pause, owner: str, tape: bytes | None = None) -> Pause | None:
-    """End a claim, so that somebody else can continue."""
+def release(pause: Pause, owner: str, tape: bytes | None = None) -> Pause | None:
+    """End a claim, so that another owner can continue."""
     return _gone_on(_free(pause), tape) if _holds(pause, owner) else None
 
 
@@ -149,15 +149,15 @@ def finish(pause: Pause, owner: str) -> Pause | None:
 
 
 def expire(pause: Pause, now: float) -> Pause | None:
-    """Expire a pause that waits; one that is being continued, or over, is left alone."""
+    """Expire a pause that waits; None for one that is being continued, or over."""
     waits = standing(pause, now) in {"open", "answered"}
     return over(pause, "expired") if waits else None
 
 
 def pass_by(pause: Pause, now: float) -> Pause | None:
-    """Expire a pause whose session has gone on; one that is being continued once it is given back.
+    """Expire a pause whose session has gone on; one that is being continued once it is released.
 
-    Who continues it may not have its session yet, and will not get it.
+    Its owner may not hold the session's lock yet, and will not get it.
     """
     if standing(pause, now) == "claimed" and pause.expires_at > now:
         return msgspec.structs.replace(pause, expires_at=now)
@@ -165,7 +165,7 @@ def pass_by(pause: Pause, now: float) -> Pause | None:
 
 
 def expire_one(pause: Pause, now: float) -> tuple[ExpireReply, Pause]:
-    """Expire a pause, or say why not."""
+    """Expire a pause, or reply why not."""
     after = expire(pause, now)
     if after is not None:
         return "expired", after
@@ -173,7 +173,7 @@ def expire_one(pause: Pause, now: float) -> tuple[ExpireReply, Pause]:
 
 
 def waiting(pause: Pause, size: int) -> Waiting:
-    """Say that a pause waits, and nothing it holds."""
+    """Describe a pause that waits, without its contents."""
     return Waiting(
         hitl_id=pause.hitl_id,
         flow=pause.flow,
@@ -191,9 +191,9 @@ def is_due(pause: Pause, now: float) -> bool:
     return pause.state != "expired" and standing(pause, now) == "expired"
 
 
-def is_forgotten(pause: Pause, now: float) -> bool:
-    """Whether nobody needs to be told any more what became of a pause."""
-    return pause.state in OVER and pause.expires_at + GONE_KEPT <= now
+def remains_due(pause: Pause, now: float) -> bool:
+    """Whether the remains of a pause are due to be removed."""
+    return pause.state in OVER and pause.expires_at + REMAINS_SECONDS <= now
 
 
 def _holds(pause: Pause, owner: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from contract.records import FeedbackRecord, RequestRecord, RunRecord, decode_run
-from cutover.erasure import SubjectMatcher, forget_captures
+from cutover.erasure import SubjectMatcher, erase_captures
 from effects.stores.values import DataSubject
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings
@@ -66,21 +66,21 @@ async def test_all_of_somebodys_exchanges_go_and_no_others(tmp_path: Path) -> No
         asked("3", "ann"),
         asked("4", "ann@example.org"),
     )
-    forgotten = forget_captures(str(tmp_path), ANN)
+    forgotten = erase_captures(str(tmp_path), ANN)
     assert forgotten.exchanges == {"2", "4"}
     assert (forgotten.feedbacks, forgotten.blobs) == (2, 0)
     assert exchanges(tmp_path) == ["1", "1", "3", "3"]
     (feedback,) = [path for path in segments(tmp_path) if "feedback" in path.parts]
     assert b"".join(one or b"" for one in batches(feedback)).count(b'"exchange":') == 2
     before = {path: path.stat().st_ino for path in segments(tmp_path)}
-    assert not forget_captures(str(tmp_path), ANN).exchanges
+    assert not erase_captures(str(tmp_path), ANN).exchanges
     assert {path: path.stat().st_ino for path in segments(tmp_path)} == before
 
 
 async def test_a_segment_that_held_nothing_else_is_removed(tmp_path: Path) -> None:
     """And nothing is left beside it."""
     await written(str(tmp_path), asked("2", "ann@example.org"))
-    assert forget_captures(str(tmp_path), ANN).exchanges == {"2"}
+    assert erase_captures(str(tmp_path), ANN).exchanges == {"2"}
     assert exchanges(tmp_path) == []
     assert not list(files(tmp_path))
 
@@ -90,7 +90,7 @@ async def test_segments_stay_as_old_as_they_were(tmp_path: Path) -> None:
     await written(str(tmp_path), asked("1", "ben"), asked("2", "ann@example.org"))
     for path in segments(tmp_path):
         os.utime(path, (1_000, 1_000))
-    forget_captures(str(tmp_path), ANN)
+    erase_captures(str(tmp_path), ANN)
     assert {path.stat().st_mtime for path in segments(tmp_path)} == {1_000}
 
 
@@ -104,10 +104,10 @@ async def test_long_texts_go_unless_somebody_else_names_them(tmp_path: Path) -> 
         asked("3", "ann@example.org", hers),
     )
     assert len(list((tmp_path / "blobs").iterdir())) == 2
-    assert forget_captures(str(tmp_path), ANN).blobs == 1
+    assert erase_captures(str(tmp_path), ANN).blobs == 1
     assert len(list((tmp_path / "blobs").iterdir())) == 1
     ben = SubjectMatcher(DataSubject("user", "ben"), b"key")
-    assert forget_captures(str(tmp_path), ben).blobs == 1
+    assert erase_captures(str(tmp_path), ben).blobs == 1
     assert list((tmp_path / "blobs").iterdir()) == []
 
 
@@ -117,7 +117,7 @@ async def test_a_torn_tail_goes_since_nobody_knows_whose_it_is(tmp_path: Path, l
     await written(str(tmp_path), asked("1", "ben"), asked("2", "ben"), asked("3", "ben"))
     (path,) = [one for one in segments(tmp_path) if "feedback" not in one.parts]
     path.write_bytes(path.read_bytes()[:-lost])
-    assert not forget_captures(str(tmp_path), ANN).exchanges
+    assert not erase_captures(str(tmp_path), ANN).exchanges
     assert exchanges(tmp_path)[:4] == ["1", "1", "2", "2"]
 
 
@@ -127,14 +127,14 @@ async def test_a_store_elsewhere_gets_its_objects_anew(tmp_path: Path) -> None:
     await written(place, asked("1", "ben"), asked("2", "ann@example.org"))
     system = fsspec.filesystem("memory")
     assert len(system.find(f"/{tmp_path.name}")) == 4
-    assert forget_captures(place, ANN).exchanges == {"2"}
+    assert erase_captures(place, ANN).exchanges == {"2"}
     assert len(system.find(f"/{tmp_path.name}")) == 2
     system.rm(f"/{tmp_path.name}", recursive=True)
 
 
 def test_where_nothing_was_captured_nothing_is_forgotten(tmp_path: Path) -> None:
     """Neither a fault nor a folder."""
-    assert not forget_captures(str(tmp_path / "absent"), ANN).exchanges
+    assert not erase_captures(str(tmp_path / "absent"), ANN).exchanges
     assert not (tmp_path / "absent").exists()
 
 
@@ -145,7 +145,7 @@ async def test_a_router_that_is_writing_goes_on_in_a_new_segment(tmp_path: Path)
     writer.put(asked("1", "ben"))
     writer.put(asked("2", "ann@example.org"))
     await writer.flush()
-    forget_captures(str(tmp_path), ANN)
+    erase_captures(str(tmp_path), ANN)
     writer.put(asked("3", "ben"))
     await writer.aclose()
     assert exchanges(tmp_path) == ["1", "1", "3", "3"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutover.erasure import forget_rows
+from cutover.erasure import erase_rows
 from effects.memory.fake import HashedEmbedder
 from effects.stores.values import DataSubject
 from router.config import StoreSettings
@@ -30,6 +30,6 @@ async def test_memories_go_with_their_vectors(
             )
         address = f"sqlite:///{path}" if kind == "sqlite" else "env:DB"
         stores = StoreSettings(conversations="memory://", memory=address, pauses="memory://")
-        forgotten = await forget_rows(stores, {"DB": dsn}, DataSubject("user", "ann"), ())
-        assert (forgotten.memories, forgotten.left) == (2, ())
+        forgotten = await erase_rows(stores, {"DB": dsn}, DataSubject("user", "ann"), ())
+        assert (forgotten.memories, forgotten.failures) == (2, ())
         assert house.counts() == [1, 1, 0]

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from contract.stores import Turn
-from cutover.erasure import forget_rows
+from cutover.erasure import erase_rows
 from cutover.stores import open_conversations, open_pauses
 from effects.stores import Pause
 from effects.stores.pauses.aes import AesEncryption
-from effects.stores.values import DataSubject, Kind
+from effects.stores.values import DataSubject, SubjectKind
 from router.config import StoreSettings
 from tests.support.postgres import own_schema
 
@@ -84,9 +84,9 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     ],
 )
 async def test_pauses_of_somebody_are_gone(
-    kept: Kept, kind: Kind, value: str, stays: list[str]
+    kept: Kept, kind: SubjectKind, value: str, stays: list[str]
 ) -> None:
     """By user, by session and by exchange; without the key that sealed them."""
-    rows = await forget_rows(kept.stores, {ADDRESS: kept.address}, DataSubject(kind, value), {"x1"})
-    assert (rows.turns, rows.pauses, rows.left) == (1, 4 - len(stays), ())
+    rows = await erase_rows(kept.stores, {ADDRESS: kept.address}, DataSubject(kind, value), {"x1"})
+    assert (rows.turns, rows.pauses, rows.failures) == (1, 4 - len(stays), ())
     assert kept.waiting() == stays

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cutover.erasure import forget_rows, forget_threads
+from cutover.erasure import erase_rows, erase_threads
 from cutover.flows import SPECS
-from effects.stores import SqliteConversations
-from effects.stores.values import DataSubject, Kind
+from effects.stores import SqlConversations
+from effects.stores.values import DataSubject, SubjectKind
 from graph_impl.threads import opened_threads
 from router.config import Settings, parse_settings
 from tests.flows.session.conversing import House
@@ -39,7 +39,7 @@ async def converse(place: Place, folder: Path) -> None:
     house = House()
     async with opened_threads(place.address) as threads:
         await hold(threads, house, 2)
-    async with SqliteConversations.open(folder / "store.db") as store:
+    async with SqlConversations.open(folder / "store.db") as store:
         for turn in house.conversations.turns:
             await store.put("", turn)
 
@@ -62,20 +62,22 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "value"), [("user", "u"), ("chat", SESSION), ("message", "id-1")])
-async def test_no_thread_is_left(place: Place, tmp_path: Path, kind: Kind, value: str) -> None:
+async def test_no_thread_is_left(
+    place: Place, tmp_path: Path, kind: SubjectKind, value: str
+) -> None:
     """By user, by session, and by a message that stands in it."""
     environ, own = {ADDRESS: place.address}, settings(tmp_path)
     assert place.rows()["checkpoints"] == 1
-    rows = await forget_rows(own.stores, environ, DataSubject(kind, value), ())
+    rows = await erase_rows(own.stores, environ, DataSubject(kind, value), ())
     assert rows.chats == {SESSION}
-    assert await forget_threads(own, environ, rows.chats) == (1, ())
+    assert await erase_threads(own, environ, rows.chats) == (1, ())
     assert set(place.rows().values()) == {0}
 
 
 async def test_where_there_are_none_nothing_is_made(tmp_path: Path) -> None:
     """No file, no thread of this process, no address."""
     for where in (f"sqlite:///{tmp_path}/absent/threads.db", "memory://", ""):
-        assert await forget_threads(settings(tmp_path, where), {}, {SESSION}) == (0, ())
+        assert await erase_threads(settings(tmp_path, where), {}, {SESSION}) == (0, ())
     assert names(tmp_path) == []
 
 
@@ -83,6 +85,6 @@ async def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
     """Their turns are gone by then: the sentence says for whom to come again."""
     own = settings(tmp_path, f"sqlite:///{tmp_path}/no.db")
     (tmp_path / "no.db").write_bytes(b"this is no database at all, but a text" * 99)
-    sessions, left = await forget_threads(own, {}, {"s-2", "s-1"})
+    sessions, left = await erase_threads(own, {}, {"s-2", "s-1"})
     why = "the sqlite store of threads ([stores] checkpoints) cannot be opened: DatabaseError"
     assert (sessions, left) == (None, (f"threads of 's-1', 's-2': {why}; use --chat",))

@@ -73,9 +73,9 @@ async def test_what_others_write_is_found_at_once(house: House) -> None:
         assert await told(right, "0") == ["10 a"]
         await left.write("w", (entry("5 b"),))
         assert await told(right, "0") == ["5 b", "10 a"]
-        assert await left.forget(DataSubject("chat", "s")) == 1
+        assert await left.erase(DataSubject("chat", "s")) == 1
         assert await told(right, "0") == ["5 b"]
-        await left.forget(DataSubject("user", "u1"))
+        await left.erase(DataSubject("user", "u1"))
         await left.write("w", (entry("20 c"),))
         assert await told(right, "0") == ["20 c"]
 
@@ -199,8 +199,8 @@ async def test_forgetting_leaves_nothing_behind(house: House, whose: DataSubject
         await memory.write("w", (entry("likes tea", session_id="s"), other))
         moody.fault = Fault("model_bad_request")
         await memory.write("w", (entry("waits", session_id="s"), entry("waits", "u2", "t")))
-        assert await memory.forget(whose) == 2
-        assert await memory.forget(whose) == 0
+        assert await memory.erase(whose) == 2
+        assert await memory.erase(whose) == 0
     assert house.counts() == [2, 1, 1]
     for table in ("memories", "memory_vectors", "memory_waiting"):
         assert set(house.read(f"SELECT DISTINCT user_id FROM {table}")) == {("u2",)}  # noqa: S608 (ours)
@@ -213,7 +213,7 @@ async def test_a_vector_that_comes_too_late_is_not_kept(house: House) -> None:
     async with house.open(moody) as memory:
         shelf = memory._shelf  # noqa: SLF001 (what happens between its two calls)
         stored = await shelf.add([entry("10 a")])
-        await memory.forget(DataSubject("user", "u1"))
+        await memory.erase(DataSubject("user", "u1"))
         await shelf.add([entry("90 b")])
         await shelf.keep(stored, await Compass().embed(["10 a"]))
         assert house.counts() == [1, 0, 1]

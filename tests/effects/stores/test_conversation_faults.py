@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from contract.errors import EffectFailed, Fault
 from contract.ports import Conversations
 from contract.stores import Turn
-from effects.stores import HttpConversations, MemoryConversations, SqliteConversations
+from effects.stores import HttpConversations, MemoryConversations, SqlConversations
 from effects.stores.http import LARGEST_BODY, conversation_service
-from effects.stores.postgres_conversations import PostgresConversations
-from effects.stores.tables import StoreNotOpened
+from effects.stores.sqlite import SqliteDatabase
+from effects.stores.tables import CONVERSATIONS, StoreNotOpened
 from tests.e2e.deployment import until
 from tests.patience import PATIENCE_S
 from tests.support.asgi import served
@@ -86,16 +86,16 @@ async def test_a_silent_service_costs_one_call_its_limit() -> None:
 async def test_a_file_keeps_its_turns(tmp_path: Path) -> None:
     """Opened again, everything is there."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         assert await store.put("message", TURN)
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         assert await store.find("message", "m1") == TURN
 
 
 async def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
     """Two connections write in turn and read each other."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path) as left, SqliteConversations.open(path) as right:
+    async with SqlConversations.open(path) as left, SqlConversations.open(path) as right:
         assert await left.put("message", TURN)
         assert await right.find("message", "m1") == TURN
         assert not await right.put("message", Turn(message_id="m1", role="user", content="?"))
@@ -103,7 +103,7 @@ async def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
 
 async def test_a_closed_file_is_a_fault(tmp_path: Path) -> None:
     """Closing twice is fine, asking afterwards is not."""
-    async with SqliteConversations.open(tmp_path / "turns.db") as store:
+    async with SqlConversations.open(tmp_path / "turns.db") as store:
         await store.aclose()
         await store.aclose()
         assert {fault.code for fault in await faults(store)} == {"store_unavailable"}
@@ -112,7 +112,7 @@ async def test_a_closed_file_is_a_fault(tmp_path: Path) -> None:
 async def test_a_broken_table_is_a_fault_without_text(tmp_path: Path) -> None:
     """SQLite's sentence stays out of the fault; its code is in it."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         connection = sqlite3.connect(path)
         connection.execute("DROP TABLE turns")
         connection.close()
@@ -125,8 +125,9 @@ async def test_a_broken_table_is_a_fault_without_text(tmp_path: Path) -> None:
 async def test_a_full_disk_can_be_asked_again(tmp_path: Path) -> None:
     """Trouble of the machine is `store_unavailable`, and reading goes on."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path) as store:
-        await store._file.run(_fill)  # noqa: SLF001 (no disk here is full)
+    async with SqliteDatabase.open(path, CONVERSATIONS) as database:
+        store = SqlConversations(database)
+        await database.run(_fill)  # no disk here is full
         big = Turn(message_id="big", role="user", content="x" * 1_000_000)
         with pytest.raises(EffectFailed) as failed:
             await store.put("message", big)
@@ -144,20 +145,20 @@ async def test_what_is_no_database_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "turns.db"
     path.write_text("this is a letter, not a database\n" * 100)
     with pytest.raises(StoreNotOpened, match=r"turns\.db"):
-        await SqliteConversations.open(path).__aenter__()
+        await SqlConversations.open(path).__aenter__()
 
 
 async def test_a_newer_file_is_not_opened(tmp_path: Path) -> None:
     """Old code must not write into tables it does not know."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path):
+    async with SqlConversations.open(path):
         pass
     connection = sqlite3.connect(path)
     with connection:
         connection.execute("UPDATE schema_versions SET version = 99")
     connection.close()
     with pytest.raises(StoreNotOpened, match="version 99"):
-        await SqliteConversations.open(path).__aenter__()
+        await SqlConversations.open(path).__aenter__()
 
 
 @pytest.mark.sockets
@@ -264,15 +265,13 @@ async def test_a_database_out_of_reach_is_a_fault(unused_port: int) -> None:
     """Opening says so within its limit."""
     dsn = f"postgresql://nobody@127.0.0.1:{unused_port}/nothing"
     with pytest.raises(EffectFailed) as failed:
-        await PostgresConversations.open(dsn, limit=0.1).__aenter__()
+        await SqlConversations.open(dsn, limit=0.1).__aenter__()
     assert failed.value.fault == Fault("store_unavailable", retryable=True)
 
 
 @pytest.mark.sockets
 async def test_a_closed_pool_is_a_fault(postgres_dsn: str) -> None:
     """No exception of the library leaves the adapter."""
-    async with PostgresConversations.open(
-        f"{postgres_dsn}?options=-csearch_path%3Dpg_temp"
-    ) as store:
+    async with SqlConversations.open(f"{postgres_dsn}?options=-csearch_path%3Dpg_temp") as store:
         await store.aclose()
         assert {fault.code for fault in await faults(store)} == {"store_unavailable"}

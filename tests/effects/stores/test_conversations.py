@@ -12,9 +12,8 @@ import pytest
 from contract.errors import EffectFailed
 from contract.ports import Conversations
 from contract.stores import Turn
-from effects.stores import HttpConversations, MemoryConversations, SqliteConversations
+from effects.stores import HttpConversations, MemoryConversations, SqlConversations
 from effects.stores.http import conversation_service
-from effects.stores.postgres_conversations import PostgresConversations
 from tests.support.asgi import served
 from tests.support.postgres import own_schema
 
@@ -47,13 +46,13 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             case "memory":
                 yield MemoryConversations()
             case "sqlite":
-                yield await enter(SqliteConversations.open(tmp_path / "turns.db"))
+                yield await enter(SqlConversations.open(tmp_path / "turns.db"))
             case "http":
                 url = await enter(served(conversation_service(MemoryConversations())))
                 yield await enter(HttpConversations.open(url))
             case _:
                 dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(PostgresConversations.open(dsn, connections=4))
+                yield await enter(SqlConversations.open(dsn, connections=4))
 
 
 async def ids(store: Conversations, before: str, limit: int = 20, chat: str = "c1") -> list[str]:

@@ -12,13 +12,11 @@ import pytest
 
 from contract.stores import MemoryEntry, Recall, Turn
 from effects.memory import SqliteMemory
-from effects.stores import Pause, SqliteConversations, SqlitePauses
-from effects.stores.pauses.postgres import PostgresPauses
-from effects.stores.postgres_conversations import PostgresConversations
+from effects.stores import Pause, SqlConversations, SqlPauses
 from effects.stores.values import DataSubject
 from tests.support.postgres import own_schema
 
-Store: TypeAlias = SqliteConversations | PostgresConversations
+Store: TypeAlias = SqlConversations
 
 SECRET = "a-secret-word-of-ann"
 
@@ -30,12 +28,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         kept: Store
         if request.param == "sqlite":
             path = tmp_path / "turns.db"
-            kept = await stack.enter_async_context(SqliteConversations.open(path))
+            kept = await stack.enter_async_context(SqlConversations.open(path))
         else:
             dsn = await stack.enter_async_context(
                 own_schema(request.getfixturevalue("postgres_dsn"))
             )
-            kept = await stack.enter_async_context(PostgresConversations.open(dsn, connections=1))
+            kept = await stack.enter_async_context(SqlConversations.open(dsn, connections=1))
         for turn in (
             asked("a1", "ann", "hers"),
             replied("r1", "a1", "hers"),
@@ -78,17 +76,17 @@ async def test_conversations_forget_turns_and_the_replies_to_them(
     store: Store, whose: DataSubject, chats: frozenset[str], stays: list[str]
 ) -> None:
     """The second time there is nothing left to forget."""
-    forgotten = await store.forget(whose)
+    forgotten = await store.erase(whose)
     assert (forgotten.turns, forgotten.chats) == (6 - len(stays), chats)
     assert await left(store) == stays
-    assert await store.forget(whose) == (0, frozenset())
+    assert await store.erase(whose) == (0, frozenset())
 
 
 async def test_nothing_forgotten_stays_in_the_file_of_conversations(tmp_path: Path) -> None:
     """Neither in free pages nor in the log: rows that are deleted usually do."""
-    async with SqliteConversations.open(tmp_path / "turns.db") as store:
+    async with SqlConversations.open(tmp_path / "turns.db") as store:
         await store.put("message", asked("a1", "ann", "hers"))
-        await store.forget(DataSubject("user", "ann"))
+        await store.erase(DataSubject("user", "ann"))
         assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))
 
 
@@ -131,36 +129,34 @@ async def test_memory_forgets_what_is_known_and_its_index(
     )
     async with SqliteMemory.open(tmp_path / "memory.db") as memory:
         await memory.write("write", entries)
-        assert await memory.forget(whose) == len(entries) - len(stays)
+        assert await memory.erase(whose) == len(entries) - len(stays)
         found = [
             entry.text
             for user in ("ann", "ben")
             for entry in await memory.recall("r", Recall(user_id=user, query="likes", limit=9))
         ]
         assert sorted(found) == sorted(stays)
-        assert await memory.forget(whose) == 0
+        assert await memory.erase(whose) == 0
         assert await memory.write("write", entries) == len(entries) - len(stays)
         if whose.kind == "user":
-            await memory.forget(whose)
+            await memory.erase(whose)
             assert b"quince" not in b"".join(one.read_bytes() for one in files(tmp_path))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
-async def pauses(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[SqlitePauses | PostgresPauses]:
+async def pauses(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlPauses]:
     """Give an empty store of pauses."""
     if request.param == "sqlite":
-        async with SqlitePauses.open_file(tmp_path / "pauses.db") as kept:
+        async with SqlPauses.open_store(tmp_path / "pauses.db") as kept:
             yield kept
     else:
         dsn = request.getfixturevalue("postgres_dsn")
-        async with own_schema(dsn) as place, PostgresPauses.open_pool(place) as kept:
+        async with own_schema(dsn) as place, SqlPauses.open_store(place) as kept:
             yield kept
 
 
 async def test_pauses_are_forgotten_by_exchange_session_and_user(
-    pauses: SqlitePauses | PostgresPauses, tmp_path: Path
+    pauses: SqlPauses, tmp_path: Path
 ) -> None:
     """Tapes hold whole conversations: they go with them."""
     for number, session in enumerate(("hers", "shared", None, "shared")):
@@ -177,13 +173,13 @@ async def test_pauses_are_forgotten_by_exchange_session_and_user(
                 tape=SECRET.encode(),
             )
         )
-    assert await pauses.forget({"x2"}, {"hers"}, {"ann"}) == 3
+    assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 3
     assert [await pauses.get(f"h{number}") is None for number in range(4)] == [
         True,
         False,
         True,
         True,
     ]
-    assert await pauses.forget({"x2"}, {"hers"}, {"ann"}) == 0
-    assert await pauses.forget({"x1"}, set()) == 1
+    assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 0
+    assert await pauses.erase({"x1"}, set()) == 1
     assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))

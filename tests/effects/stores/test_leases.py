@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EffectFailed
-from effects.stores import LeasedLocks, MemoryLeases, SqliteLeases
+from effects.stores import LeasedLocks, MemoryLeases, SqlLeases
 
 
 def loop_time() -> float:
@@ -47,7 +47,7 @@ async def test_the_lock_of_a_dead_owner_ends_after_its_ttl() -> None:
     assert not await heir.acquire("lock", "k", 60.0)
     await asyncio.sleep(0.2)
     assert await heir.acquire("lock", "k", 60.0)
-    await leases.let_go("k", "dead")
+    await leases.release("k", "dead")
     assert "k" in leases.held
     await heir.aclose()
 
@@ -128,21 +128,21 @@ async def test_sqlite_ends_leases_by_the_wall_clock_over_openings(tmp_path: Path
     """A killed process's lock is held until its ttl is over, whoever opens the file then."""
     now = 1_000.0
     wall: Callable[[], float] = lambda: now  # noqa: E731 (a clock the test moves)
-    async with SqliteLeases.open(tmp_path / "locks", wall) as killed:
+    async with SqlLeases.open(tmp_path / "locks", wall) as killed:
         assert await killed.hold("k", "killed", 60_000)
         assert await killed.hold("k", "killed", 60_000)
     now = 1_059.9
-    async with SqliteLeases.open(tmp_path / "locks", wall) as next_one:
+    async with SqlLeases.open(tmp_path / "locks", wall) as next_one:
         assert not await next_one.hold("k", "next", 60_000)
         now = 1_060.0
         assert await next_one.hold("k", "next", 60_000)
-        await next_one.let_go("k", "killed")
+        await next_one.release("k", "killed")
         assert not await next_one.hold("k", "third", 60_000)
 
 
 async def test_sqlite_that_is_closed_is_a_fault(tmp_path: Path) -> None:
     """The code is that of locks, whatever the file could not do."""
-    async with SqliteLeases.open(tmp_path / "locks") as leases:
+    async with SqlLeases.open(tmp_path / "locks") as leases:
         await leases.aclose()
         with pytest.raises(EffectFailed) as failed:
             await leases.hold("k", "token", 60_000)

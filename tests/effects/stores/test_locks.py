@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, ResilientLocks, SqliteLeases
+from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, ResilientLocks, SqlLeases
 from effects.stores.redis import RedisLeases
 
 AnyLocks = ProcessLocks | LeasedLocks | ResilientLocks
@@ -39,7 +39,7 @@ async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 url: str = request.getfixturevalue("redis_url")
                 root = LeasedLocks(RedisLeases(url, prefix=f"test:{uuid4().hex}:"))
             case kind:
-                leases = await stack.enter_async_context(SqliteLeases.open(tmp_path / "locks"))
+                leases = await stack.enter_async_context(SqlLeases.open(tmp_path / "locks"))
                 over = ResilientLocks.over(leases, time.monotonic)
                 root = over if kind == "steady" else LeasedLocks(leases)
         owners: list[AnyLocks] = []

@@ -13,9 +13,8 @@ import pytest
 from contract.errors import EffectFailed
 from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from effects.clock import ManualClock
-from effects.stores import MemoryPauses, Pause, PauseStore, SqlitePauses
+from effects.stores import MemoryPauses, Pause, PauseStore, SqlPauses
 from effects.stores.pauses.aes import AesEncryption
-from effects.stores.pauses.postgres import PostgresPauses
 from tests.support.postgres import own_schema
 
 HOUR = 3_600.0
@@ -46,13 +45,13 @@ async def pauses(
             case "memory":
                 yield MemoryPauses(clock.time)
             case "sqlite":
-                yield await enter(SqlitePauses.open_file(path, clock.time))
+                yield await enter(SqlPauses.open_store(path, clock.time))
             case "sealed":
-                yield await enter(SqlitePauses.open_file(path, clock.time, AesEncryption([KEY])))
+                yield await enter(SqlPauses.open_store(path, clock.time, AesEncryption([KEY])))
             case _:
                 dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
                 yield await enter(
-                    PostgresPauses.open_pool(dsn, clock.time, AesEncryption([KEY]), connections=4)
+                    SqlPauses.open_store(dsn, clock.time, AesEncryption([KEY]), connections=4)
                 )
 
 
@@ -112,17 +111,17 @@ async def test_an_id_is_taken_once(pauses: PauseStore, clock: ManualClock) -> No
 
 async def test_the_tape_can_be_replaced(pauses: PauseStore, clock: ManualClock) -> None:
     """As long as the pause is not over."""
-    assert not await pauses.keep_tape("h1", b"?")
+    assert not await pauses.replace_tape("h1", b"?")
     await pauses.open(paused(clock))
-    assert await pauses.keep_tape("h1", b"longer")
+    assert await pauses.replace_tape("h1", b"longer")
     await pauses.respond("h1", YES)
     await pauses.claim("h1", "x1", 60.0)
-    assert await pauses.keep_tape("h1", b"longer still")
+    assert await pauses.replace_tape("h1", b"longer still")
     found = await pauses.get("h1")
     assert found is not None
     assert (found.tape, found.state, found.answer) == (b"longer still", "claimed", YES)
     await pauses.finish("h1", "x1")
-    assert not await pauses.keep_tape("h1", b"too late")
+    assert not await pauses.replace_tape("h1", b"too late")
 
 
 async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
@@ -171,9 +170,9 @@ async def test_a_claim_given_back_can_be_claimed(pauses: PauseStore, clock: Manu
     """By its owner only, and once."""
     await answered(pauses, clock)
     await pauses.claim("h1", "x1", 60.0)
-    assert not await pauses.give_back("h1", "x2")
-    assert await pauses.give_back("h1", "x1")
-    assert not await pauses.give_back("h1", "x1")
+    assert not await pauses.release("h1", "x2")
+    assert await pauses.release("h1", "x1")
+    assert not await pauses.release("h1", "x1")
     assert await pauses.claim("h1", "x2", 60.0) == "claimed"
     assert not await pauses.finish("h1", "x1")
 
@@ -184,13 +183,13 @@ async def test_a_claim_is_given_back_with_what_was_done(
     """Whoever continues next has it, and whoever asked does not put it back."""
     await answered(pauses, clock)
     await pauses.claim("h1", "x1", 60.0)
-    assert not await pauses.give_back("h1", "x2", b"foreign")
+    assert not await pauses.release("h1", "x2", b"foreign")
     assert await pauses.renew("h1", "x1", 60.0, b"further")
     assert await tape(pauses) == b"further"
-    assert await pauses.give_back("h1", "x1", b"done")
-    assert not await pauses.keep_tape("h1", b"from before the answer")
+    assert await pauses.release("h1", "x1", b"done")
+    assert not await pauses.replace_tape("h1", b"from before the answer")
     assert await pauses.claim("h1", "x2", 60.0) == "claimed"
-    assert await pauses.give_back("h1", "x2")
+    assert await pauses.release("h1", "x2")
     found = await pauses.get("h1")
     assert found is not None
     assert (found.tape, found.continued, found.answer) == (b"done", True, YES)
@@ -206,7 +205,7 @@ async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
     assert await state(pauses) == "answered"
     assert await pauses.claim("h1", "x2", 60.0) == "claimed"
     assert not await pauses.renew("h1", "x1", 60.0)
-    assert not await pauses.give_back("h1", "x1")
+    assert not await pauses.release("h1", "x1")
     assert not await pauses.finish("h1", "x1")
     assert await pauses.finish("h1", "x2")
 
@@ -291,7 +290,7 @@ async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
     assert told == [("claimed", 60.0), ("claimed", 60.0)]
     assert await pauses.renew("h1", "x1", 60.0)
     assert await pauses.finish("h1", "x1")
-    assert await pauses.give_back("h2", "x1")
+    assert await pauses.release("h2", "x1")
     assert await pauses.claim("h2", "x2", 60.0) == "expired"
 
 

@@ -22,11 +22,10 @@ from effects.stores import (
     Pause,
     PauseStore,
     Plaintext,
-    SqlitePauses,
+    SqlPauses,
     read_keys,
 )
 from effects.stores.pauses.aes import AesEncryption
-from effects.stores.pauses.postgres import PostgresPauses
 from tests.support.postgres import own_schema
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
@@ -45,10 +44,10 @@ class Place:
     async def opened(self, sealing: Encryption | None = None) -> AsyncIterator[PauseStore]:
         """Open the store."""
         if self.kind == "sqlite":
-            async with SqlitePauses.open_file(self.at, now, sealing) as pauses:
+            async with SqlPauses.open_store(self.at, now, sealing) as pauses:
                 yield pauses
         else:
-            async with PostgresPauses.open_pool(self.at, now, sealing, connections=1) as pauses:
+            async with SqlPauses.open_store(self.at, now, sealing, connections=1) as pauses:
                 yield pauses
 
     def row(self) -> dict[str, bytes]:
@@ -173,7 +172,7 @@ async def test_keys_are_changed_by_a_new_one_in_front(place: Place) -> None:
         found = await pauses.get("h1")
         assert found is not None
         assert (found.tape, found.answer) == (paused().tape, YES)
-        assert await pauses.keep_tape("h1", b"longer")
+        assert await pauses.replace_tape("h1", b"longer")
     async with place.opened(AesEncryption([OLD])) as pauses:
         assert await refusal(pauses) == {"reason": "wrong_key"}
 
@@ -200,7 +199,7 @@ async def test_sealed_bytes_open_in_their_own_place_alone(place: Place, column: 
         await pauses.open(paused("h2"))
         foreign = place.row()
         await pauses.expire("h2")
-        await pauses.forget([], ["s1"])  # type: ignore[attr-defined]  # the stores in tables have it
+        await pauses.erase([], ["s1"])  # type: ignore[attr-defined]  # the stores in tables have it
         await pauses.open(paused())
         await pauses.respond("h1", YES)
         row = place.row()

@@ -20,8 +20,7 @@ from hypothesis.stateful import (
 
 from contract.human import HumanAnswer
 from effects.clock import ManualClock
-from effects.stores import MemoryPauses, Pause, PauseStore, SqlitePauses
-from effects.stores.pauses.postgres import PostgresPauses
+from effects.stores import MemoryPauses, Pause, PauseStore, SqlPauses
 from tests.support.postgres import own_schema
 
 Result = TypeVar("Result")
@@ -92,7 +91,7 @@ class Pauses(RuleBasedStateMachine):
 
     def opened(self) -> AbstractAsyncContextManager[PauseStore]:
         """Open the store that is compared with the fake, on the machine's clock."""
-        return SqlitePauses.open_file(":memory:", self.clock.time)
+        return SqlPauses.open_store(":memory:", self.clock.time)
 
     def teardown(self) -> None:
         """Close the store and the loop."""
@@ -166,7 +165,7 @@ class Pauses(RuleBasedStateMachine):
     @rule(hitl_id=ids, tape=tapes)
     def keep_tape(self, hitl_id: str, tape: bytes) -> None:
         """Keep the tape of whoever asked."""
-        kept = self.ask(lambda store: store.keep_tape(hitl_id, tape))
+        kept = self.ask(lambda store: store.replace_tape(hitl_id, tape))
         known = self.find(hitl_id)
         assert kept == (known is not None and not known.over and not known.continued)
         if kept and known is not None:
@@ -186,7 +185,7 @@ class Pauses(RuleBasedStateMachine):
     def give_back(self, hitl_id: str, owner: str, tape: bytes | None) -> None:
         """Give a claim back."""
         known = self.known.get(hitl_id)
-        given = self.ask(lambda store: store.give_back(hitl_id, owner, tape))
+        given = self.ask(lambda store: store.release(hitl_id, owner, tape))
         assert given == (known is not None and known.holder == owner)
         if given and known is not None:
             known.holder = ""
@@ -312,6 +311,6 @@ async def emptied(dsn: str, clock: Callable[[], float]) -> AsyncIterator[PauseSt
     """Open an empty store in a schema of its own."""
     async with (
         own_schema(dsn) as place,
-        PostgresPauses.open_pool(place, clock, connections=1) as pauses,
+        SqlPauses.open_store(place, clock, connections=1) as pauses,
     ):
         yield pauses

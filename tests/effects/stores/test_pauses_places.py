@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from effects.clock import ManualClock
-from effects.stores import SqlitePauses
-from effects.stores.pauses.postgres import PostgresPauses
-from effects.stores.pauses.sqlite import MIGRATIONS
+from effects.stores import SqlPauses
 from tests.effects.stores.test_pauses import HOUR, YES, answered, paused, tape
 from tests.support.postgres import own_schema
 
-ROOT = Path(__file__).resolve().parents[2]
+FIRST_VERSION = """CREATE TABLE graph_checkpoints (
+    hitl_id TEXT PRIMARY KEY, exchange TEXT NOT NULL, flow TEXT NOT NULL, stack TEXT NOT NULL,
+    created_at REAL NOT NULL, expires_at REAL NOT NULL, session_id TEXT, question BLOB NOT NULL,
+    tape BLOB NOT NULL, answer_site TEXT NOT NULL, answer_key TEXT NOT NULL, state TEXT NOT NULL,
+    answer BLOB NOT NULL, digest TEXT NOT NULL, owner TEXT NOT NULL, leased_until REAL NOT NULL
+)"""
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -29,9 +33,9 @@ def clock() -> ManualClock:
 async def test_a_pause_survives_a_restart(tmp_path: Path, clock: ManualClock) -> None:
     """Opened again, it can be answered and claimed; what is over has left the file."""
     path = tmp_path / "pauses.db"
-    async with SqlitePauses.open_file(path, clock.time) as pauses:
+    async with SqlPauses.open_store(path, clock.time) as pauses:
         await pauses.open(paused(clock))
-    async with SqlitePauses.open_file(path, clock.time) as pauses:
+    async with SqlPauses.open_store(path, clock.time) as pauses:
         assert await pauses.respond("h1", YES) == "accepted"
         assert await pauses.claim("h1", "x1", 60.0) == "claimed"
         found = await pauses.get("h1")
@@ -49,8 +53,8 @@ async def test_of_two_connections_one_continues(tmp_path: Path, clock: ManualClo
     """Two connections to one file claim together."""
     path = tmp_path / "pauses.db"
     async with (
-        SqlitePauses.open_file(path, clock.time) as left,
-        SqlitePauses.open_file(path, clock.time) as right,
+        SqlPauses.open_store(path, clock.time) as left,
+        SqlPauses.open_store(path, clock.time) as right,
     ):
         await answered(left, clock)
         replies = await asyncio.gather(left.claim("h1", "x1", 60.0), right.claim("h1", "x2", 60.0))
@@ -62,7 +66,7 @@ async def test_where_nothing_waits_nobody_waits_for_who_writes(
 ) -> None:
     """Every turn of a session ends what waits in it, before its first frame."""
     path = tmp_path / "pauses.db"
-    async with SqlitePauses.open_file(path, clock.time) as pauses:
+    async with SqlPauses.open_store(path, clock.time) as pauses:
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
             assert await pauses.expire_session("companion", "s") == 0
@@ -76,7 +80,7 @@ async def test_of_two_processes_one_continues(postgres_dsn: str) -> None:
     clock = ManualClock()
     async with (
         own_schema(postgres_dsn) as dsn,
-        PostgresPauses.open_pool(dsn, clock.time, connections=1) as pauses,
+        SqlPauses.open_store(dsn, clock.time, connections=1) as pauses,
     ):
         for hitl_id in ids:
             await pauses.open(paused(clock, hitl_id))
@@ -110,8 +114,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(
     """A pause that waited while the code was changed is answered, continued and given back."""
     path = tmp_path / "pauses.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in MIGRATIONS[0]:
-            connection.execute(statement)
+        connection.execute(FIRST_VERSION)
         connection.execute("CREATE TABLE schema_versions (store TEXT PRIMARY KEY, version INTEGER)")
         connection.execute("INSERT INTO schema_versions VALUES ('pauses', 1)")
         connection.execute(
@@ -119,11 +122,11 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(
             " 'null', ?, 'confirm', 'key', 'open', 'null', '', '', 0.0)",
             (clock.time() + HOUR, b"old tape"),
         )
-    async with SqlitePauses.open_file(path, clock.time) as pauses:
+    async with SqlPauses.open_store(path, clock.time) as pauses:
         found = await pauses.get("h1")
         assert found is not None
         assert (found.tape, found.user_id, found.continued) == (b"old tape", None, False)
         assert await pauses.respond("h1", YES) == "accepted"
         assert await pauses.claim("h1", "x1", 60.0) == "claimed"
-        assert await pauses.give_back("h1", "x1", b"done")
+        assert await pauses.release("h1", "x1", b"done")
         assert await tape(pauses) == b"done"

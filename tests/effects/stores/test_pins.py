@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EffectFailed
-from effects.stores import MemoryPins, Pin, PinStore, SqlitePins
+from effects.stores import MemoryPins, Pin, PinStore, SqlPins
 from effects.stores.redis import RedisPins
 from effects.stores.shared_state import pin_key
 from tests.effects.stores.shared import KINDS, Clock, Makers, Shared, keys_in_redis, opened
 
 GRAPH = Pin("graph", "v1", 1_790_000_000_000_001)
 LEGACY = Pin("legacy", "v2", 1_790_000_000_000_002)
-STORES = Makers[PinStore](MemoryPins, SqlitePins.open, RedisPins)
+STORES = Makers[PinStore](MemoryPins, SqlPins.open, RedisPins)
 
 
 @pytest.fixture(params=KINDS)
@@ -83,11 +83,11 @@ async def test_memory_has_a_bound() -> None:
 async def test_a_file_outlives_its_router_and_loses_what_has_ended(tmp_path: Path) -> None:
     """The next start finds the pins; those that ended meanwhile take no room, no id is in it."""
     path, clock = tmp_path / "pins.sqlite", Clock()
-    async with SqlitePins.open(path, clock) as store:
+    async with SqlPins.open(path, clock) as store:
         await store.hold("chat", "short", GRAPH, 10.0)
         await store.hold("chat", "long", GRAPH, 100.0)
     clock.now += 20.0
-    async with SqlitePins.open(path, clock) as store:
+    async with SqlPins.open(path, clock) as store:
         assert rows(path) == [pin_key("chat", "long")]
         assert await store.hold("chat", "long", LEGACY, 100.0) == GRAPH
         await store.aclose()
@@ -97,7 +97,7 @@ async def test_a_file_outlives_its_router_and_loses_what_has_ended(tmp_path: Pat
 async def test_a_writer_in_the_way_is_a_fault_soon(tmp_path: Path) -> None:
     """Nobody waits five seconds for a pin."""
     path = tmp_path / "pins.sqlite"
-    async with SqlitePins.open(path) as store:
+    async with SqlPins.open(path) as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(EffectFailed) as failed:

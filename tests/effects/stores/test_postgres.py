@@ -12,28 +12,47 @@ import psycopg
 import pytest
 
 from contract.errors import EffectFailed
-from effects.stores.postgres import PostgresPool, Steps
-from effects.stores.postgres_conversations import PostgresConversations
-from effects.stores.tables import StoreNotOpened, due
+from effects.stores import SqlConversations
+from effects.stores.postgres import PostgresDatabase
+from effects.stores.tables import Schema, Step, StoreNotOpened
 from effects.stores.values import STORE_CODES
 from tests.e2e.deployment import until
 from tests.e2e.relay import relayed
 from tests.patience import PATIENCE_S
 from tests.support.postgres import own_schema
 
-STEPS: Steps = (
-    ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('one')"),
-    ("ALTER TABLE things ADD COLUMN size integer",),
-    ("INSERT INTO things VALUES ('three', 3)", "CREATE INDEX sizes ON things (size)"),
+STEPS: tuple[Step, ...] = (
+    {"postgresql": ("ALTER TABLE things ADD COLUMN size integer",)},
+    {
+        "postgresql": (
+            "INSERT INTO things VALUES ('three', 3)",
+            "CREATE INDEX sizes ON things (size)",
+        )
+    },
 )
+FIRST = ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('one')")
+THINGS = Schema(
+    "things",
+    (),
+    STEPS,
+    initial=(*FIRST, *(statement for step in STEPS for statement in step["postgresql"])),
+)
+
+
+def older(version: int) -> Schema:
+    """Build the schema as an older version of the code had it."""
+    steps = STEPS[: version - 1]
+    added = (statement for step in steps for statement in step["postgresql"])
+    return Schema("things", (), steps, initial=(*FIRST, *added))
+
+
 PROCESS = """
 import asyncio, sys
-from effects.stores.values import STORE_CODES
-from tests.effects.stores.test_postgres import STEPS, PostgresPool
+from tests.effects.stores.test_postgres import THINGS, PostgresDatabase
 
 async def main():
-    async with PostgresPool.open(sys.argv[1], STORE_CODES, connections=1) as pool:
-        await pool.migrate("things", STEPS)
+    async with PostgresDatabase.open(sys.argv[1], THINGS, connections=1):
+        pass
 
 asyncio.run(main())
 """
@@ -60,44 +79,46 @@ async def names(dsn: str) -> list[tuple[str, int | None]]:
 @pytest.mark.parametrize("version", range(4))
 async def test_tables_of_every_older_version_are_brought_up_to_date(dsn: str, version: int) -> None:
     """Step by step, each once; again changes nothing."""
-    async with PostgresPool.open(dsn, STORE_CODES, connections=1) as pool:
-        await pool.migrate("things", STEPS[:version])
-        await pool.migrate("things", STEPS)
-        await pool.migrate("things", STEPS)
+    async with PostgresDatabase.open(dsn, connections=1) as pool:
+        if version:
+            await pool.migrate(older(version))
+        await pool.migrate(THINGS)
+        await pool.migrate(THINGS)
     assert await names(dsn) == [("one", None), ("three", 3)]
 
 
 async def test_newer_tables_are_refused(dsn: str) -> None:
     """The error names store and versions, and no address; the tables stay as they are."""
-    async with PostgresPool.open(dsn, STORE_CODES, connections=1) as pool:
-        await pool.migrate("things", STEPS)
+    async with PostgresDatabase.open(dsn, connections=1) as pool:
+        await pool.migrate(THINGS)
         with pytest.raises(StoreNotOpened, match="version 3, this code knows 1") as refused:
-            await pool.migrate("things", STEPS[:1])
-        await pool.migrate("things", STEPS)
+            await pool.migrate(older(1))
+        await pool.migrate(THINGS)
     assert "127.0.0.1" not in str(refused.value)
     assert await names(dsn) == [("one", None), ("three", 3)]
 
 
 async def test_newer_conversations_are_refused(dsn: str) -> None:
     """As a file of a newer version is."""
-    async with PostgresConversations.open(dsn, connections=1):
+    async with SqlConversations.open(dsn, connections=1):
         pass
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("UPDATE schema_versions SET version = 99")
     with pytest.raises(StoreNotOpened, match="'conversations' is version 99"):
-        async with PostgresConversations.open(dsn, connections=1):
+        async with SqlConversations.open(dsn, connections=1):
             pytest.fail("opened")
 
 
 async def test_a_step_that_fails_leaves_nothing_half_done(dsn: str) -> None:
     """All steps or none, and the version stays."""
-    broken: Steps = (*STEPS, ("INSERT INTO things VALUES ('four', 4)", "SELECT nonsense"))
-    async with PostgresPool.open(dsn, STORE_CODES, connections=1) as pool:
-        await pool.migrate("things", STEPS)
+    wrong: Step = {"postgresql": ("INSERT INTO things VALUES ('four', 4)", "SELECT nonsense")}
+    broken = Schema("things", (), (*STEPS, wrong))
+    async with PostgresDatabase.open(dsn, connections=1) as pool:
+        await pool.migrate(THINGS)
         with pytest.raises(EffectFailed) as failed:
-            await pool.migrate("things", broken)
+            await pool.migrate(broken)
         assert failed.value.fault.data == {"sqlstate": "42703"}
-        await pool.migrate("things", STEPS)
+        await pool.migrate(THINGS)
     assert await names(dsn) == [("one", None), ("three", 3)]
 
 
@@ -105,10 +126,10 @@ async def test_many_may_open_at_once(dsn: str) -> None:
     """One of them makes the tables, the others wait."""
     async with AsyncExitStack() as stack:
         pools = [
-            await stack.enter_async_context(PostgresPool.open(dsn, STORE_CODES, connections=1))
+            await stack.enter_async_context(PostgresDatabase.open(dsn, connections=1))
             for _ in range(5)
         ]
-        await asyncio.gather(*(pool.migrate("things", STEPS) for pool in pools))
+        await asyncio.gather(*(pool.migrate(THINGS) for pool in pools))
     assert await names(dsn) == [("one", None), ("three", 3)]
 
 
@@ -125,22 +146,22 @@ async def test_two_processes_may_open_at_once(dsn: str) -> None:
 async def test_what_changes_tables_may_take_its_time(dsn: str) -> None:
     """The limit of a call is none of theirs; afterwards it is in force again."""
     told = "CREATE TABLE told AS SELECT current_setting('statement_timeout') AS told"
-    async with PostgresPool.open(dsn, STORE_CODES, connections=1, limit=4.0) as pool:
-        await pool.migrate("seen", ((told,),))
+    async with PostgresDatabase.open(dsn, connections=1, limit=4.0) as pool:
+        await pool.migrate(Schema("seen", (), initial=(told,)))
         async with pool.connection() as connection:
             now = "SELECT told, current_setting('statement_timeout') FROM told"
             row = await (await connection.execute(now)).fetchone()
     assert row == ("0", "4s")
 
 
-async def ask(pool: PostgresPool, patience: float = 60.0) -> None:
+async def ask(pool: PostgresDatabase, patience: float = 60.0) -> None:
     """Ask something easy, and wait for so long."""
     async with pool.connection() as connection:
         connection.patience = patience
         await connection.execute("SELECT 1")
 
 
-async def dawdle(pool: PostgresPool) -> None:
+async def dawdle(pool: PostgresDatabase) -> None:
     """Ask what takes longer than it may."""
     async with pool.connection() as connection:
         await connection.execute("SET statement_timeout = 1")
@@ -152,7 +173,7 @@ async def test_a_server_that_says_nothing_is_hung_up_on(dsn: str) -> None:
     there = psycopg.conninfo.conninfo_to_dict(dsn)
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
-        async with PostgresPool.open(through, STORE_CODES, connections=1) as pool:
+        async with PostgresDatabase.open(through, connections=1) as pool:
             relay.flows.clear()
             with pytest.raises(EffectFailed) as failed:
                 await ask(pool, patience=0.01)
@@ -176,8 +197,8 @@ async def test_a_silent_server_costs_one_call_its_limit(dsn: str) -> None:
     there, clock = psycopg.conninfo.conninfo_to_dict(dsn), Clock()
     async with relayed(int(str(there["port"]))) as relay:
         through = psycopg.conninfo.make_conninfo(dsn, port=relay.port)
-        async with PostgresPool.open(
-            through, STORE_CODES, connections=1, limit=PATIENCE_S, monotonic=clock
+        async with PostgresDatabase.open(
+            through, connections=1, limit=PATIENCE_S, monotonic=clock
         ) as pool:
             relay.flows.clear()
             clock.time += PATIENCE_S
@@ -195,7 +216,7 @@ async def test_a_silent_server_costs_one_call_its_limit(dsn: str) -> None:
 async def test_a_statement_that_takes_too_long_is_an_answer(dsn: str) -> None:
     """The server gave it up, and says so: it is asked on."""
     clock = Clock()
-    async with PostgresPool.open(dsn, STORE_CODES, connections=1, monotonic=clock) as pool:
+    async with PostgresDatabase.open(dsn, connections=1, monotonic=clock) as pool:
         clock.time += 60
         with pytest.raises(EffectFailed) as failed:
             await dawdle(pool)
@@ -208,7 +229,7 @@ async def test_a_server_that_hung_up_costs_nobody_an_answer(dsn: str) -> None:
     name = uuid4().hex
     named = psycopg.conninfo.make_conninfo(dsn, application_name=name)
     async with (
-        PostgresPool.open(named, STORE_CODES, connections=2) as pool,
+        PostgresDatabase.open(named, connections=2) as pool,
         await psycopg.AsyncConnection.connect(dsn, autocommit=True) as admin,
     ):
         async with pool.connection(), pool.connection():
@@ -220,8 +241,9 @@ async def test_a_server_that_hung_up_costs_nobody_an_answer(dsn: str) -> None:
 
 
 def test_the_steps_that_are_due() -> None:
-    """From the version on; none for the newest."""
-    steps = (("a", "b"), ("c",))
-    assert due("here", "things", 0, steps) == ["a", "b", "c"]
-    assert due("here", "things", 1, steps) == ["c"]
-    assert due("here", "things", 2, steps) == []
+    """From the version on; none for the newest, the initial ones where there are no tables."""
+    schema = Schema("things", (), ({"sqlite": ("b", "c")}, {"sqlite": ("d",)}), initial=("a",))
+    assert schema.due("here", "sqlite", 0) == ["a"]
+    assert schema.due("here", "sqlite", 1) == ["b", "c", "d"]
+    assert schema.due("here", "sqlite", 2) == ["d"]
+    assert schema.due("here", "sqlite", 3) == schema.due("here", "postgresql", 1) == []

@@ -15,15 +15,19 @@ pytestmark = pytest.mark.sockets
 
 Adapter = RedisSharedState | RedisLeases | RedisPins
 CALLS: list[tuple[type[Adapter], Callable[..., Awaitable[object]], FaultCode]] = [
-    (RedisSharedState, lambda board: board.post([]), "store_unavailable"),
-    (RedisSharedState, lambda board: board.spend(20_717, "a", NO_SPENDING), "store_unavailable"),
+    (RedisSharedState, lambda board: board.update_notes([]), "store_unavailable"),
+    (
+        RedisSharedState,
+        lambda board: board.report_spending(20_717, "a", NO_SPENDING),
+        "store_unavailable",
+    ),
     (
         RedisPins,
         lambda pins: pins.hold("chat", "c1", Pin("graph", "v1", 1), 60.0),
         "store_unavailable",
     ),
     (RedisLeases, lambda leases: leases.hold("k", "token", 60_000), "lock_unavailable"),
-    (RedisLeases, lambda leases: leases.let_go("k", "token"), "lock_unavailable"),
+    (RedisLeases, lambda leases: leases.release("k", "token"), "lock_unavailable"),
 ]
 
 

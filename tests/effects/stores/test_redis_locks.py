@@ -52,7 +52,7 @@ async def test_a_lost_lock_is_neither_renewed_nor_deleted(leases: RedisLeases, k
     await keys.client.delete(keys.prefix + "k")
     assert await leases.hold("k", "heir", 30_000)
     assert not await leases.hold("k", "late", 60_000)
-    await leases.let_go("k", "late")
+    await leases.release("k", "late")
     assert 29_000 < await keys.client.pttl(keys.prefix + "k") <= 30_000
 
 

@@ -18,8 +18,9 @@ import pytest
 
 from contract.errors import EffectFailed
 from contract.stores import Turn
-from effects.stores import SqliteConversations
-from effects.stores.sqlite import SqliteFile
+from effects.stores import SqlConversations
+from effects.stores.sqlite import SqliteDatabase
+from effects.stores.tables import Schema
 
 BUSY_MS = 40
 
@@ -65,7 +66,7 @@ async def test_calls_wait_for_another_writer_together(tmp_path: Path) -> None:
         while monotonic() - begun < BUSY_MS / 1_000:
             pass
 
-    async with SqliteFile.open("own", tmp_path / "own.db", (), busy_ms=BUSY_MS) as file:
+    async with SqliteDatabase.open(tmp_path / "own.db", Schema("own", ()), busy_ms=BUSY_MS) as file:
         first = asyncio.create_task(file.run(wait_long))
         behind = [asyncio.create_task(file.run(patience)) for _ in range(3)]
         await asyncio.sleep(0)  # all are queued
@@ -81,7 +82,7 @@ async def test_a_file_that_is_removed_is_made_anew(
 ) -> None:
     """What is stored afterwards can be found; it would go with the file nobody sees any more."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         await store.put("message", said(1))
         removed(path)
         for number in (2, 3):
@@ -97,10 +98,10 @@ async def test_a_file_that_is_removed_is_made_anew(
 async def test_a_file_that_is_replaced_is_read_as_it_is(tmp_path: Path, *, log_too: bool) -> None:
     """An older copy holds what it held; the log of the file before it is no part of it."""
     path, copy = tmp_path / "turns.db", tmp_path / "copy.db"
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         await store.put("message", said(1))
     shutil.copy(path, copy)
-    async with SqliteConversations.open(path) as left, SqliteConversations.open(path) as right:
+    async with SqlConversations.open(path) as left, SqlConversations.open(path) as right:
         for number in range(2, 50):
             await left.put("message", said(number))
         if log_too:
@@ -118,7 +119,7 @@ async def test_a_file_that_is_replaced_is_read_as_it_is(tmp_path: Path, *, log_t
 async def test_a_file_that_is_moved_away_is_whole(tmp_path: Path) -> None:
     """What stood in its log alone goes with it: that is what it was put aside for."""
     path, aside = tmp_path / "turns.db", tmp_path / "aside.db"
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         await store.put("message", said(1))
         path.rename(aside)
         await store.put("message", said(2))
@@ -131,7 +132,7 @@ async def test_a_file_out_of_reach_is_a_fault_until_it_is_back(tmp_path: Path) -
     """A disk that is gone is nothing to write to; once it is there again nobody restarts."""
     folder, away = tmp_path / "disk", tmp_path / "away"
     folder.mkdir()
-    async with SqliteConversations.open(folder / "turns.db") as store:
+    async with SqlConversations.open(folder / "turns.db") as store:
         await store.put("message", said(1))
         folder.rename(away)
         for _ in range(2):
@@ -146,7 +147,7 @@ async def test_a_file_out_of_reach_is_a_fault_until_it_is_back(tmp_path: Path) -
 async def test_newer_tables_are_not_written_to(tmp_path: Path) -> None:
     """Nor are they where they have come while the file was open."""
     path = tmp_path / "turns.db"
-    async with SqliteConversations.open(path) as store:
+    async with SqlConversations.open(path) as store:
         removed(path)
         with closing(sqlite3.connect(path)) as newer, newer:
             newer.execute("CREATE TABLE schema_versions (store TEXT PRIMARY KEY, version INTEGER)")
@@ -156,7 +157,7 @@ async def test_newer_tables_are_not_written_to(tmp_path: Path) -> None:
         assert failed.value.fault.data == {"reason": "file"}
 
 
-NOTES = (("CREATE TABLE IF NOT EXISTS notes (text TEXT)",),)
+NOTES = Schema("own", (), initial=("CREATE TABLE IF NOT EXISTS notes (text TEXT)",))
 ANOTHER = """
 import sqlite3, sys
 file = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -185,11 +186,11 @@ async def test_the_log_of_who_was_there_first_stays(tmp_path: Path, *, replaced:
     """A process that is started anew may have the new file open when others come to look."""
     path, link, copy = tmp_path / "own.db", tmp_path / "link.db", tmp_path / "copy.db"
     link.symlink_to(path)
-    async with SqliteFile.open("own", copy, NOTES):
+    async with SqliteDatabase.open(copy, NOTES):
         pass
     async with (
-        SqliteFile.open("own", path, NOTES) as left,
-        SqliteFile.open("own", link, NOTES) as right,
+        SqliteDatabase.open(path, NOTES) as left,
+        SqliteDatabase.open(link, NOTES) as right,
     ):
         await left.run(note, "old")
         await left.run(fold)
@@ -211,8 +212,8 @@ async def test_a_link_that_leads_elsewhere_leaves_a_whole_file(tmp_path: Path) -
     path, other, link = tmp_path / "own.db", tmp_path / "other.db", tmp_path / "link.db"
     link.symlink_to(path)
     async with (
-        SqliteFile.open("own", path, NOTES) as named,
-        SqliteFile.open("own", link, NOTES) as linked,
+        SqliteDatabase.open(path, NOTES) as named,
+        SqliteDatabase.open(link, NOTES) as linked,
     ):
         await named.run(note, "named")
         link.unlink()

@@ -99,7 +99,7 @@ async def test_what_was_learnt_too_late_is_not_kept() -> None:
         drive = begin(STACKS[name], saying, exchange)
         while not drive.complete:
             await drive.changed.wait()
-        await house.conversations.forget(DataSubject("chat", SESSION))
+        await house.conversations.erase(DataSubject("chat", SESSION))
         assert await drive.gone(FOREVER)
         await exchange.close()
     assert gone == []

@@ -44,7 +44,7 @@ async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCapture
     claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
         desk.spec, paused.hitl_id, "me"
     )
-    await desk.pauses.forget((), ("s",))
+    await desk.pauses.erase((), ("s",))
     await asyncio.sleep(300)
     assert caplog.text.count("lost") == 1
     assert not any(task.get_name() == "renew claim" for task in asyncio.all_tasks())

@@ -229,7 +229,7 @@ class Deleted(Pauses):
         self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
     ) -> bool:
         """Extend a claim, too late."""
-        await self.forget((), ("s",))
+        await self.erase((), ("s",))
         return await super().renew(hitl_id, owner, lease_s, tape)
 
 

@@ -72,7 +72,7 @@ class One:
 
     def exchange(self) -> None:
         """Exchange news, and be answered."""
-        asked, notes = self.clock.now, self.board.put(self.due())
+        asked, notes = self.clock.now, self.board.update_now(self.due())
         self.told += self.news.hear(notes.get(KEY), self.breaker, asked, self.clock.now)
         self.alone = False
 
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     @rule(which=ROUTERS)
     def lose_answer(self, which: int) -> None:
         """What it tells arrives, its answer does not."""
-        self.board.put(self.all[which].lose())
+        self.board.update_now(self.all[which].lose())
 
     @rule(which=ROUTERS)
     def lose_news(self, which: int) -> None:
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def arrive(self) -> None:
         """What was late arrives, all of it."""
-        self.board.put(self.late)
+        self.board.update_now(self.late)
         self.late = []
 
     @rule()
@@ -373,7 +373,7 @@ def test_what_happens_while_news_are_under_way_is_told_next() -> None:
     """It is closed by hand while its opening is on its way: the board hears of both."""
     clock, (a, _, _) = trio()
     fail(a)
-    notes = a.board.put(a.due())
+    notes = a.board.update_now(a.due())
     a.breaker.reset()
     a.news.hear(notes.get(KEY), a.breaker, clock.now, clock.now)
     assert [post.note.phase for post in a.due()] == ["closed"]

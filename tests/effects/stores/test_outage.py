@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from effects.spared import MEANWHILE, PAUSE_SECONDS, Spared
+from effects.stores.outage import CONSEQUENCE, PROBE_SECONDS, OutageGuard
 
 pytestmark = pytest.mark.virtual
 
@@ -38,9 +38,9 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def spared_after(server: Server) -> Spared:
+async def spared_after(server: Server) -> OutageGuard:
     """Make one who has answered, and then let a call wait in vain."""
-    spared = Spared("memory", server.ask, quiet=QUIET, monotonic=now)
+    spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
     spared.answered()
     await asyncio.sleep(QUIET)
     spared.silent("memory_unavailable")
@@ -52,18 +52,18 @@ async def test_who_said_nothing_is_spared_until_it_answers(
 ) -> None:
     """It is asked in the background, one at a time and with pauses; each change is told once."""
     server = Server()
-    with caplog.at_level(logging.INFO, "effects.rest"):
+    with caplog.at_level(logging.INFO, "effects.circuit_breaker"):
         spared = await spared_after(server)
         began = now()
         for _ in range(3):
-            assert spared.fault == f"memory_unavailable; {MEANWHILE}"
+            assert spared.fault == f"memory_unavailable; {CONSEQUENCE}"
             spared.silent("memory_unavailable")  # calls that had begun before
             await asyncio.sleep(ATTEMPT)
         assert [at - began for at in server.asked] == [0, 12, 24]
         server.silent = False
         await asyncio.sleep(ATTEMPT)
     assert spared.fault is None
-    assert PAUSE_SECONDS == 2.0
+    assert PROBE_SECONDS == 2.0
     assert len(server.asked) == 4, "and is left alone now that it answers"
     assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
     await spared.aclose()
@@ -72,7 +72,7 @@ async def test_who_said_nothing_is_spared_until_it_answers(
 async def test_who_answers_others_is_merely_busy() -> None:
     """Calls that wait in vain for a connection say nothing of a server that is at work."""
     server = Server()
-    spared = Spared("memory", server.ask, quiet=QUIET, monotonic=now)
+    spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
     for _ in range(5):
         spared.answered()
         await asyncio.sleep(QUIET - 1)
@@ -84,7 +84,7 @@ async def test_who_answers_others_is_merely_busy() -> None:
 async def test_who_never_answered_is_not_spared() -> None:
     """Whoever opens it is told so."""
     server = Server()
-    spared = Spared("memory", server.ask, quiet=QUIET, monotonic=now)
+    spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
     await asyncio.sleep(QUIET)
     spared.silent("memory_unavailable")
     assert spared.fault is None
@@ -135,7 +135,7 @@ async def test_closed_it_ends_whoever_swallows_the_cancellation() -> None:
             await server.ask()
         raise server.failure
 
-    spared = Spared("memory", ask, quiet=QUIET, monotonic=now)
+    spared = OutageGuard("memory", ask, quiet=QUIET, monotonic=now)
     spared.answered()
     await asyncio.sleep(QUIET)
     spared.silent("memory_unavailable")

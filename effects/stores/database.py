@@ -1,0 +1,69 @@
+"""A database that stores are kept in, wherever it is: SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from effects.stores.sqlite import BUSY_MS, SqliteDatabase
+from effects.stores.tables import Call, Result, Schema, Transaction
+from effects.stores.values import STORE_CODES, Codes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+Value = TypeVar("Value")
+
+
+class Database(Protocol):
+    """Executes statements; every method raises `EffectFailed`."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why it is not called now; None while it answers."""
+        ...
+
+    async def execute(self, call: Call) -> Result:
+        """Execute one statement, committed at once."""
+        ...
+
+    async def transact(self, transaction: Transaction[Value]) -> Value:
+        """Execute a transaction, all or nothing; returns what it returns."""
+        ...
+
+    async def erase(self, transaction: Transaction[Value]) -> Value:
+        """Execute a transaction that deletes, and leave as little of it as can be."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close; idempotent."""
+        ...
+
+
+@asynccontextmanager
+async def open_database(
+    place: str | Path,
+    schema: Schema,
+    codes: Codes = STORE_CODES,
+    *,
+    busy_ms: int = BUSY_MS,
+    connections: int = 8,
+    limit: float = 5.0,
+) -> AsyncIterator[Database]:
+    """Open an SQLite file (a path or `sqlite:///` address) or a server (`postgresql://`).
+
+    The schema's tables are brought up to date. `busy_ms` is what a call to a file waits in all,
+    `limit` in seconds what one to a server waits and takes. Raises `StoreNotOpened`, and for a
+    server that does not answer `EffectFailed`.
+    """
+    opened: AbstractAsyncContextManager[Database]
+    if str(place).partition("://")[0] == "postgresql":
+        adapter = import_module("effects.stores.postgres").PostgresDatabase  # an extra
+        opened = adapter.open(place, schema, codes, connections=connections, limit=limit)
+    else:
+        opened = SqliteDatabase.open(place, schema, codes, busy_ms=busy_ms)
+    async with opened as database:
+        yield database

@@ -1,0 +1,133 @@
+"""Stores written by commit 3245704 are opened, whole, in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from contract.human import HumanAnswer
+from contract.stores import Recall
+from cutover.stores import sql_memory
+from effects.memory import HashedEmbedder
+from effects.stores import (
+    BreakerNote,
+    DataSubject,
+    Pin,
+    Spending,
+    SqlConversations,
+    SqlLeases,
+    SqlPauses,
+    SqlPins,
+    SqlSharedState,
+)
+from effects.stores.pauses.aes import AesEncryption
+from router.admin.history import History
+from tests.support.postgres import own_schema
+
+STORED = Path(__file__).resolve().parents[2] / "data" / "stores-3245704"
+NOW = 1_790_000_000.0
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return an SQLite file with every store in it."""
+    path = tmp_path / "stores.sqlite"
+    path.write_bytes(gzip.decompress((STORED / "stores.sqlite.gz").read_bytes()))
+    return path
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.sockets])])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """Return the address of the stores."""
+    async with AsyncExitStack() as stack:
+        if request.param == "sqlite":
+            yield f"sqlite:///{request.getfixturevalue('file')}"
+            return
+        dsn = await stack.enter_async_context(own_schema(request.getfixturevalue("pgvector_dsn")))
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute((STORED / "stores.sql").read_bytes())
+        yield dsn
+
+
+async def test_conversations_go_on(place: str) -> None:
+    """Turns are found in their order, and the next one comes after them."""
+    async with SqlConversations.open(place) as store:
+        history = await store.history("h", "c1", before="", limit=10)
+        assert [(turn.message_id, turn.content) for turn in history] == [
+            ("m1", "Where is 苏州?"),
+            ("r1b", "In Jiangsu."),
+            ("m2", "And the canal?"),
+        ]
+        found = await store.find("f", "m1")
+        assert found is not None
+        assert (found.chat_id, found.user_id, found.user_name) == ("c1", "u1", "Zoë")
+        assert await store.put("p", found)
+        reply = type(found)(
+            message_id="r2", role="assistant", content="Yes.", chat_id="c1", reply_to="m2"
+        )
+        assert await store.put("p", reply)
+        assert (await store.history("h", "c1", before="", limit=1)) == (reply,)
+        assert (await store.erase(DataSubject("user", "u1"))).turns == 5
+
+
+@pytest.mark.parametrize("embedder", [None, HashedEmbedder(16)], ids=["text", "vectors"])
+async def test_memories_are_recalled(place: str, embedder: HashedEmbedder | None) -> None:
+    """By full text, and by the vectors that were made then."""
+    async with sql_memory(place, embedder) as memory:
+        found = await memory.recall("r", Recall(user_id="u1", query="jasmine tea 苏州", limit=1))
+        assert [entry.memory_id for entry in found] == ["e1"]
+        assert memory.recalls == {"vectors" if embedder else "text": 1}
+        assert await memory.erase(DataSubject("user", "u1")) == 2
+
+
+async def test_pauses_go_on(place: str) -> None:
+    """Each from the state it was in, encrypted or not."""
+    async with SqlPauses.open_store(place, lambda: NOW, AesEncryption([KEY])) as pauses:
+        waiting = {one.hitl_id: one.state for one in await pauses.waiting()}
+        assert waiting == {
+            "plain-open": "open",
+            "plain-answered": "answered",
+            "plain-claimed": "claimed",
+            "plain-continued": "answered",
+            "sealed-answered": "answered",
+        }
+        assert await pauses.respond("plain-open", HumanAnswer("approve")) == "accepted"
+        assert await pauses.claim("plain-answered", "owner-2", 60.0) == "claimed"
+        assert await pauses.claim("plain-claimed", "owner-2", 60.0) == "taken"
+        assert await pauses.finish("plain-claimed", "owner-1")
+        assert await pauses.claim("plain-finished", "owner-2", 60.0) == "finished"
+        assert await pauses.respond("plain-expired", HumanAnswer("approve")) == "expired"
+        continued = await pauses.get("plain-continued")
+        assert continued is not None
+        assert (continued.continued, continued.tape[-4:]) == (True, b"[1]}")
+        sealed = await pauses.get("sealed-answered")
+        assert sealed is not None
+        assert sealed.answer == HumanAnswer("approve", {"seats": 2})
+        assert sealed.question is not None
+        assert sealed.question.form.title == "Book it?"
+
+
+async def test_what_routers_shared_holds_on(file: Path) -> None:
+    """Leases, pins, notes on breakers, spending, and the history of changes."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        leases = await enter(SqlLeases.open(file, lambda: NOW))
+        assert not await leases.hold("companion:s-claimed", "token-2", 60_000)
+        assert await leases.hold("companion:s-claimed", "token-1", 60_000)
+        pins = await enter(SqlPins.open(file, lambda: NOW))
+        pin = Pin("graph", "v1", 1_789_000_000_000_000)
+        assert await pins.hold("chat", "c1", Pin("legacy", "v2", 1), 60.0) == pin
+        shared = await enter(SqlSharedState.open(file, lambda: NOW))
+        notes = await shared.update_notes([])
+        assert notes == {"graph:chat": BreakerNote("a:1", "open", 15.0, 1)}
+        spent = await shared.report_spending(20_717, "router-b", Spending(1, 0.25))
+        assert spent == Spending(8, 1.0)
+        history = await enter(History.open(file, lambda: NOW))
+        (change,) = await history.entries()
+        assert (change.who, change.what) == ("operator", "flows.chat.langgraph_percent")
