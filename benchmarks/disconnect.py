@@ -21,7 +21,7 @@ from benchmarks.load import PATH, Effort
 from benchmarks.rows import BenchRow, at_most, told
 from benchmarks.servers import BenchServer, Shares, configuration, serving
 from contract.errors import CutoverError
-from loadtests.metrics import percentile
+from evidence import percentile
 from loadtests.simulator import Profile, Record, spawn
 
 STACKS = {"legacy": 0.0, "graph": 100.0}

@@ -21,7 +21,7 @@ import uvloop
 
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
-from loadtests.metrics import percentile
+from evidence import percentile
 from loadtests.plan import Engine, LoadPlan, PlannedRun, Target
 from loadtests.rows import GeneratorLoad, LoadRow, read_loads, read_rows
 from loadtests.runner import child_environment, load, module_command

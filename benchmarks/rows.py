@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from rich.table import Table
 
-from loadtests.metrics import percentile
+from evidence import percentile
 
 DIGITS = 4
 

@@ -21,7 +21,13 @@ from compare.input.blobs import Blobs
 from compare.input.captures import CapturedExchange, Exchange, exchanges
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.pairing import CONTROL, ONE_RUN, Pair, Unpaired, pair_of
-from compare.input.segments import Line, Segment, find_segments, read_lines, stretches
+from compare.input.segments import (
+    CapturedLine,
+    CaptureSegment,
+    find_segments,
+    read_lines,
+    stretches,
+)
 from compare.layers.frames import Chunking
 from compare.noise.control import ControlChecker
 from compare.noise.messages import control_pairs, owning_tape
@@ -49,7 +55,7 @@ class Question:
     rules: Rules = NO_RULES
 
 
-Compare = Callable[[Segment, Question], Tally]
+Compare = Callable[[CaptureSegment, Question], Tally]
 
 
 class WorkerLost(CutoverError):
@@ -95,7 +101,7 @@ def compare_captures(
     return total
 
 
-def processes_for(segments: Iterable[Segment]) -> int:
+def processes_for(segments: Iterable[CaptureSegment]) -> int:
     """Return how many processes are worth starting: one a core, or one where there is little."""
     size = sum(segment.size for segment in segments)
     return 1 if size < WORTH_SHARING else len(os.sched_getaffinity(0))
@@ -119,16 +125,16 @@ def can_share(question: Question) -> bool:
 def share(
     executor: Executor,
     compare: Compare,
-    parts: Sequence[Segment],
+    parts: Sequence[CaptureSegment],
     question: Question,
     most: int,
-) -> Iterator[tuple[Segment, Tally]]:
+) -> Iterator[tuple[CaptureSegment, Tally]]:
     """Compare parts on an executor, at `most` so many at once; yields results in their order.
 
     Raises `WorkerLost`, and `WorkRefused` where a comparison cannot be done at all.
     """
     left = iter(parts)
-    under_way: deque[tuple[Segment, Future[Tally | str]]] = deque()
+    under_way: deque[tuple[CaptureSegment, Future[Tally | str]]] = deque()
     due = parts[0]
     try:
         while True:
@@ -148,14 +154,16 @@ def share(
             future.cancel()
 
 
-def _answer(compare: Compare, part: Segment, question: Question) -> Tally | str:
+def _answer(compare: Compare, part: CaptureSegment, question: Question) -> Tally | str:
     try:
         return compare(part, question)
     except CutoverError as trouble:
         return str(trouble)  # an error that takes arguments cannot be unpickled
 
 
-def compare_part(part: Segment, question: Question, on_bytes: OnBytes | None = None) -> Tally:
+def compare_part(
+    part: CaptureSegment, question: Question, on_bytes: OnBytes | None = None
+) -> Tally:
     """Compare one segment or stretch of one; one that cannot be read is damage."""
     try:
         return compare_segment(read_lines(part, on_bytes), part.url, question)
@@ -165,7 +173,9 @@ def compare_part(part: Segment, question: Question, on_bytes: OnBytes | None = N
         return tally
 
 
-def compare_segment(lines: Iterable[Line | Damage], place: str, question: Question) -> Tally:
+def compare_segment(
+    lines: Iterable[CapturedLine | Damage], place: str, question: Question
+) -> Tally:
     """Compare the exchanges of one segment.
 
     Depends on nothing but its arguments, and the long texts stored beside the segment at `place`.

@@ -41,7 +41,7 @@ from compare.findings import (
 )
 from compare.input.calls import Call
 from compare.input.pairing import Pair
-from compare.streams.events import Stream
+from compare.streams.events import EventStream
 from contract.errors import FaultCode
 from contract.operations import MODEL_STREAM, TURN_FIND, TURN_HISTORY
 from contract.records import OwnHistory, PlayRecord, RunRecord
@@ -85,12 +85,12 @@ def drifts(pair: Pair) -> bool:
 
 
 @dataclass(slots=True)
-class Case:
+class Differences:
     """Everything found between two runs, layer by layer."""
 
     pair: Pair
-    legacy: Stream
-    graph: Stream
+    legacy: EventStream
+    graph: EventStream
     same_tape: bool
     calls: tuple[list[Call], list[Call]]
     outcome: list[OutcomeFinding] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Case:
     effects: list[EffectFinding] = field(default_factory=list)
 
 
-def settle(case: Case) -> tuple[Finding, ...]:
+def settle(case: Differences) -> tuple[Finding, ...]:
     """Mark what follows from what, in the order in which causes reach outwards."""
     case.outcome = [_mark(f, _why_ended(case)) for f in case.outcome]
     case.frames = [_mark(f, _why_frame(case, f)) for f in case.frames]
@@ -137,16 +137,16 @@ def _first(findings: Sequence[Finding]) -> str | None:
 # What may be no more than another answer to the same question.
 
 
-def _ended_by_world(case: Case) -> bool:
+def _ended_by_world(case: Differences) -> bool:
     """Whether a model failed, or a call was made that is on no tape."""
     runs = case.pair.control, case.pair.candidate
     return bool({run.error.code for run in runs if run.error} & _WORLD)
 
 
-def _sent_before_question(case: Case, finding: FrameFinding) -> bool:
+def _sent_before_question(case: Differences, finding: FrameFinding) -> bool:
     """Whether a frame was sent before the model was asked."""
 
-    def before(run: RunRecord, stream: Stream, index: int) -> bool:
+    def before(run: RunRecord, stream: EventStream, index: int) -> bool:
         asked = min((play.at for play in run.plays if _asks(play)), default=0)
         return index < len(stream.at) and stream.at[index] <= asked
 
@@ -157,7 +157,7 @@ def _sent_before_question(case: Case, finding: FrameFinding) -> bool:
     )
 
 
-def _before_question(case: Case) -> Callable[[EffectFinding], bool]:
+def _before_question(case: Differences) -> Callable[[EffectFinding], bool]:
     """Tell calls up to the first question, which is the pipeline's own, from those after it.
 
     Where a shadow drifts, the contents of its first question are not its own, nor what it looked
@@ -196,7 +196,7 @@ def _asks(play: PlayRecord) -> bool:
 # Which finding another follows from.
 
 
-def _why_ended(case: Case) -> str | None:
+def _why_ended(case: Differences) -> str | None:
     """A run ended because it broke its grammar, or because nothing could answer its call."""
     for side, run in (("legacy", case.pair.control), ("graph", case.pair.candidate)):
         code = run.error.code if run.error else ""
@@ -211,7 +211,7 @@ def _why_ended(case: Case) -> str | None:
     return None
 
 
-def _why_frame(case: Case, finding: FrameFinding) -> str | None:
+def _why_frame(case: Differences, finding: FrameFinding) -> str | None:
     """The grammar forbids the frame, its run ended early, or its tool call is gone."""
     for broken in case.grammar:
         if _forbidden(finding, broken) or _lost_a_piece(case, finding, broken):
@@ -235,7 +235,7 @@ def _forbidden(finding: FrameFinding, broken: GrammarBroken) -> bool:
     return on_graph and _within(broken.at, finding.at_graph, finding.count)
 
 
-def _lost_a_piece(case: Case, finding: FrameFinding, broken: GrammarBroken) -> bool:
+def _lost_a_piece(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
     """Whether arguments put together from many frames may lack what stood in an illegible one."""
     if not isinstance(finding, FrameChanged) or _ARGUMENTS not in finding.path:
         return False
@@ -247,7 +247,7 @@ def _lost_a_piece(case: Case, finding: FrameFinding, broken: GrammarBroken) -> b
     return stream.events[broken.at].fault is not None
 
 
-def _cut_on_both(case: Case) -> str | None:
+def _cut_on_both(case: Differences) -> str | None:
     """Find the breach that neither stream came to its end, which each may have broken off alone."""
     length = len(case.graph.events)
     return _first([f for f in case.grammar if f.side == "both" and f.at >= length])
@@ -257,7 +257,7 @@ def _within(at: int, start: int, count: int) -> bool:
     return start <= at < start + count
 
 
-def _reaches_end(case: Case, finding: FrameFinding) -> bool:
+def _reaches_end(case: Differences, finding: FrameFinding) -> bool:
     """Whether nothing both runs sent comes behind the finding, but the frames that end a stream."""
     return (
         finding.at_legacy + finding.count >= len(case.legacy.events) - 1
@@ -270,7 +270,7 @@ def _names(finding: FrameFinding, tool: str) -> bool:
     return any(quoted in (value or "") for value in (finding.legacy, finding.graph))
 
 
-def _why_grammar(case: Case, broken: GrammarBroken) -> str | None:
+def _why_grammar(case: Differences, broken: GrammarBroken) -> str | None:
     """A text that was changed shrank, or a frame that is missing left a hole."""
     if broken.shrank:
         changed = _first([f for f in case.text if isinstance(f, TextChanged)])
@@ -282,7 +282,7 @@ def _why_grammar(case: Case, broken: GrammarBroken) -> str | None:
     return None
 
 
-def _left_a_hole(case: Case, finding: FrameFinding, broken: GrammarBroken) -> bool:
+def _left_a_hole(case: Differences, finding: FrameFinding, broken: GrammarBroken) -> bool:
     """Whether the grammar stumbles where the other side has a frame more."""
     if isinstance(finding, FrameDropped) and broken.side == "graph":
         return finding.at_graph <= broken.at <= _next_firm(case.graph, finding.at_graph)
@@ -291,13 +291,13 @@ def _left_a_hole(case: Case, finding: FrameFinding, broken: GrammarBroken) -> bo
     return False
 
 
-def _next_firm(stream: Stream, at: int) -> int:
+def _next_firm(stream: EventStream, at: int) -> int:
     """Index of the next event that is more than text, for those alone are always aligned."""
     rest = range(at, len(stream.events))
     return next((k for k in rest if not stream.events[k].bare), len(stream.events))
 
 
-def _why_text(case: Case, finding: TextFinding) -> str | None:
+def _why_text(case: Differences, finding: TextFinding) -> str | None:
     """A run that ended early says less; a model that was asked otherwise answers otherwise."""
     broke_off = _first(case.outcome) or _cut_on_both(case)
     if broke_off and _broke_off(case):
@@ -313,7 +313,7 @@ def _why_text(case: Case, finding: TextFinding) -> str | None:
     return None
 
 
-def _illegible(case: Case, broken: GrammarBroken) -> bool:
+def _illegible(case: Differences, broken: GrammarBroken) -> bool:
     """Whether all one side's text lacks is what stood in a frame that cannot be read."""
     spoilt, sound = case.graph, case.legacy
     if broken.side == "legacy":
@@ -329,7 +329,7 @@ def _illegible(case: Case, broken: GrammarBroken) -> bool:
     )
 
 
-def _broke_off(case: Case) -> bool:
+def _broke_off(case: Differences) -> bool:
     legacy, graph = case.legacy.text, case.graph.text
     if case.pair.control.outcome == case.pair.candidate.outcome:
         return legacy.startswith(graph) or graph.startswith(legacy)
@@ -338,7 +338,7 @@ def _broke_off(case: Case) -> bool:
     return graph.startswith(legacy)
 
 
-def _why_effect(case: Case, finding: EffectFinding) -> str | None:
+def _why_effect(case: Differences, finding: EffectFinding) -> str | None:
     """A run that ended early asks less; a changed reply is stored as it was changed."""
     ended = case.outcome and (case.outcome[0].after is None or _unanswered(case))
     if ended and isinstance(finding, _LACKING) and _lacks(case, finding):
@@ -348,7 +348,7 @@ def _why_effect(case: Case, finding: EffectFinding) -> str | None:
     return None
 
 
-def _unanswered(case: Case) -> bool:
+def _unanswered(case: Differences) -> bool:
     """Whether a run ended at a call that no tape answers: what it lacks follows from that."""
     errors = case.pair.control.error, case.pair.candidate.error
     return any(error is not None and error.code == _UNANSWERED for error in errors)
@@ -357,12 +357,12 @@ def _unanswered(case: Case) -> bool:
 _LACKING = CallSkipped | CallExtra | ToolDropped | ToolAdded
 
 
-def _lacks(case: Case, finding: Finding) -> bool:
+def _lacks(case: Differences, finding: Finding) -> bool:
     """Whether it is the run that broke off that lacks the call."""
     skipped = isinstance(finding, CallSkipped | ToolDropped)
     run = case.pair.candidate if skipped else case.pair.control
     return run.outcome != COMPLETED
 
 
-def _is_reply(case: Case, finding: WriteChanged) -> bool:
+def _is_reply(case: Differences, finding: WriteChanged) -> bool:
     return (finding.legacy, finding.graph) == (case.legacy.text, case.graph.text)

@@ -12,7 +12,7 @@ from compare.findings import LAYERS, Finding, Layer, general_path, kind_of, sign
 from compare.input.pairing import STACKS, Pair, Sides
 from compare.rules import Ruling
 from compare.streams.alignment import Block, align
-from compare.streams.events import Event, EventReader, Stream, read_stream
+from compare.streams.events import Event, EventReader, EventStream, read_stream
 
 EXEMPLARS = 3
 CLUSTERS_AT_MOST = 500
@@ -196,7 +196,7 @@ def _around(rows: list[Row]) -> list[Row]:
     return rows[start : start + ROWS_AT_MOST]
 
 
-def _keys(legacy: Stream, graph: Stream, ruling: Ruling | None) -> list[list[Hashable]]:
+def _keys(legacy: EventStream, graph: EventStream, ruling: Ruling | None) -> list[list[Hashable]]:
     """Give what an event of each side must share with another to be equal to it."""
     if ruling is not None:
         legacy, graph, _, _ = ruling.read(legacy, graph, ([], []))
@@ -206,7 +206,7 @@ def _keys(legacy: Stream, graph: Stream, ruling: Ruling | None) -> list[list[Has
     ]
 
 
-def _rows(legacy: Stream, graph: Stream, keys: list[list[Hashable]]) -> Iterator[Row]:
+def _rows(legacy: EventStream, graph: EventStream, keys: list[list[Hashable]]) -> Iterator[Row]:
     left, right = _cells(legacy), _cells(graph)
     for block in align(*keys):
         if block.equal:
@@ -230,7 +230,7 @@ def _gap(block: Block, left: Sequence[Cell], right: Sequence[Cell]) -> Iterator[
             yield from (Row("graph", graph=y) for y in b)
 
 
-def _cells(stream: Stream) -> list[Cell]:
+def _cells(stream: EventStream) -> list[Cell]:
     cells: list[Cell] = []
     text = reasoning = ""
     for at, event in zip(stream.at, stream.events, strict=True):

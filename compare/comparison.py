@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from compare.causes import COMPLETED, Case, settle
+from compare.causes import COMPLETED, Differences, settle
 from compare.findings import Finding, GrammarBroken
 from compare.input.calls import Call, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
@@ -18,7 +18,7 @@ from compare.layers.model_calls import MODEL
 from compare.layers.text import outcome_findings, text_findings
 from compare.rules import NO_RULES, Rules, Ruling
 from compare.streams.dialects import Spoken
-from compare.streams.events import EventReader, Stream, read_stream, read_streams
+from compare.streams.events import EventReader, EventStream, read_stream, read_streams
 from compare.streams.normal import NormalStream, TimesAstray
 from compare.streams.soundness import Soundness
 from contract.records import RunRecord
@@ -26,7 +26,7 @@ from contract.wire.dialect import Wire
 
 TRUNCATED = "truncated"
 NAMES_REMEMBERED = 256
-NO_STREAM = Stream((), (), (), "", "")
+NO_STREAM = EventStream((), (), (), "", "")
 
 
 class Comparer:
@@ -61,14 +61,14 @@ class Comparer:
         pair = restored(pair) if restored is not None else pair
         calls = calls_of(pair.control, pair.tape), calls_of(pair.candidate, pair.tape)
         if sound and self.ruling is None:
-            case = Case(pair, NO_STREAM, NO_STREAM, same_tape=True, calls=calls)
+            case = Differences(pair, NO_STREAM, NO_STREAM, same_tape=True, calls=calls)
             case.effects = effect_findings(pair, *calls)
             return settle(case)
         legacy, graph = read_streams(self.reader, pair.control.frames, pair.candidate.frames)
         grammar = self._grammar(pair, legacy, graph)
         if self.ruling is not None:
             legacy, graph, calls, _ = self.ruling.apply(legacy, graph, calls)
-        case = Case(pair, legacy, graph, same_tape=_same_answers(pair, *calls), calls=calls)
+        case = Differences(pair, legacy, graph, same_tape=_same_answers(pair, *calls), calls=calls)
         case.outcome = outcome_findings(pair)
         case.grammar = grammar
         script = script_of(legacy, graph, cuts=self._cuts_count(case))
@@ -86,7 +86,7 @@ class Comparer:
         stream = read_stream(self.reader, pair.control.frames)
         return tuple(self._grammar(pair, stream, stream))
 
-    def _grammar(self, pair: Pair, legacy: Stream, graph: Stream) -> list[GrammarBroken]:
+    def _grammar(self, pair: Pair, legacy: EventStream, graph: EventStream) -> list[GrammarBroken]:
         control, candidate = pair.control, pair.candidate
         # A run cut short beside a whole one differs in its outcome; where both are, nothing else
         # would say so.
@@ -96,13 +96,13 @@ class Comparer:
             return grammar_findings(pair, broken, broken)
         return grammar_findings(pair, broken, self._violation(candidate, graph, cut=cut))
 
-    def _violation(self, run: RunRecord, stream: Stream, *, cut: bool) -> Violation | None:
+    def _violation(self, run: RunRecord, stream: EventStream, *, cut: bool) -> Violation | None:
         if self._ended_well(run) and self._soundness.events(stream.events):
             return None
         ends = run.outcome == COMPLETED or cut
         return violation_of(self._spec.grammar, run, stream, ends=ends)
 
-    def _cuts_count(self, case: Case) -> bool:
+    def _cuts_count(self, case: Differences) -> bool:
         """Whether it matters where the text is cut.
 
         It does when asked for, and for cumulative texts of one model stream: the tape's stamps

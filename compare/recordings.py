@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from compare.comparison import DialectComparers
 from compare.input.damage import Damage
 from compare.input.pairing import STACKS, Pair
-from compare.input.recordings import Recording, Recordings, pairs_of
+from compare.input.recordings import RecordedStream, Recordings, pairs_of
 from compare.layers.frames import Chunking
 from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import Spoken
@@ -53,7 +53,7 @@ def compare_recordings(
         recorded = legacy.read(old), graph.read(new)
         _compare(old, recorded, tally, question.spoken, comparers)
         for side in recorded:
-            if on_bytes is not None and isinstance(side, Recording):
+            if on_bytes is not None and isinstance(side, RecordedStream):
                 on_bytes(len(side.body))
     tally.rule_hits += comparers.rule_hits()
     return tally
@@ -61,7 +61,7 @@ def compare_recordings(
 
 def _compare(
     name: str,
-    recorded: tuple[Recording | Damage, Recording | Damage],
+    recorded: tuple[RecordedStream | Damage, RecordedStream | Damage],
     tally: Tally,
     spoken: Spoken,
     comparers: DialectComparers,
@@ -73,7 +73,7 @@ def _compare(
     sides = [
         (side, stream)
         for side, stream in zip(recorded, streams, strict=True)
-        if isinstance(side, Recording) and isinstance(stream, NormalStream)
+        if isinstance(side, RecordedStream) and isinstance(stream, NormalStream)
     ]
     if len(sides) < len(recorded):
         tally.not_comparable.count("damaged")
@@ -91,11 +91,11 @@ def _compare(
 
 
 def _normal(
-    recorded: tuple[Recording | Damage, Recording | Damage], spoken: Spoken
+    recorded: tuple[RecordedStream | Damage, RecordedStream | Damage], spoken: Spoken
 ) -> list[NormalStream | Damage]:
     """Bring both sides into normal form; equal ones once."""
     streams: list[NormalStream | Damage] = []
-    before: Recording | None = None
+    before: RecordedStream | None = None
     for side in recorded:
         if isinstance(side, Damage):
             streams.append(side)
@@ -110,7 +110,9 @@ def _normal(
     return streams
 
 
-def _run(flow: str, name: str, stack: str, recorded: Recording, stream: NormalStream) -> RunRecord:
+def _run(
+    flow: str, name: str, stack: str, recorded: RecordedStream, stream: NormalStream
+) -> RunRecord:
     """Make a run of a recorded stream; what a router would know of it is made up."""
     return RunRecord(
         v=VERSION,

@@ -17,7 +17,7 @@ from compare.findings import Finding, TextChanged, shortened
 from compare.input.damage import NAMED_AT_MOST, Damage
 from compare.input.pairing import STACKS, Pair, Sides, sides_of
 from compare.noise.control import NO_CHECK, ControlCheck
-from compare.streams.soundness import Times
+from compare.streams.soundness import StreamTimes
 from contract.records import RunRecord
 
 KINDS_AT_MOST = 100
@@ -115,7 +115,7 @@ class Tally:
         one = next(iter(self.alone), "")
         return sides_of(one, one) if self.pairs and self.alone[one] == self.pairs else STACKS
 
-    def timed(self, run: RunRecord, times: Times | None) -> None:
+    def timed(self, run: RunRecord, times: StreamTimes | None) -> None:
         """Collect one run's times."""
         if times is None:
             return

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from compare.clusters import Cluster
-from compare.noise.summary import control_said
+from compare.noise.summary import control_text
 from compare.tally import Tally, drift_of, drift_text
 from compare.waivers import NO_WAIVERS, Waivers
 
@@ -86,7 +86,7 @@ def _nothing(tally: Tally) -> str:
 
 
 def _control(tally: Tally) -> list[str]:
-    return [control_said(tally.control)] if tally.control.checked else []
+    return [control_text(tally.control)] if tally.control.checked else []
 
 
 def _answers(tally: Tally) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from compare import Question, compare_captures, find_segments
 from compare.layers.prompt_sources import PromptMap, read_prompt_map
 from compare.report import Report, markdown, page, report_of
-from compare.report.document import encode_report, with_strangers
+from compare.report.document import encode_report, with_unknown_flows
 from compare.rules import NO_RULES, Rules, read_rules
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError
@@ -106,7 +106,7 @@ def reported(asked: Asked | AskedPlain, tally: Tally) -> Report:
     """Write up what was compared, and name rules and waivers for flows nobody knows."""
     rules, waivers = asked.rules, asked.waivers
     report = report_of(tally, asked.captures, asked.chunking, rules, waivers)
-    return with_strangers(report, rules, waivers, asked.flows)
+    return with_unknown_flows(report, rules, waivers, asked.flows)
 
 
 def rules_at(path: Path | None) -> Rules:

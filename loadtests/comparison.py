@@ -13,19 +13,8 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from loadtests.metrics import (
-    CONFIDENCE,
-    METRICS,
-    Clock,
-    Goodput,
-    Metric,
-    Objective,
-    PercentileEstimate,
-    critical,
-    goodput,
-    percentile,
-    percentiles,
-)
+from evidence import CONFIDENCE, PercentileEstimate, percentile, percentiles
+from loadtests.metrics import METRICS, Clock, Goodput, Metric, Objective, critical, goodput
 from loadtests.plan import PAIRS_FOR_A_STATEMENT, PlannedRun
 from loadtests.rows import LoadRow
 

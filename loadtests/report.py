@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from evidence import CONFIDENCE, percentile
 from loadtests.comparison import (
     SHOWN,
     MetricSummary,
@@ -18,16 +19,7 @@ from loadtests.comparison import (
     compare_pairs,
     summarise_stack,
 )
-from loadtests.metrics import (
-    CONFIDENCE,
-    INTERVAL,
-    METHOD,
-    METRICS,
-    Clock,
-    Objective,
-    percentile,
-    window,
-)
+from loadtests.metrics import INTERVAL, METHOD, METRICS, Clock, Objective, window
 from loadtests.plan import Engine, LoadPlan, PlannedRun
 from loadtests.rows import BUSIEST, FAILURES, GeneratorLoad, LoadRow
 from loadtests.rows import MOST_BUSY_MACHINE as BUSIEST_MACHINE

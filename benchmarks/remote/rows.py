@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.rows import BenchRow, at_least, at_most, bootstrap, ratio_of_medians, told
-from loadtests.metrics import percentile
+from evidence import percentile
 
 PASSED = 0.55
 MIRRORED = 0.50

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from compare.input.damage import ILLEGIBLE
-from compare.layers.values import written
 from contract.records import EntryRecord, How, PlayRecord, RunRecord
 
 
@@ -44,7 +43,7 @@ class Call(msgspec.Struct, frozen=True):
             value = msgspec.json.decode(self.args)
         except ILLEGIBLE:
             return {}
-        return value if isinstance(value, dict) else {"": written(value)}
+        return value if isinstance(value, dict) else {"": msgspec.json.encode(value).decode()}
 
 
 def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[Call]:

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from compare.input.damage import ILLEGIBLE, Damage
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from contract.records import VERSION, RunRecord
 
 Stamp = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -40,7 +40,9 @@ _run = msgspec.json.Decoder(CapturedRun).decode
 _versioned = msgspec.json.Decoder(_Versioned).decode
 
 
-def exchanges(lines: Iterable[Line | Damage], place: str) -> Iterator[CapturedExchange | Damage]:
+def exchanges(
+    lines: Iterable[CapturedLine | Damage], place: str
+) -> Iterator[CapturedExchange | Damage]:
     """Group lines into exchanges; damage is passed on where it stood."""
     runs: list[RunRecord] = []
     damaged = near = False
@@ -59,7 +61,7 @@ def exchanges(lines: Iterable[Line | Damage], place: str) -> Iterator[CapturedEx
         yield CapturedExchange(tuple(runs), damaged)
 
 
-def read_run(line: Line, place: str) -> RunRecord | Damage:
+def read_run(line: CapturedLine, place: str) -> RunRecord | Damage:
     """Read one line as a run of this version, or describe what it is instead."""
     try:
         if not line.data.isascii():

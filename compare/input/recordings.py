@@ -32,7 +32,7 @@ _ids = msgspec.json.Decoder(_Id)
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedStream:
     """One recorded stream; `place` is its file, and the line in it.
 
     `times` has a moment for each of its events, in microseconds, or is empty; `began` is when
@@ -131,7 +131,7 @@ class Recordings:
         """How many bytes there are to read."""
         return sum(place.size or _size(place.path) for place in self._places.values())
 
-    def read(self, name: str) -> Recording | Damage:
+    def read(self, name: str) -> RecordedStream | Damage:
         """Read one recording; what is none, or cannot be read, is damage."""
         place = self._places[name]
         try:
@@ -142,12 +142,12 @@ class Recordings:
         except OSError as trouble:
             return _unreadable(place.path, trouble)
         if not place.size:
-            return Recording(name, _said(place), body, (), began)
+            return RecordedStream(name, _said(place), body, (), began)
         try:
             line = _lines.decode(body)
         except ILLEGIBLE as trouble:
             return Damage("broken", str(place.path), f"line {place.number}: {trouble}")
-        return Recording(name, _said(place), line.body.encode(), line.times, began)
+        return RecordedStream(name, _said(place), line.body.encode(), line.times, began)
 
 
 def _unreadable(path: Path, trouble: OSError) -> Damage:

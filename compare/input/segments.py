@@ -27,7 +27,7 @@ PACKED = ".zst"
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class CaptureSegment:
     """One file of captures, or a stretch of it: its address, its size in bytes as stored.
 
     A stretch `begins` behind other batches and `ends` before others; None is the file's end.
@@ -40,7 +40,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CapturedLine:
     """One line, without its newline; `number` counts from 1 in its batch, or in its file.
 
     `begins` is where its batch does in the file, None where there are no batches; `ended` is false
@@ -63,7 +63,7 @@ _FEEDBACK = "/feedback/date="
 """Beside the exchanges the capture keeps what users thought; that is no run to compare."""
 
 
-def find_segments(place: str) -> list[Segment]:
+def find_segments(place: str) -> list[CaptureSegment]:
     """List the segments at a path or fsspec URL, in a stable order; raises `CapturesUnreadable`."""
     try:
         system, root = fsspec.core.url_to_fs(place)
@@ -73,15 +73,15 @@ def find_segments(place: str) -> list[Segment]:
     except (OSError, ValueError, ImportError) as trouble:
         raise CapturesUnreadable(place, str(trouble)) from trouble
     return [
-        Segment(str(system.unstrip_protocol(path)), int(found[path].get("size") or 0))
+        CaptureSegment(str(system.unstrip_protocol(path)), int(found[path].get("size") or 0))
         for path in sorted(found)
         if path.endswith(_SUFFIXES) and _FEEDBACK not in path
     ]
 
 
 def read_lines(
-    segment: Segment, on_bytes: Callable[[int], None] | None = None
-) -> Iterator[Line | Damage]:
+    segment: CaptureSegment, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[CapturedLine | Damage]:
     """Read one segment; what is torn is yielded as damage; raises `CapturesUnreadable`."""
     try:
         system, path = fsspec.core.url_to_fs(segment.url)
@@ -103,7 +103,7 @@ def read_lines(
 
 
 def _pieces(
-    file: IO[bytes], segment: Segment, on_bytes: Callable[[int], None] | None
+    file: IO[bytes], segment: CaptureSegment, on_bytes: Callable[[int], None] | None
 ) -> Iterator[bytes]:
     file.seek(segment.begins)
     left = sys.maxsize if segment.ends is None else segment.ends - segment.begins
@@ -114,7 +114,7 @@ def _pieces(
             on_bytes(len(piece))
 
 
-def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[Line | Damage]:
+def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[CapturedLine | Damage]:
     """Cut batches into lines; damage between two batches discards the line it interrupts.
 
     A last line without a newline is given all the same, for it may be whole.
@@ -132,12 +132,12 @@ def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[Line | 
         while (end := data.find(b"\n", start)) >= 0:
             line = data[start:end] if open_line.empty else open_line.end(data[:end])
             if line:
-                yield Line(number, line, begins)
+                yield CapturedLine(number, line, begins)
             number, start = number + 1, end + 1
         yield from open_line.grow(data[start:], number)
     last = open_line.end(b"")
     if last.strip():
-        yield Line(number, last, begins, ended=False)
+        yield CapturedLine(number, last, begins, ended=False)
 
 
 class _OpenLine:
@@ -185,7 +185,7 @@ class _Exchange(msgspec.Struct):
 _exchange = msgspec.json.Decoder(_Exchange).decode
 
 
-def stretches(segment: Segment, stretch: int = STRETCH) -> list[Segment]:
+def stretches(segment: CaptureSegment, stretch: int = STRETCH) -> list[CaptureSegment]:
     """Cut a segment where it is long, packed and on this machine; else give it as it is."""
     if segment.size < CUT_FROM or not segment.url.endswith(PACKED):
         return [segment]
@@ -199,7 +199,7 @@ def stretches(segment: Segment, stretch: int = STRETCH) -> list[Segment]:
         return [segment]  # whoever reads it will say why it cannot be read
     starts, ends = [0, *cuts], [*cuts, None]
     return [
-        Segment(segment.url, (segment.size if end is None else end) - start, start, end)
+        CaptureSegment(segment.url, (segment.size if end is None else end) - start, start, end)
         for start, end in zip(starts, ends, strict=True)
     ]
 

@@ -20,7 +20,7 @@ from compare.findings import (
 from compare.input.pairing import Pair
 from compare.layers.values import changes
 from compare.streams.alignment import align
-from compare.streams.events import Stream
+from compare.streams.events import EventStream
 
 TEXT, REASONING = 0, 1
 
@@ -36,7 +36,7 @@ class Span(NamedTuple):
     at: int
 
 
-def renamed(legacy: Stream, graph: Stream) -> tuple[int, int] | None:
+def renamed(legacy: EventStream, graph: EventStream) -> tuple[int, int] | None:
     """Find where equal texts are sent under different names, as the indices of both events.
 
     Only events that are nothing but text are looked at: all others are aligned by name anyway.
@@ -62,7 +62,7 @@ def _parted(old: list[Span], new: list[Span]) -> tuple[int, int] | None:
     return None
 
 
-def _spans(stream: Stream, channel: int) -> list[Span]:
+def _spans(stream: EventStream, channel: int) -> list[Span]:
     spans: list[Span] = []
     come = 0
     for index, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True)):
@@ -91,17 +91,17 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Script:
+class EditScript:
     """The edit script of two streams: which frames match, and the gaps between."""
 
     matched: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
 
-def script_of(legacy: Stream, graph: Stream, *, cuts: bool) -> Script:
+def script_of(legacy: EventStream, graph: EventStream, *, cuts: bool) -> EditScript:
     """Align two streams; with `cuts`, frames of bare text too, by how far the text has come."""
     left, right = _keys(legacy, cuts=cuts), _keys(graph, cuts=cuts)
-    script = Script()
+    script = EditScript()
     for block in align([key for _, key in left], [key for _, key in right]):
         a = [left[k][0] for k in block.left]
         b = [right[k][0] for k in block.right]
@@ -113,7 +113,7 @@ def script_of(legacy: Stream, graph: Stream, *, cuts: bool) -> Script:
     return script
 
 
-def _keys(stream: Stream, *, cuts: bool) -> list[tuple[int, Hashable]]:
+def _keys(stream: EventStream, *, cuts: bool) -> list[tuple[int, Hashable]]:
     return [
         (index, reached if event.bare else (event.name, event.shape))
         for index, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True))
@@ -126,7 +126,7 @@ def _behind(keys: list[tuple[int, Hashable]], position: int) -> int:
 
 
 def frame_findings(
-    pair: Pair, legacy: Stream, graph: Stream, script: Script, chunking: Chunking
+    pair: Pair, legacy: EventStream, graph: EventStream, script: EditScript, chunking: Chunking
 ) -> list[FrameFinding]:
     """Name what is in the gaps."""
     return _Naming(pair, legacy, graph, chunking).findings(script)
@@ -135,13 +135,15 @@ def frame_findings(
 class _Naming:
     """Turns the gaps of one script into findings."""
 
-    def __init__(self, pair: Pair, legacy: Stream, graph: Stream, chunking: Chunking) -> None:
+    def __init__(
+        self, pair: Pair, legacy: EventStream, graph: EventStream, chunking: Chunking
+    ) -> None:
         self._pair = pair
         self._legacy = legacy
         self._graph = graph
         self._chunking = chunking
 
-    def findings(self, script: Script) -> list[FrameFinding]:
+    def findings(self, script: EditScript) -> list[FrameFinding]:
         gaps = self._without_moved_cuts(script.gaps)
         found, gaps = self._moves(gaps)
         for gap in gaps:

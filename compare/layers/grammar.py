@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from compare.findings import GrammarBroken, Side
 from compare.input.pairing import Pair
-from compare.streams.events import Stream
-from compare.streams.payloads import Fault
+from compare.streams.events import EventStream
+from compare.streams.payloads import PayloadFault
 from contract.errors import GrammarViolated
 from contract.grammar import Grammar, GrammarCheck
 from contract.records import RunRecord
@@ -24,7 +24,7 @@ class Violation:
     name: str
     expected: tuple[str, ...] = ()
     shrank: bool = False
-    fault: Fault | None = None
+    fault: PayloadFault | None = None
 
     @property
     def sentence(self) -> str:
@@ -39,7 +39,7 @@ class Violation:
 
 
 def violation_of(
-    grammar: Grammar, run: RunRecord, stream: Stream, *, ends: bool
+    grammar: Grammar, run: RunRecord, stream: EventStream, *, ends: bool
 ) -> Violation | None:
     """Find where a run left its grammar; a frame that was refused as it came is on the record.
 
@@ -51,7 +51,9 @@ def violation_of(
     return broken
 
 
-def _walked(grammar: Grammar, run: RunRecord, stream: Stream, *, ends: bool) -> Violation | None:
+def _walked(
+    grammar: Grammar, run: RunRecord, stream: EventStream, *, ends: bool
+) -> Violation | None:
     check = GrammarCheck(grammar)
     for index, event in enumerate(stream.events):
         if event.fault is not None:

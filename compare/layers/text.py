@@ -15,7 +15,7 @@ from compare.findings import (
     excerpts,
 )
 from compare.input.pairing import Pair
-from compare.streams.events import Stream
+from compare.streams.events import EventStream
 from contract.grammar import Grammar
 from contract.records import RunRecord
 
@@ -46,8 +46,8 @@ def _ending(run: RunRecord) -> str:
 
 def text_findings(
     pair: Pair,
-    legacy: Stream,
-    graph: Stream,
+    legacy: EventStream,
+    graph: EventStream,
     matched: list[tuple[int, int]],
     grammar: Grammar,
 ) -> list[TextFinding]:
@@ -66,7 +66,7 @@ def text_findings(
 
 
 def _late(
-    pair: Pair, legacy: Stream, graph: Stream, matched: list[tuple[int, int]]
+    pair: Pair, legacy: EventStream, graph: EventStream, matched: list[tuple[int, int]]
 ) -> list[TextFinding]:
     """Find the first frame both sent, text not being its only content, at which texts differ."""
     for i, j in matched:
@@ -83,7 +83,9 @@ def _late(
     return []
 
 
-def _shrunk(pair: Pair, legacy: Stream, graph: Stream, grammar: Grammar) -> list[TextFinding]:
+def _shrunk(
+    pair: Pair, legacy: EventStream, graph: EventStream, grammar: Grammar
+) -> list[TextFinding]:
     """Find a text that took back on one side, where the grammar does not watch over it."""
     if (legacy.shrank is None) == (graph.shrank is None):
         return []

@@ -2,13 +2,13 @@
 
 from compare.noise.control import ControlCheck, ControlChecker, control_check
 from compare.noise.messages import Noise, read_noise
-from compare.noise.study import Judgement, Message, Study, study_of
+from compare.noise.study import Judgement, MeasuredMessage, Study, study_of
 
 __all__ = [
     "ControlCheck",
     "ControlChecker",
     "Judgement",
-    "Message",
+    "MeasuredMessage",
     "Noise",
     "Study",
     "control_check",

@@ -99,7 +99,7 @@ class Distances(NamedTuple):
     structure: float
 
 
-class Answer(NamedTuple):
+class MeasuredAnswer(NamedTuple):
     """What one run made of a message: tokens of its text, its tool calls, its events' names."""
 
     text: tuple[str, ...]
@@ -107,15 +107,15 @@ class Answer(NamedTuple):
     structure: tuple[str, ...]
 
 
-def answer_of(run: RunRecord, reader: EventReader) -> Answer:
+def answer_of(run: RunRecord, reader: EventReader) -> MeasuredAnswer:
     """Read a run; its tape, if its calls need one to be read, must be its own."""
     stream = read_stream(reader, run.frames)
     called = (call.args for call in calls_of(run, ()) if call.label == _TOOL)
     names = (*(event.name for event in stream.events), f"({run.outcome})")
-    return Answer(tokens(stream.text), tools(called), names)
+    return MeasuredAnswer(tokens(stream.text), tools(called), names)
 
 
-def apart(one: Answer, other: Answer) -> Distances:
+def apart(one: MeasuredAnswer, other: MeasuredAnswer) -> Distances:
     """Measure two answers; symmetric."""
     return Distances(
         share_edited(one.text, other.text),

@@ -16,7 +16,7 @@ from compare.input.pairing import CANDIDATE, CONTROL, REPLAY, Pair
 from compare.input.segments import find_segments, read_lines
 from compare.noise.control import ControlCheck, ControlChecker
 from compare.noise.distances import answer_of, apart
-from compare.noise.study import MARGIN, Message, Study, study_of
+from compare.noise.study import MARGIN, MeasuredMessage, Study, study_of
 from compare.streams.events import EventReader
 from contract.flow import FlowSpec
 from contract.operations import MODEL_STREAM
@@ -193,7 +193,7 @@ class _Work:
     """Measuring under way."""
 
     def __init__(self, flows: Mapping[str, FlowSpec]) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[MeasuredMessage] = []
         self.left_out: Counter[str] = Counter()
         self.checker = ControlChecker(flows)
         self._readers = {name: EventReader(spec) for name, spec in flows.items()}
@@ -232,10 +232,10 @@ class _Work:
             self.checker.add(pair)
 
 
-def _measured(named: RunRecord, chosen: Sorted, reader: EventReader) -> Message:
+def _measured(named: RunRecord, chosen: Sorted, reader: EventReader) -> MeasuredMessage:
     first, *again = [answer_of(run, reader) for run in chosen.legacy]
     graph = [answer_of(run, reader) for run in chosen.graph]
-    return Message(
+    return MeasuredMessage(
         named.exchange,
         named.flow,
         tuple(apart(first, other) for other in again),

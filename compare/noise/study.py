@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from compare.chance import CONFIDENCE, holm
 from compare.noise.distances import MEASURES, Distances, Measure
-from compare.noise.intervals import mean_interval, needed_for_mean, needed_for_rare
+from evidence import CONFIDENCE, holm, mean_interval, needed_for_mean, needed_for_rare
 
 EXACT_UP_TO = 1 << 16
 DRAWS = 9_999
@@ -106,7 +105,7 @@ NAMED_AT_MOST = 20
 Reading = Literal["exceeds", "within noise", "cannot tell"]
 
 
-class Message(msgspec.Struct, frozen=True):
+class MeasuredMessage(msgspec.Struct, frozen=True):
     """One message: how far other legacy runs, and the graph's, are from one legacy run."""
 
     exchange: str
@@ -115,7 +114,7 @@ class Message(msgspec.Struct, frozen=True):
     graph: tuple[Distances, ...]
 
 
-class Flagged(msgspec.Struct, frozen=True):
+class FlaggedMessage(msgspec.Struct, frozen=True):
     """A message whose graph runs are farther from legacy than chance explains."""
 
     exchange: str
@@ -151,7 +150,7 @@ class Judgement(msgspec.Struct, frozen=True):
     flaggable: int
     flagged: int
     by_chance: float
-    named: tuple[Flagged, ...] = ()
+    named: tuple[FlaggedMessage, ...] = ()
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -165,7 +164,7 @@ class Study(msgspec.Struct, frozen=True):
 
 
 def study_of(
-    messages: Sequence[Message],
+    messages: Sequence[MeasuredMessage],
     left_out: Mapping[str, int] | None = None,
     margin: float = MARGIN,
 ) -> Study:
@@ -196,7 +195,7 @@ def _whole(judged: Sequence[Judgement]) -> Reading:
 class _Sample:
     """The distances of one measure, in all messages of a flow."""
 
-    def __init__(self, flow: str, measure: Measure, messages: Sequence[Message]) -> None:
+    def __init__(self, flow: str, measure: Measure, messages: Sequence[MeasuredMessage]) -> None:
         self._flow, self._measure, self._messages = flow, measure, messages
         index = MEASURES.index(measure)
         self._again = [[far[index] for far in message.again] for message in messages]
@@ -235,10 +234,10 @@ class _Sample:
             named=tuple(flagged[:NAMED_AT_MOST]),
         )
 
-    def _flagged(self) -> list[Flagged]:
+    def _flagged(self) -> list[FlaggedMessage]:
         """List the messages in which what was seen is among the rarest choices."""
         found = [
-            Flagged(message.exchange, chance_of_one(choices), _mean(again), _mean(graph))
+            FlaggedMessage(message.exchange, chance_of_one(choices), _mean(again), _mean(graph))
             for message, choices, again, graph in zip(
                 self._messages, self._choices, self._again, self._graph, strict=True
             )

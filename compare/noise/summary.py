@@ -46,7 +46,7 @@ would flag stands beside.
 METHOD = tuple(" ".join(part.split()) for part in _METHOD.split("\n\n"))
 
 
-def control_said(check: ControlCheck) -> str:
+def control_text(check: ControlCheck) -> str:
     """Say what the check of legacy against legacy on one tape gave."""
     if not check.checked:
         return "legacy against legacy on one tape: not checked, there are no two such runs"
@@ -60,7 +60,7 @@ def control_said(check: ControlCheck) -> str:
     )
 
 
-def study_said(found: Study) -> str:
+def study_text(found: Study) -> str:
     """Say in one sentence what the study gave."""
     messages = "1 message" if found.messages == 1 else f"{found.messages:,} messages"
     if not found.messages:
@@ -75,14 +75,14 @@ def study_said(found: Study) -> str:
     return f"noise of live model calls, in {messages}: {said}"
 
 
-def judged_said(judged: Judgement) -> str:
+def reading_text(judged: Judgement) -> str:
     """Say what became of one measure."""
     if judged.reading == "cannot tell":
         return f"cannot tell (about {judged.needed:,} messages would)"
     return judged.reading
 
 
-def chance_said(judged: Judgement) -> str:
+def p_value_text(judged: Judgement) -> str:
     """Say a p-value with its resolution."""
     if judged.resolution == 1:
         return "1 (no distance differs)"
@@ -92,7 +92,7 @@ def chance_said(judged: Judgement) -> str:
     return f"{said} ({how}, steps of {judged.resolution:.2g})"
 
 
-def flags_said(judged: Judgement) -> str:
+def flags_text(judged: Judgement) -> str:
     """Say how many messages are flagged, and how many chance would."""
     if not judged.flaggable:
         return "cannot tell, too few runs of a message"

@@ -7,14 +7,18 @@ from typing import Literal
 
 import msgspec
 
-from compare.chance import METHOD, difference, fisher, holm
 from compare.findings import Layer
 from compare.input.damage import ILLEGIBLE
 from compare.report.document import VERSION, ClusterReport, Report
 from compare.report.formats import percent
 from compare.report.markdown import code, plain
 from contract.errors import CutoverError
+from evidence import difference_interval, fisher, holm
 
+METHOD = (
+    "Fisher's exact test, two-sided; Newcombe's score interval of the difference of shares, 95 %; "
+    "over all causes in both reports by Holm's method, 5 %"
+)
 SHOWN = 20
 _MARKS = {"no worse": "✅", "worse": "❌", "no data": "⚪"}
 
@@ -47,7 +51,7 @@ def _table(found: Against) -> list[str]:
     return [*lines, f"{found.method}. *?*: could be chance."]
 
 
-def _row(change: Change) -> str:
+def _row(change: CauseChange) -> str:
     cells = [
         f"**{change.turn}**{' *?*' if change.chance else ''}{' (waived)' if change.waived else ''}",
         f"{percent(change.older_share)} ({change.older:,})",
@@ -85,7 +89,7 @@ class ReportUnreadable(CutoverError):
         self.why = why
 
 
-class Change(msgspec.Struct, frozen=True):
+class CauseChange(msgspec.Struct, frozen=True):
     """One cause in both reports: exchanges in the `older` and the `newer`, and their shares.
 
     `chance`: what is seen could be chance; `p` is Fisher's, `low` and `high` bound the difference
@@ -119,7 +123,7 @@ class Against(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     older_pairs: int
     newer_pairs: int
-    changes: tuple[Change, ...]
+    changes: tuple[CauseChange, ...]
     method: str = METHOD
 
 
@@ -152,7 +156,7 @@ def against(older: Report, newer: Report) -> Against:
     )
 
 
-def _changes(older: Report, newer: Report) -> tuple[Change, ...]:
+def _changes(older: Report, newer: Report) -> tuple[CauseChange, ...]:
     before = {(cluster.flow, cluster.id): cluster for cluster in older.clusters}
     after = {(cluster.flow, cluster.id): cluster for cluster in newer.clusters}
     found = [
@@ -164,7 +168,7 @@ def _changes(older: Report, newer: Report) -> tuple[Change, ...]:
     return tuple(sorted(turned, key=_order))
 
 
-def _order(change: Change) -> tuple[int, bool, float, str, str]:
+def _order(change: CauseChange) -> tuple[int, bool, float, str, str]:
     return (
         TURNS.index(change.turn),
         change.waived,
@@ -176,12 +180,12 @@ def _order(change: Change) -> tuple[int, bool, float, str, str]:
 
 def _change(
     sides: tuple[ClusterReport | None, ClusterReport | None], pairs: tuple[int, int]
-) -> Change:
+) -> CauseChange:
     older, newer = (side.exchanges if side else 0 for side in sides)
     shown = sides[1] or sides[0]
     assert shown is not None  # noqa: S101 (a key of one of the two)
-    low, high = difference((older, newer), pairs)
-    return Change(
+    low, high = difference_interval((older, newer), pairs)
+    return CauseChange(
         id=shown.id,
         flow=shown.flow,
         layer=shown.layer,
@@ -200,7 +204,7 @@ def _change(
     )
 
 
-def _turned(change: Change, *, real: bool) -> Change:
+def _turned(change: CauseChange, *, real: bool) -> CauseChange:
     """Name what became of a cause; new and gone are so whatever chance says of it."""
     turn: Turn = "same"
     if not change.older:
@@ -213,7 +217,7 @@ def _turned(change: Change, *, real: bool) -> Change:
 
 
 def _trend(
-    older: Report, newer: Report, changes: tuple[Change, ...]
+    older: Report, newer: Report, changes: tuple[CauseChange, ...]
 ) -> tuple[Trend, tuple[str, ...]]:
     empty = [
         f"the {name} report compared no pair"

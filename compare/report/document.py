@@ -15,7 +15,7 @@ from compare.layers.frames import Chunking
 from compare.layers.prompt_sources import PromptMap, source_of
 from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck
-from compare.noise.summary import control_said, study_said
+from compare.noise.summary import control_text, study_text
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.rules import NO_RULES, Rule, Rules
 from compare.rules.table import says, where
@@ -61,7 +61,7 @@ def title_of(kind: str, sides: Sides = STACKS) -> str:
 VERSION = 2
 
 
-class Counts(msgspec.Struct, frozen=True):
+class PairCounts(msgspec.Struct, frozen=True):
     """How many of everything; `not_comparable` and `damaged` by reason.
 
     Of the `equal` pairs, `equal_by_rules` are so only under the rules. In `own_answers` of the
@@ -138,7 +138,7 @@ class Report(msgspec.Struct, frozen=True):
     captures: str
     chunking: Chunking
     verdict: Verdict
-    counts: Counts
+    counts: PairCounts
     clusters: tuple[ClusterReport, ...]
     findings_left_out: int
     damage: tuple[Damage, ...]
@@ -188,9 +188,9 @@ def report_of(
 def with_noise(report: Report, noise: Noise) -> Report:
     """Add what live model calls differ by; it is said among the reasons and changes no label."""
     verdict = report.verdict
-    reasons = (*verdict.reasons, study_said(noise.study))
+    reasons = (*verdict.reasons, study_text(noise.study))
     if not report.control.checked and noise.control.checked:
-        reasons = (*reasons, control_said(noise.control))
+        reasons = (*reasons, control_text(noise.control))
     said = msgspec.structs.replace(verdict, reasons=reasons)
     return msgspec.structs.replace(report, verdict=said, noise=noise)
 
@@ -209,8 +209,8 @@ def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:
     return WaiverReport(name, waiver, waivers.standing(waiver, exchanges), exchanges)
 
 
-def _counts(tally: Tally) -> Counts:
-    return Counts(
+def _counts(tally: Tally) -> PairCounts:
+    return PairCounts(
         tally.exchanges,
         tally.pairs,
         tally.equal,
@@ -277,7 +277,7 @@ def _finding(finding: Finding, known: PromptMap) -> Finding:
     return msgspec.structs.replace(finding, source=source)
 
 
-def source_said(source: PromptSource) -> str:
+def source_text(source: PromptSource) -> str:
     """Say where a difference comes from, in a line."""
     drawn = "" if source.file == source.template else f" (in {source.template})"
     if source.variable:
@@ -292,10 +292,10 @@ def source_said(source: PromptSource) -> str:
 def finding_source(finding: Finding) -> str:
     """Say where a finding comes from; "" where nobody knows."""
     source = finding.source if isinstance(finding, PromptChanged) else None
-    return "" if source is None else source_said(source)
+    return "" if source is None else source_text(source)
 
 
-def with_strangers(
+def with_unknown_flows(
     report: Report, rules: Rules, waivers: Waivers, flows: Collection[str]
 ) -> Report:
     """Name among the reasons what is for a flow that is not among `flows`; changes no label."""
@@ -304,7 +304,7 @@ def with_strangers(
         *((f"the waiver of {name}", held.flow) for name, held in sorted(waivers.by_id.items())),
     )
     said = tuple(
-        f"{what} is for {stranger_said(flow, flows)}"
+        f"{what} is for {unknown_flows_text(flow, flows)}"
         for what, flow in named
         if flow and flow not in flows
     )
@@ -314,7 +314,7 @@ def with_strangers(
     return msgspec.structs.replace(report, verdict=verdict)
 
 
-def stranger_said(flow: str, flows: Collection[str]) -> str:
+def unknown_flows_text(flow: str, flows: Collection[str]) -> str:
     """Say of a flow that it is unknown, with the nearest one that is not."""
     near = get_close_matches(flow, flows, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(flows))}"

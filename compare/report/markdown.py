@@ -9,11 +9,11 @@ from compare.findings import Finding, signature_of
 from compare.noise import Judgement, Noise
 from compare.noise.summary import (
     METHOD,
-    chance_said,
-    control_said,
-    flags_said,
-    judged_said,
-    study_said,
+    control_text,
+    flags_text,
+    p_value_text,
+    reading_text,
+    study_text,
 )
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
 from compare.report.formats import duration, percent, visible
@@ -24,7 +24,7 @@ from compare.verdict import Label
 def noise_markdown(noise: Noise) -> list[str]:
     """Write the noise as lines of Markdown."""
     found = noise.study
-    lines = ["#### Noise", "", f"- {study_said(found)}", f"- {control_said(noise.control)}", ""]
+    lines = ["#### Noise", "", f"- {study_text(found)}", f"- {control_text(noise.control)}", ""]
     if found.judgements:
         lines += [
             "| flow | measure | leg.–leg. | leg.–graph | difference | p | reading | flagged |",
@@ -45,9 +45,9 @@ def _noise_row(judged: Judgement) -> str:
         f"{judged.again:.3f}",
         f"{judged.graph:.3f}",
         f"{judged.difference:+.3f} ({judged.low:+.3f} … {judged.high:+.3f})",
-        chance_said(judged),
-        judged_said(judged),
-        flags_said(judged),
+        p_value_text(judged),
+        reading_text(judged),
+        flags_text(judged),
     ]
     return f"| {' | '.join(cells)} |"
 

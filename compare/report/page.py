@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
     parts: bool
 
 
-class View(NamedTuple):
+class ExemplarView(NamedTuple):
     """One exemplar as a cause shows it.
 
     `others` are the ids of further causes in that exchange; `left_out` counts rows that are not
@@ -125,19 +125,19 @@ def _shown(value: object) -> object:
     return visible(value) if type(value) is str else value
 
 
-def views(cluster: ClusterReport, *, whole: bool) -> list[View]:
+def views(cluster: ClusterReport, *, whole: bool) -> list[ExemplarView]:
     """Prepare a cause's exemplars; beyond the first causes one is enough."""
     exemplars = cluster.exemplars if whole else cluster.exemplars[:1]
     return [_view(cluster, exemplar, whole=whole) for exemplar in exemplars]
 
 
-def _view(cluster: ClusterReport, exemplar: Exemplar, *, whole: bool) -> View:
+def _view(cluster: ClusterReport, exemplar: Exemplar, *, whole: bool) -> ExemplarView:
     causes = [(signature_of(f), f) for f in exemplar.findings if f.after is None]
     own = tuple(finding for name, finding in causes if name == cluster.id)
     others = dict.fromkeys(name for name, _ in causes if name != cluster.id)
     following = tuple(f for f in exemplar.findings if f.after == cluster.id)
     rows = exemplar.rows if whole else _near(exemplar.rows)
-    return View(
+    return ExemplarView(
         exemplar,
         own[:FOLLOWING_SHOWN],
         following[:FOLLOWING_SHOWN],

@@ -24,7 +24,7 @@ from compare.rules.table import (
 )
 from compare.rules.texts import Rewritten, Texts, expression_of, rewritten_stream
 from compare.rules.values import GONE, Nearness, changed
-from compare.streams.events import Event, Stream
+from compare.streams.events import Event, EventStream
 from contract.wire.dialect import Wire
 from contract.wire.paths import ANY_DEPTH, path_of
 
@@ -36,8 +36,8 @@ EMPTY = b"{}"
 class Ruled(NamedTuple):
     """Two runs under the rules; `hits` are the keys of rules that took different things."""
 
-    legacy: Stream
-    graph: Stream
+    legacy: EventStream
+    graph: EventStream
     calls: tuple[list[Call], list[Call]]
     hits: frozenset[str]
 
@@ -68,14 +68,18 @@ class Ruling:
         self.hits: Counter[str] = Counter()
         self.pairs = 0
 
-    def apply(self, legacy: Stream, graph: Stream, calls: tuple[list[Call], list[Call]]) -> Ruled:
+    def apply(
+        self, legacy: EventStream, graph: EventStream, calls: tuple[list[Call], list[Call]]
+    ) -> Ruled:
         """Give two runs as the rules have them read, and count which rules hit."""
         ruled = self.read(legacy, graph, calls)
         self.hits.update(ruled.hits)
         self.pairs += bool(ruled.hits)
         return ruled
 
-    def read(self, legacy: Stream, graph: Stream, calls: tuple[list[Call], list[Call]]) -> Ruled:
+    def read(
+        self, legacy: EventStream, graph: EventStream, calls: tuple[list[Call], list[Call]]
+    ) -> Ruled:
         """Give two runs as the rules have them read; counts nothing."""
         sides = _Side(self._on_values), _Side(self._on_values)
         legacy, graph = self._stream(sides[0], legacy), self._stream(sides[1], graph)
@@ -88,7 +92,7 @@ class Ruling:
         hits = {key for key in keys if sides[0].taken[key] != sides[1].taken[key]} | near.hits
         return Ruled(self._bared(legacy), self._bared(graph), (old, new), frozenset(hits))
 
-    def _stream(self, side: _Side, stream: Stream) -> Stream:
+    def _stream(self, side: _Side, stream: EventStream) -> EventStream:
         texts = Texts(Rewritten(stream.text), Rewritten(stream.reasoning))
         for key, pattern, replacement in self._on_text:
             for text in texts:
@@ -105,7 +109,7 @@ class Ruling:
             rewritten.replace(pattern, replacement)
         return rewritten.text
 
-    def _bared(self, stream: Stream) -> Stream:
+    def _bared(self, stream: EventStream) -> EventStream:
         """See which events carry nothing but text, now that the rest is taken out."""
         events = tuple(
             msgspec.structs.replace(event, bare=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import regex
 
-from compare.streams.events import Event, Stream
+from compare.streams.events import Event, EventStream
 from contract.errors import CutoverError
 
 PATIENCE_S = 2.0
@@ -113,8 +113,8 @@ class Texts(NamedTuple):
 
 
 def rewritten_stream(
-    stream: Stream, texts: Texts, terminal: frozenset[str], again: Callable[[str], str]
-) -> Stream:
+    stream: EventStream, texts: Texts, terminal: frozenset[str], again: Callable[[str], str]
+) -> EventStream:
     """Put rewritten texts into the events that brought them.
 
     A value may be spread over chunks, so texts are rewritten whole. `again` rewrites a text an

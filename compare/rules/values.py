@@ -11,7 +11,7 @@ import msgspec
 from compare.input.calls import Call
 from compare.input.damage import ILLEGIBLE
 from compare.rules.table import Tolerance, for_call, for_event
-from compare.streams.events import Stream
+from compare.streams.events import EventStream
 from contract.wire.paths import ANY, ANY_DEPTH, Path, path_of
 
 
@@ -109,7 +109,7 @@ class Nearness:
         self._rules = rules
         self.hits: set[str] = set()
 
-    def stream(self, legacy: Stream, graph: Stream) -> Stream:
+    def stream(self, legacy: EventStream, graph: EventStream) -> EventStream:
         """Give the graph stack's stream with near numbers made equal."""
         if not self._rules:
             return graph

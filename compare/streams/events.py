@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from compare.streams.alignment import repeats
-from compare.streams.payloads import NO_OBJECT, Fault, Payloads, not_json
+from compare.streams.payloads import NO_OBJECT, PayloadFault, Payloads, not_json
 from contract.wire.dialect import Growth, Wire
 from contract.wire.paths import Path, take
 from contract.wire.reader import EventDecoder
@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True):
     reasoning: str | None = None
     bare: bool = False
     growth: Growth | None = None
-    fault: Fault | None = None
+    fault: PayloadFault | None = None
 
 
 Stamped = tuple[int, str]
@@ -260,10 +260,10 @@ class EventReader:
         pieces = [piece for path in paths for piece in take(value, path, _is_text)]
         return "".join(pieces) if pieces else None, growth if paths else None
 
-    def _fault(self, name: str, data: str, value: dict[str, Any]) -> Fault | None:
+    def _fault(self, name: str, data: str, value: dict[str, Any]) -> PayloadFault | None:
         if self._normal:
             noted = value.pop(FAULT, None)
-            return Fault(*noted) if noted else None
+            return PayloadFault(*noted) if noted else None
         return self._payloads.fault(name, data)
 
 
@@ -291,7 +291,7 @@ def _allows_any_text(kind: inspect.Type, path: Path) -> bool:
     return any(_allows_any_text(member, path[1:]) for member in found)
 
 
-class Stream(msgspec.Struct, frozen=True):
+class EventStream(msgspec.Struct, frozen=True):
     """What one run sent.
 
     `at` in microseconds since the exchange began; `reached` is the length of text and of
@@ -306,7 +306,7 @@ class Stream(msgspec.Struct, frozen=True):
     shrank: int | None = None
 
 
-def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> Stream:
+def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> EventStream:
     """Read a run's frames."""
     frames = tuple(frames)
     read = reader.read_all(frames)
@@ -315,7 +315,7 @@ def read_stream(reader: EventReader, frames: Iterable[Stamped]) -> Stream:
 
 def read_streams(
     reader: EventReader, legacy: Sequence[Stamped], graph: Sequence[Stamped]
-) -> tuple[Stream, Stream]:
+) -> tuple[EventStream, EventStream]:
     """Read the frames of two runs; of equal streams only the stamps are read twice."""
     known = reader.read_all(legacy)
     first = _stream(*_events(legacy, known), reader.terminal)
@@ -333,7 +333,7 @@ def _events(
     return [at for at, _ in found], [event for _, event in found]
 
 
-def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]) -> Stream:
+def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]) -> EventStream:
     text = reasoning = ""
     reached: list[tuple[int, int]] = []
     shrank: int | None = None
@@ -353,7 +353,7 @@ def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]
             grown = event.reasoning
             reasoning = reasoning + grown if event.growth == "delta" else grown
         reached.append((len(text), len(reasoning)))
-    return Stream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
+    return EventStream(tuple(at), tuple(events), tuple(reached), text, reasoning, shrank)
 
 
 def _is_text(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from compare.streams.events import FAULT, NAME, NOT_JSON, REASONING, TEXT
-from compare.streams.payloads import Fault, Payloads, not_json
+from compare.streams.payloads import PayloadFault, Payloads, not_json
 from contract.errors import CutoverError
 from contract.records import ErrorRecord, Outcome
 from contract.wire.dialect import EVERY, Dialect, Kind, TextPaths, ToolPaths
@@ -248,7 +248,7 @@ class Normaliser:
         try:
             text = event.data.decode()
         except UnicodeDecodeError as error:
-            fault = Fault("", f"is not UTF-8 at byte {error.start}")
+            fault = PayloadFault("", f"is not UTF-8 at byte {error.start}")
             self._illegible(event, event.data.decode("utf-8", "replace"), fault, made)
             return
         if event.literal:
@@ -259,7 +259,7 @@ class Normaliser:
             value = event.value
             self._event(event, value if isinstance(value, dict) else {VALUE: value}, made)
 
-    def _illegible(self, event: WireEvent, text: str, fault: Fault, made: _Made) -> None:
+    def _illegible(self, event: WireEvent, text: str, fault: PayloadFault, made: _Made) -> None:
         made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: text})
 
     def _event(self, event: WireEvent, value: JSON, made: _Made) -> None:
@@ -308,15 +308,15 @@ class Normaliser:
                     events.append((made.at, {**held, NAME: name}))
         return events, pieces
 
-    def _fault(self, name: str, data: bytes, value: JSON) -> Fault | None:
+    def _fault(self, name: str, data: bytes, value: JSON) -> PayloadFault | None:
         if self._payloads is not None:
             return self._payloads.fault(name, data)
         for written, path, kind in self._required.get(name, self._required.get(EVERY, ())):
             found = list(look(value, path))
             if not found:
-                return Fault(f".{written}", "is missing")
+                return PayloadFault(f".{written}", "is missing")
             if not all(_is(kind, item) for item in found):
-                return Fault(f".{written}", f"is no {kind}")
+                return PayloadFault(f".{written}", f"is no {kind}")
         return None
 
     def _worded(self, name: str, value: JSON) -> JSON:

@@ -13,21 +13,21 @@ from contract.wire.dialect import Wire
 _AT = re.compile(r"^(?P<why>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 
 
-class Fault(NamedTuple):
+class PayloadFault(NamedTuple):
     """What is wrong with a payload: at which path below it ("" the whole), and why."""
 
     path: str
     why: str
 
 
-def not_json(trouble: Exception) -> Fault:
+def not_json(trouble: Exception) -> PayloadFault:
     """Give the fault of a payload that cannot be decoded at all."""
     if isinstance(trouble, RecursionError):
-        return Fault("", "is not JSON: nested too deeply")
-    return Fault("", f"is not JSON: {str(trouble).lower()}")
+        return PayloadFault("", "is not JSON: nested too deeply")
+    return PayloadFault("", f"is not JSON: {str(trouble).lower()}")
 
 
-NO_OBJECT = Fault("", "is not a JSON object")
+NO_OBJECT = PayloadFault("", "is not a JSON object")
 
 
 class Payloads:
@@ -39,7 +39,7 @@ class Payloads:
             str(struct.__struct_config__.tag): msgspec.json.Decoder(struct) for struct in structs
         }
 
-    def fault(self, name: str, data: str | bytes) -> Fault | None:
+    def fault(self, name: str, data: str | bytes) -> PayloadFault | None:
         """Find what is wrong with an event's payload; of names it does not know, nothing."""
         decoder = self._decoders.get(name)
         if decoder is None:
@@ -51,11 +51,11 @@ class Payloads:
         return None
 
 
-def _fault(said: str) -> Fault:
+def _fault(said: str) -> PayloadFault:
     found = _AT.match(said)
     if found is None:
-        return Fault("", said)
-    return Fault(found["path"] or "", _plainly(found["why"]))
+        return PayloadFault("", said)
+    return PayloadFault(found["path"] or "", _plainly(found["why"]))
 
 
 def _plainly(why: str) -> str:

@@ -14,7 +14,7 @@ ORDERS_AT_MOST = 4_096
 _NO_FRAME = "\0"
 
 
-class Times(msgspec.Struct, frozen=True):
+class StreamTimes(msgspec.Struct, frozen=True):
     """Microseconds since the exchange began; `text` is None when none was sent.
 
     `first` is the first event of any kind (TTFE), `text` the first event with text (TTFO),
@@ -26,14 +26,14 @@ class Times(msgspec.Struct, frozen=True):
     end: int
 
 
-def times_of(frames: Sequence[Stamped], reader: EventReader) -> Times | None:
+def times_of(frames: Sequence[Stamped], reader: EventReader) -> StreamTimes | None:
     """Find when a run sent its first event, its first text and its last event; None: nothing."""
     events = ((at, event) for at, frame in frames if (event := reader.read(frame)) is not None)
     first = next(events, None)
     if first is None:
         return None
     text = first[0] if first[1].text else next((at for at, event in events if event.text), None)
-    return Times(first[0], text, next(at for at, raw in reversed(frames) if raw[:1] != ":"))
+    return StreamTimes(first[0], text, next(at for at, raw in reversed(frames) if raw[:1] != ":"))
 
 
 class Soundness:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from compare.noise import Noise, read_noise
 from compare.noise.study import MARGIN
-from compare.noise.summary import chance_said, control_said, flags_said, judged_said, study_said
+from compare.noise.summary import control_text, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
 from cutover.cli.terminal import refusals, tell_written
 from cutover.files import write_whole
@@ -79,7 +79,7 @@ def _written(found: Noise, out: Path) -> list[Path]:
 def _tell(found: Noise, written: list[Path], console: Console) -> None:
     study = found.study
     console.print(f"[bold {_COLOURS[study.reading]}]{study.reading}[/]", highlight=False)
-    for said in (study_said(study), control_said(found.control)):
+    for said in (study_text(study), control_text(found.control)):
         console.print(f"  {escape(said)}", highlight=False)
     for reason, count in study.left_out.items():
         console.print(f"  [dim]{count:,} left out: {escape(reason)}[/]", highlight=False)
@@ -98,9 +98,9 @@ def _table(found: Noise) -> Table:
             judged.flow,
             judged.measure,
             interval,
-            chance_said(judged),
-            judged_said(judged),
-            flags_said(judged),
+            p_value_text(judged),
+            reading_text(judged),
+            flags_text(judged),
         )
         table.add_row(*map(escape, cells))
     return table

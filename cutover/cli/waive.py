@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from compare.input.files import read_text
-from compare.report.document import stranger_said
+from compare.report.document import unknown_flows_text
 from compare.report.formats import visible
 from compare.waivers import Waiver, with_waiver
 from contract.errors import CutoverError
@@ -58,7 +58,9 @@ def waive(
         known = known_flows(flows_at(None))
         add_waiver(file, finding, waiver, this_day(), replace=replace)
     if flow and flow not in known:
-        said = f"it is for {stranger_said(flow, known)} (a dialect of your own may be called so)"
+        said = (
+            f"it is for {unknown_flows_text(flow, known)} (a dialect of your own may be called so)"
+        )
         Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(said))}", highlight=False)
     said = f"{finding} is waived until {waiver.until} in {file}"
     Console().print(escape(said), highlight=False, soft_wrap=True)

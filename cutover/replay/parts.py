@@ -9,12 +9,12 @@ import msgspec
 
 from compare import CapturesUnreadable, Damage
 from compare.input.damage import ILLEGIBLE
-from compare.input.segments import Line, read_lines
+from compare.input.segments import CapturedLine, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from compare.input.segments import Segment
+    from compare.input.segments import CaptureSegment
 
 EXCHANGES = 128
 LINE_BYTES = 1 << 23
@@ -26,13 +26,13 @@ class Part:
 
     segment: str
     number: int
-    lines: tuple[Line | Damage, ...] = field(repr=False)
+    lines: tuple[CapturedLine | Damage, ...] = field(repr=False)
     read: int
 
     @property
     def size(self) -> int:
         """Bytes of its lines: a segment that has grown since has another last part."""
-        return sum(len(line.data) for line in self.lines if isinstance(line, Line))
+        return sum(len(line.data) for line in self.lines if isinstance(line, CapturedLine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Cutter:
         self._trouble = trouble
         self._read = 0
 
-    def parts(self, segments: Sequence[Segment]) -> Iterator[Part]:
+    def parts(self, segments: Sequence[CaptureSegment]) -> Iterator[Part]:
         """Yield the parts of segments, in their order."""
         for segment in segments:
             if self._left == 0:
@@ -69,8 +69,8 @@ class Cutter:
             except CapturesUnreadable as error:
                 self._trouble(error)
 
-    def _segment(self, segment: Segment) -> Iterator[Part]:
-        lines: list[Line | Damage] = []
+    def _segment(self, segment: CaptureSegment) -> Iterator[Part]:
+        lines: list[CapturedLine | Damage] = []
         exchanges = size = number = 0
         for group in self._groups(segment):
             if not group[0]:
@@ -83,16 +83,16 @@ class Cutter:
                 lines, exchanges, size, number = [], 0, 0, number + 1
             lines += group[1]
             exchanges += 1
-            size += sum(len(line.data) for line in group[1] if isinstance(line, Line))
+            size += sum(len(line.data) for line in group[1] if isinstance(line, CapturedLine))
             if self._left is not None:
                 self._left -= 1
         if lines:
             yield Part(segment.url, number, tuple(lines), self._read)
 
-    def _groups(self, segment: Segment) -> Iterator[tuple[str, list[Line | Damage]]]:
+    def _groups(self, segment: CaptureSegment) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
         """Yield exchanges that are wanted, and ("", …) for what belongs to none."""
         exchange = ""
-        lines: list[Line | Damage] = []
+        lines: list[CapturedLine | Damage] = []
         for line in read_lines(segment, self._advance):
             of = exchange if isinstance(line, Damage) else _exchange_of(line) or exchange
             if of != exchange:
@@ -102,8 +102,8 @@ class Cutter:
         yield from self._wanted(exchange, lines)
 
     def _wanted(
-        self, exchange: str, lines: list[Line | Damage]
-    ) -> Iterator[tuple[str, list[Line | Damage]]]:
+        self, exchange: str, lines: list[CapturedLine | Damage]
+    ) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
         if self._only and exchange not in self._only:
             exchange, lines = "", [line for line in lines if not _of_a_run(line)]
         if lines:
@@ -113,11 +113,11 @@ class Cutter:
         self._read += count
 
 
-def _of_a_run(line: Line | Damage) -> bool:
-    return isinstance(line, Line) and bool(_exchange_of(line))
+def _of_a_run(line: CapturedLine | Damage) -> bool:
+    return isinstance(line, CapturedLine) and bool(_exchange_of(line))
 
 
-def _exchange_of(line: Line) -> str:
+def _exchange_of(line: CapturedLine) -> str:
     """Give the exchange a line names, "" for one that is broken: its reader will say so."""
     try:
         return _head.decode(line.data).exchange

@@ -9,7 +9,7 @@ import msgspec
 from compare.captures import Question, compare_segment
 from compare.clusters import Exemplar
 from compare.findings import signature_of
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.report import Report, report_of
 from compare.report.document import ClusterReport
 from compare.rules import rules_of
@@ -40,7 +40,7 @@ def hostile() -> list[tuple[RunRecord, RunRecord]]:
 
 def report_on(*exchanges: tuple[RunRecord, ...], waived: int = 0) -> Report:
     """Compare exchanges and write them up, the first causes waived."""
-    numbered = (Line(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
     tally = compare_segment(numbered, "memory", Question({"chat": CHAT}))
     ids = [cluster.id for cluster in tally.clusters.ordered()][:waived]
     held = dict.fromkeys(ids, Waiver(HOSTILE, HOSTILE, date(2027, 1, 1)))

@@ -11,7 +11,7 @@ import pytest
 
 from compare.captures import Question, compare_segment
 from compare.clusters import Cluster
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.report import Report, report_of
 from compare.report.changes import (
     Against,
@@ -108,7 +108,7 @@ def test_reports_made_otherwise_are_told_apart() -> None:
 def test_a_report_is_read_from_its_file_or_folder(tmp_path: Path) -> None:
     """A real one, findings and all."""
     pairs = exchange(Script(), Script(system="冷"))
-    numbered = (Line(k, line) for k, line in enumerate(lines(pairs).splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(pairs).splitlines(), 1))
     written = report_of(
         compare_segment(numbered, "memory", Question({"chat": CHAT})), "captures", "ignore"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compare.captures import Question, compare_captures, compare_segment
 from compare.input.batches import decompressed
 from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.segments import Line, find_segments, split_lines
+from compare.input.segments import CapturedLine, find_segments, split_lines
 from compare.report.latency import METRICS
 from compare.tally import KINDS_AT_MOST, NAME_AT_MOST, SERIES_AT_MOST, Tally
 from compare.verdict import verdict_on
@@ -155,7 +155,7 @@ def test_parts_merge_into_the_whole() -> None:
 
 
 def _read(data: bytes) -> Tally:
-    numbered = (Line(k, line) for k, line in enumerate(data.splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(data.splitlines(), 1))
     return compare_segment(numbered, "memory", ASKED)
 
 
@@ -166,7 +166,7 @@ def test_lines_survive_any_cut_of_their_bytes(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     read = list(split_lines(decompressed(iter(pieces), "memory"), "memory"))
-    assert [line.data for line in read if isinstance(line, Line)] == lines(
+    assert [line.data for line in read if isinstance(line, CapturedLine)] == lines(
         exchange(number=0), exchange(number=1)
     ).splitlines()
 
@@ -178,7 +178,7 @@ def test_no_damaged_byte_stops_the_reader(at: int, byte: int) -> None:
     at %= len(first)
     spoilt = first[:at] + bytes([byte]) + first[at + 1 :] + second
     read = list(split_lines(decompressed(iter([spoilt]), "memory"), "memory"))
-    whole = [item.data for item in read if isinstance(item, Line)]
+    whole = [item.data for item in read if isinstance(item, CapturedLine)]
     assert set(lines(exchange(number=1)).splitlines()) <= set(whole)
     assert spoilt == first + second or any(isinstance(item, Damage) for item in read)
 

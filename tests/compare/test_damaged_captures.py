@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compare.captures import Question, compare_captures
 from compare.input.batches import Batch, decompressed, frame_end
 from compare.input.damage import Damage
-from compare.input.segments import LINE_AT_MOST, Line, split_lines
+from compare.input.segments import LINE_AT_MOST, CapturedLine, split_lines
 from compare.tally import Tally
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
@@ -243,5 +243,5 @@ def test_a_line_without_end_is_given_up_and_named() -> None:
     damage, line = split_lines(batches, "memory")
     assert isinstance(damage, Damage)
     assert "line 1 is over" in damage.detail
-    assert isinstance(line, Line)
+    assert isinstance(line, CapturedLine)
     assert (line.number, line.data) == (2, b"next")

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from compare.captures import Question, compare_segment
 from compare.input.pairing import Pair, Unpaired, pair_of
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
 from contract.records import encode_run
@@ -96,7 +96,7 @@ def test_the_verdict_says_what_was_compared_with_what() -> None:
     control, _ = exchange()
     tally = compare_segment(
         (
-            Line(k, encode_run(run))
+            CapturedLine(k, encode_run(run))
             for k, run in enumerate((control, replace(control, role="replay")))
         ),
         "memory",

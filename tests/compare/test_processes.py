@@ -20,7 +20,7 @@ from compare.captures import (
     processes_for,
     share,
 )
-from compare.input.segments import Segment, find_segments, read_lines, stretches
+from compare.input.segments import CaptureSegment, find_segments, read_lines, stretches
 from compare.report import report_of
 from compare.report.document import encode_report
 from compare.tally import Tally
@@ -101,8 +101,8 @@ def test_what_is_damaged_is_left_to_one_reader(tmp_path: Path) -> None:
 
 def test_little_work_is_done_by_one_process() -> None:
     """Starting others would take longer."""
-    assert processes_for([Segment("a.jsonl.zst", WORTH_SHARING - 1)]) == 1
-    assert processes_for([Segment("a.jsonl.zst", WORTH_SHARING)]) >= 1
+    assert processes_for([CaptureSegment("a.jsonl.zst", WORTH_SHARING - 1)]) == 1
+    assert processes_for([CaptureSegment("a.jsonl.zst", WORTH_SHARING)]) >= 1
 
 
 def test_a_question_that_cannot_be_sent_is_answered_here(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_a_worker_that_cannot_compare_says_why(tmp_path: Path) -> None:
         list(share(pool, _refuses, parts, ASKED, 2))
 
 
-def _refuses(_part: Segment, _question: Question) -> Tally:
+def _refuses(_part: CaptureSegment, _question: Question) -> Tally:
     message = "the rule is too slow"
     raise CutoverError(message)
 
 
-def _dies(_part: Segment, _question: Question) -> Tally:
+def _dies(_part: CaptureSegment, _question: Question) -> Tally:
     os._exit(7)

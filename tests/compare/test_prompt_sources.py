@@ -21,7 +21,7 @@ from compare.layers.prompt_sources import (
     source_of,
     spans_of,
 )
-from compare.report.document import source_said
+from compare.report.document import source_text
 from contract.declarations import DeclarationRefused
 
 SYSTEM = MappedPrompt(
@@ -76,10 +76,10 @@ def test_graph_alone_can_be_traced() -> None:
 
 def test_a_source_is_said_in_a_line() -> None:
     """File first, as editors open them."""
-    said = source_said(PromptSource("system.j2", "_head.j2", 1, variable="bot"))
+    said = source_text(PromptSource("system.j2", "_head.j2", 1, variable="bot"))
     assert said == "_head.j2:1 (in system.j2): the variable 'bot'"
-    assert source_said(PromptSource("a.j2", "a.j2", 3)) == "a.j2:3: the template's own text"
-    assert source_said(PromptSource("a.j2", "a.j2", 3, computed="for")).endswith("there (for)")
+    assert source_text(PromptSource("a.j2", "a.j2", 3)) == "a.j2:3: the template's own text"
+    assert source_text(PromptSource("a.j2", "a.j2", 3, computed="for")).endswith("there (for)")
 
 
 def test_a_map_that_is_none_is_refused(tmp_path: Path) -> None:

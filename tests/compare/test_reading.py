@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compare.input.captures import exchanges
 from compare.input.damage import Damage
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from contract.records import decode_run, encode_run
 from cutover.selftest.exchanges import Script, exchange
 
@@ -23,7 +23,7 @@ def test_contiguous_runs_of_one_id_are_an_exchange() -> None:
     """Damage between two runs of an exchange does not part them."""
     first, second = exchange(number=0), exchange(number=1)
     torn = Damage("torn", "memory", "here")
-    written = [Line(k, encode_run(run).rstrip()) for k, run in enumerate((*first, *second))]
+    written = [CapturedLine(k, encode_run(run).rstrip()) for k, run in enumerate((*first, *second))]
     read = list(exchanges([written[0], torn, *written[1:]], "memory"))
     assert read[0] == torn
     assert [len(item.runs) for item in read[1:] if not isinstance(item, Damage)] == [2, 2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.recordings import Recording, Recordings, pairs_of
+from compare.input.recordings import RecordedStream, Recordings, pairs_of
 
 
 def jsonl(path: Path, *rows: object) -> Path:
@@ -21,7 +21,7 @@ def jsonl(path: Path, *rows: object) -> Path:
 def bodies(recordings: Recordings) -> dict[str, bytes | None]:
     """Read everything; None for damage."""
     read = {name: recordings.read(name) for name in recordings.ids}
-    return {name: x.body if isinstance(x, Recording) else None for name, x in read.items()}
+    return {name: x.body if isinstance(x, RecordedStream) else None for name, x in read.items()}
 
 
 def test_a_folder_holds_a_stream_a_file_and_a_stream_a_line(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_times_come_with_a_line(tmp_path: Path) -> None:
     """A moment an event."""
     recordings = Recordings(jsonl(tmp_path / "a.jsonl", {"id": "x", "body": "", "times": [1, 2]}))
     read = recordings.read("x")
-    assert isinstance(read, Recording)
+    assert isinstance(read, RecordedStream)
     assert read.times == (1, 2)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from compare.captures import Question, compare_segment
 from compare.findings import Finding
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import TITLES, encode_report, report_schema
 from compare.report.formats import duration, moment, percent, visible
@@ -27,7 +27,7 @@ VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
 
 def report(*exchanges: tuple[RunRecord, ...]) -> Report:
     """Compare exchanges and write them up."""
-    numbered = (Line(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
     return report_of(
         compare_segment(numbered, "memory", Question({"chat": CHAT})), HOSTILE, "ignore"
     )

@@ -13,7 +13,7 @@ from compare.captures import Question, compare_segment
 from compare.clusters import exemplar_of
 from compare.comparison import Comparer, raw_equal, sent_alike
 from compare.input.pairing import Pair, pair_of
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.layers.grammar import violation_of
 from compare.streams.events import EventReader, read_stream, restricted_texts
 from compare.streams.soundness import Soundness, times_of
@@ -148,7 +148,7 @@ def test_runs_told_by_their_calls_alone_are_told_as_if_read_whole(fault: RunFaul
     pair = pair_of(runs_)
     assert isinstance(pair, Pair)
     findings = Comparer(CHAT).compare(pair)
-    numbered = (Line(k, line) for k, line in enumerate(lines(runs_).splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(runs_).splitlines(), 1))
     tally = compare_segment(numbered, "memory", Question({"chat": CHAT}))
     [exemplar] = {id(x): x for c in tally.clusters.ordered() for x in c.exemplars}.values()
     assert exemplar == exemplar_of(pair, findings, EventReader(CHAT))

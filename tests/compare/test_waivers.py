@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from compare.captures import Question, compare_segment
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.report import markdown, page, report_of
 from compare.rules import NO_RULES
 from compare.tally import Tally
@@ -41,7 +41,7 @@ flow = "chat"
 def tally_of(*graphs: Script) -> Tally:
     """Compare legacy as it is with some scripts."""
     pairs = [exchange(Script(), graph, number=k) for k, graph in enumerate(graphs)]
-    numbered = (Line(k, line) for k, line in enumerate(lines(*pairs).splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*pairs).splitlines(), 1))
     return compare_segment(numbered, "memory", Question({"chat": CHAT}))
 
 

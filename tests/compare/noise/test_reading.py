@@ -11,7 +11,7 @@ from compare.input.pairing import Pair
 from compare.noise import control_check, read_noise
 from compare.noise.control import ControlCheck
 from compare.noise.messages import Noise, control_pairs, owning_tape
-from compare.noise.summary import control_said
+from compare.noise.summary import control_text
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import with_noise
 from contract.flows.chat import CHAT
@@ -102,7 +102,7 @@ def test_legacy_that_differs_on_one_tape_is_named(tmp_path: Path) -> None:
     place = store(tmp_path, batch(replayed(), replayed(Script(final="又"), number=1)))
     report = compared(place)
     assert report.control == ControlCheck(2, 1, ("x-00001",))
-    assert "1 of 2 pairs differs, and none may" in control_said(report.control)
+    assert "1 of 2 pairs differs, and none may" in control_text(report.control)
 
 
 def test_the_check_is_a_function_of_pairs() -> None:

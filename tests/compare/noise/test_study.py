@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from compare.noise.distances import Distances
-from compare.noise.intervals import mean_interval, needed_for_mean, needed_for_rare
-from compare.noise.study import Message, study_of
-from compare.noise.summary import METHOD, flags_said, study_said
+from compare.noise.study import MeasuredMessage, study_of
+from compare.noise.summary import METHOD, flags_text, study_text
+from evidence import mean_interval, needed_for_mean, needed_for_rare
 
 
 def messages(
     count: int, shift: float, runs: tuple[int, int] = (1, 1), seed: int = 1
-) -> list[Message]:
+) -> list[MeasuredMessage]:
     """Draw messages whose texts differ by chance, the graph's by `shift` more."""
     random = np.random.default_rng(seed)
     again, graph = runs
@@ -21,7 +21,7 @@ def messages(
     far = [[Distances(float(d), 0.0, 0.0) for d in row] for row in drawn]
     moved = [[d._replace(text=min(1.0, d.text + shift)) for d in row[again:]] for row in far]
     return [
-        Message(f"x-{k}", "chat", tuple(row[:again]), tuple(farther))
+        MeasuredMessage(f"x-{k}", "chat", tuple(row[:again]), tuple(farther))
         for k, (row, farther) in enumerate(zip(far, moved, strict=True))
     ]
 
@@ -57,7 +57,7 @@ def test_few_messages_cannot_tell(count: int) -> None:
     found = study_of(messages(count, 0.0 if count == 30 else 0.5))
     assert found.reading == "cannot tell"
     assert all(judged.needed > count for judged in found.judgements)
-    assert "messages would" in study_said(found)
+    assert "messages would" in study_text(found)
 
 
 def test_no_message_cannot_tell() -> None:
@@ -68,14 +68,14 @@ def test_no_message_cannot_tell() -> None:
         (),
         {"no run of graph": 3},
     )
-    assert "no message" in study_said(found)
+    assert "no message" in study_text(found)
 
 
 def test_one_message_is_flagged_only_above_its_own_noise() -> None:
     """Twenty legacy runs of each: the odd one is named, and chance's share stands beside."""
     sound = messages(40, 0.0, runs=(19, 1))
     odd = messages(1, 0.9, runs=(19, 1), seed=5)[0]
-    odd = Message("odd", "chat", odd.again, odd.graph)
+    odd = MeasuredMessage("odd", "chat", odd.again, odd.graph)
     text = study_of([*sound, odd]).judgements[0]
     assert text.flaggable == 41
     assert text.named[0].exchange == "odd"
@@ -87,12 +87,12 @@ def test_one_further_run_flags_no_message() -> None:
     """Of two runs each is the farther one half the time."""
     text = study_of(messages(60, 0.4)).judgements[0]
     assert (text.flaggable, text.flagged, text.named) == (0, 0, ())
-    assert flags_said(text) == "cannot tell, too few runs of a message"
+    assert flags_text(text) == "cannot tell, too few runs of a message"
 
 
 def test_flows_are_judged_apart() -> None:
     """Holm's method goes over all of them."""
-    other = [Message(m.exchange, "agent", m.again, m.graph) for m in messages(60, 0.15)]
+    other = [MeasuredMessage(m.exchange, "agent", m.again, m.graph) for m in messages(60, 0.15)]
     found = study_of([*messages(60, 0.0), *other])
     assert [(j.flow, j.reading) for j in found.judgements if j.reading == "exceeds"] == [
         ("agent", "exceeds")
@@ -114,7 +114,7 @@ def test_the_whole_study_errs_in_five_percent() -> None:
     for _ in range(100):
         drawn = random.random((12, 2, 3))
         null = [
-            Message(f"x-{k}", "chat", (Distances(*again),), (Distances(*graph),))
+            MeasuredMessage(f"x-{k}", "chat", (Distances(*again),), (Distances(*graph),))
             for k, (again, graph) in enumerate(drawn)
         ]
         wrong += study_of(null).reading == "exceeds"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from compare.captures import Question, compare_segment
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from compare.rules import Rules, rules_of
 from compare.rules.table import Tolerance
 from compare.rules.values import within
@@ -35,7 +35,7 @@ absolute = 0.05
 
 def compared(text: str, *exchanges: tuple[RunRecord, ...]) -> Tally:
     """Compare exchanges under rules."""
-    numbered = (Line(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
+    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
     rules = rules_of(text, "diff.toml") if text else Rules()
     return compare_segment(numbered, "memory", Question({"chat": CHAT}, rules=rules))
 

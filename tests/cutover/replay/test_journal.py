@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from cutover.replay.counts import Counts
 from cutover.replay.journal import NAME, Header, InUse, Journal, NotOurs, OtherReplay
 from cutover.replay.parts import Part
@@ -15,7 +15,7 @@ from cutover.replay.parts import Part
 HEADER = Header(
     captures="c", stack="s:F", code="1", against="l:F", against_code="2", pace="full", limit=7
 )
-PART = Part("file:///c/a.jsonl.zst", 3, (Line(1, b"{}"),), 10)
+PART = Part("file:///c/a.jsonl.zst", 3, (CapturedLine(1, b"{}"),), 10)
 COUNTS = Counts(exchanges=2, equal=1, skipped={"cancelled": 1})
 
 
@@ -24,7 +24,7 @@ def test_a_part_that_is_done_is_known_again(tmp_path: Path) -> None:
     with Journal(tmp_path / "out", HEADER) as journal:
         assert journal.done(PART) is None
         journal.note(PART, COUNTS)
-    grown = Part(PART.segment, PART.number, (*PART.lines, Line(2, b"{}")), 20)
+    grown = Part(PART.segment, PART.number, (*PART.lines, CapturedLine(2, b"{}")), 20)
     other = Part(PART.segment, 4, PART.lines, 10)
     with Journal(tmp_path / "out", HEADER) as journal:
         assert journal.done(PART) == COUNTS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare import CapturesUnreadable, Damage, find_segments
-from compare.input.segments import Line
+from compare.input.segments import CapturedLine
 from cutover.replay import parts as cutting
 from cutover.replay.counts import NAMED_AT_MOST, Counts
 from cutover.replay.parts import Cutter, Part, Wanted
@@ -28,7 +28,7 @@ def ids(part: Part) -> list[str]:
     return [
         line.data.partition(b'"exchange":"')[2][:7].decode()
         for line in part.lines
-        if isinstance(line, Line)
+        if isinstance(line, CapturedLine)
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.chance import difference, fisher, holm, wilson
+from evidence import difference_interval, fisher, holm, share_interval
 
 
 def exact(hits: tuple[int, int], trials: tuple[int, int]) -> float:
@@ -41,14 +41,14 @@ def test_fisher_holds_for_many() -> None:
 
 def test_newcombe_gives_the_published_interval() -> None:
     """56 of 70 against 48 of 80: 0.0524 to 0.3339 (Newcombe 1998, table II, method 10)."""
-    assert difference((48, 56), (80, 70)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    assert difference_interval((48, 56), (80, 70)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
 
 
 @given(st.integers(1, 500), st.data())
 def test_a_share_is_within_its_interval(trials: int, data: st.DataObject) -> None:
     """At the ends too."""
     hits = data.draw(st.integers(0, trials))
-    low, high = wilson(hits, trials)
+    low, high = share_interval(hits, trials)
     assert 0 <= low <= hits / trials + 1e-12
     assert hits / trials - 1e-12 <= high <= 1
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.metrics import interval_ranks, percentile, percentile_with_interval, percentiles
+from evidence import interval_ranks, percentile, percentile_with_interval, percentiles
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=300)
 PS = st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0])
