@@ -1,4 +1,4 @@
-"""Blobs: long texts leave the records and become files named by their digest, and come back."""
+"""Blobs: long texts leave the records, become files named by their digest, and are put back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord
 
 LONGEST = 65_536
+"""Bytes of a text that stays in its record."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SHORTEST_REFERENCE = 89
 
@@ -19,30 +20,30 @@ Change: TypeAlias = Callable[[msgspec.Raw], msgspec.Raw]
 Store = Callable[[bytes], str]
 """Stores a content and returns its digest."""
 Fetch = Callable[[str], bytes | None]
-"""Gives the content of a digest; None leaves the reference where it is."""
+"""Returns the content of a digest; None leaves the reference where it is."""
 
 
 def without_blobs(record: RunRecord, store: Store) -> RunRecord:
-    """Give the record with every text over 64 KiB in its JSON as `{"blob": digest, "bytes": n}`."""
+    """Replace every text over 64 KiB in a record's JSON by `{"blob": digest, "bytes": n}`."""
 
     def change(raw: msgspec.Raw) -> msgspec.Raw:
         if len(memoryview(raw)) <= LONGEST:
             return raw
-        return msgspec.Raw(msgspec.json.encode(_out(msgspec.json.decode(raw), store)))
+        return msgspec.Raw(msgspec.json.encode(_taken_out(msgspec.json.decode(raw), store)))
 
     return _changed(record, change)
 
 
 def with_blobs(record: RunRecord, fetch: Fetch) -> RunRecord:
-    """Give the record with every blob's text back in its place; raises what `fetch` raises."""
+    """Put every blob's text back in its place; raises what `fetch` raises."""
     return _changed(record, lambda raw: put_back(raw, fetch))
 
 
 def put_back(raw: msgspec.Raw, fetch: Fetch) -> msgspec.Raw:
-    """Give one value with every blob's text back in its place; raises what `fetch` raises."""
+    """Put every blob's text back into one value; raises what `fetch` raises."""
     if len(memoryview(raw)) < _SHORTEST_REFERENCE or b'{"blob":"' not in bytes(raw):
         return raw
-    return msgspec.Raw(msgspec.json.encode(_back(msgspec.json.decode(raw), fetch)))
+    return msgspec.Raw(msgspec.json.encode(_put_back(msgspec.json.decode(raw), fetch)))
 
 
 def _changed(record: RunRecord, change: Change) -> RunRecord:
@@ -70,37 +71,33 @@ def _play(play: PlayRecord, change: Change) -> PlayRecord:
     return play if args is play.args else msgspec.structs.replace(play, args=args)
 
 
-def _out(value: Json, store: Store) -> Json:
+def _taken_out(value: Json, store: Store) -> Json:
     if isinstance(value, str) and len(value) * 4 > LONGEST:
         content = value.encode()
         if len(content) > LONGEST:
             return {"blob": store(content), "bytes": len(content)}
     if isinstance(value, dict):
-        return {key: _out(child, store) for key, child in value.items()}
+        return {key: _taken_out(child, store) for key, child in value.items()}
     if isinstance(value, list):
-        return [_out(child, store) for child in value]
+        return [_taken_out(child, store) for child in value]
     return value
 
 
-def _back(value: Json, fetch: Fetch) -> Json:
+def _put_back(value: Json, fetch: Fetch) -> Json:
     if isinstance(value, dict):
-        if _is_blob(value):
+        if _is_reference(value):
             content = fetch(value["blob"])
             return value if content is None else content.decode("utf-8", "replace")
-        return {key: _back(child, fetch) for key, child in value.items()}
+        return {key: _put_back(child, fetch) for key, child in value.items()}
     if isinstance(value, list):
-        return [_back(child, fetch) for child in value]
+        return [_put_back(child, fetch) for child in value]
     return value
 
 
-def _is_blob(value: dict[str, Json]) -> bool:
-    """Tell what was written for a blob from what somebody said: its size is one of a blob."""
+def _is_reference(value: dict[str, Json]) -> bool:
+    """Whether a value is a reference of ours: a client may send one alike, with a smaller size."""
     if value.keys() != {"blob", "bytes"}:
         return False
     digest, size = value["blob"], value["bytes"]
-    return (
-        isinstance(digest, str)
-        and _DIGEST.fullmatch(digest) is not None
-        and isinstance(size, int)
-        and size > LONGEST
-    )
+    named = isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None
+    return named and isinstance(size, int) and size > LONGEST

@@ -1,4 +1,4 @@
-"""The one error root and the errors every room may meet."""
+"""The one error root, the errors of ports and flows, and the faults on the tape."""
 
 from __future__ import annotations
 

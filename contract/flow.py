@@ -1,4 +1,4 @@
-"""What a flow is: one callable of one shape, and all that router and compare know of it."""
+"""A flow: one callable of one shape, and what router and compare know of it."""
 
 from __future__ import annotations
 
@@ -18,27 +18,17 @@ from contract.wire.dialect import Dialect
 from contract.wire.reader import NO_JSON, EventDecoder, WireEvent
 
 Event = msgspec.Struct
-"""An event of a stream: a frozen struct; its flow's union says which."""
-
-
-class PassedEvent(Event, frozen=True):
-    """An event that is passed on without decoding it: its name, and its frame."""
-
-    name: str
-    frame: bytes = b""
-
+"""An event of a stream: a frozen struct of its flow's union."""
 
 SESSION = "session_id"
 """The route key whose field names the conversation a request belongs to, where a flow has one."""
-
 USER = "user_id"
-"""The route key whose field names who asks."""
+"""The route key whose field names the user."""
+MAX_KEY_LENGTH = 512
+"""Characters of a value that requests can be routed by."""
 
 Body = msgspec.Struct | Mapping[str, Any]
-"""A request's body: a struct, or the JSON object itself where a flow's is not declared."""
-
-LONGEST_KEY = 512
-"""Characters of what can be routed by."""
+"""A request's body: a struct, or the JSON object itself in declared flows."""
 
 B = TypeVar("B", bound=Body)
 P = TypeVar("P", bound=msgspec.Struct)
@@ -46,10 +36,10 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[B, P]):
-    """What a flow is asked: the client's body, and what this deployment configured.
+    """A client's body with the options of this deployment.
 
-    `path` is the one of the flow's further paths it was asked at, "" for its own. `session` names
-    the conversation that begins with a request which names none, in flows that open them.
+    `path` is one of the flow's further paths, "" for its own. `session` names the conversation
+    that a request without a name begins, in flows that open conversations.
     """
 
     body: B
@@ -88,6 +78,66 @@ class OpenedFlows:
     forget: Callable[[str], Awaitable[None]]
 
 
+class SessionStore(Protocol):
+    """Stored conversations, as operations beside the streams reach them."""
+
+    async def turns(self, session_id: str) -> tuple[Turn, ...]:
+        """Read every turn of a session, oldest first; none of an unknown one."""
+        ...
+
+    async def forget(self, session_id: str, *, lock: str) -> bool:
+        """Remove a session: turns, memories learnt in it, pauses, checkpoints.
+
+        False when nothing was stored. Raises `Refused` 409 while an exchange holds `lock`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEndpoint:
+    """An operation over the stores alone: no stream, no stack.
+
+    `perform` takes the arguments in braces of its path and returns the answer's body, None where
+    there is none; it raises `Refused`.
+    """
+
+    method: Literal["GET", "DELETE"]
+    path: str
+    perform: Callable[[SessionStore, Mapping[str, str]], Awaitable[msgspec.Struct | None]]
+    reply: type[msgspec.Struct] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEndpoint:
+    """Where the answer to a question is posted; the functions read it out of the body."""
+
+    path: str
+    request: type[msgspec.Struct]
+    hitl_id: Callable[[Any], str]
+    answer: Callable[[Any], HumanAnswer]
+
+
+def _no_answer(_body: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueEndpoint:
+    """Where a paused exchange is resumed; `answer` reads one that comes with the request."""
+
+    path: str
+    request: type[msgspec.Struct]
+    hitl_id: Callable[[Any], str]
+    answer: Callable[[Any], HumanAnswer | None] = _no_answer
+
+
+class PassedEvent(Event, frozen=True):
+    """An event that is passed on without decoding it: its name, and its frame."""
+
+    name: str
+    frame: bytes = b""
+
+
 def _never_suspends(_options: object, _last: Event | None) -> Sequence[Event]:
     return ()
 
@@ -96,16 +146,17 @@ def _never_suspends(_options: object, _last: Event | None) -> Sequence[Event]:
 class FlowSpec:
     """A flow as router and compare see it.
 
-    `failure(options, code, last)` gives the frames that end a stream whose last event was `last`
-    with an honest failure. `route_keys` says where in the body each route key stands, as a path
-    with dots; the first is the default. `request` is a struct, or any type of a JSON object.
+    `failure(options, code, last)` returns the events that end a stream honestly whose last event
+    was `last`, `suspended(options, last)` those of one that waits for a human. `route_keys` are
+    dotted paths into the body; the first is the default.
 
-    `also` are further paths at which a stream is asked for, each with its request; `bodies` says at
-    which of all paths a body may have more bytes than elsewhere, and how many. `responding` and
-    `continuing` say how a pause is answered and gone on from, for flows that pause; `calls` are
-    what is asked of the stores, by no stack. `afterwards` is for how many seconds a flow may go on
-    working after its terminal event; the locks it has released by then are free at once. One that
-    `opens` conversations is told the name of each: all turns are routed by it, the first one too.
+    `extra_requests` are further paths that stream, each with its request; `body_limits` the paths
+    whose bodies may have more bytes than others, and how many. `answer_endpoint` and
+    `continue_endpoint` belong to flows that pause, `store_endpoints` are its operations that do
+    not stream. For `grace_seconds` a flow may go on working after its terminal event; the locks it
+    has released by then are free at once. A flow that `opens_sessions` receives the name of each:
+    all turns are routed by it, the first one too. `events` is the union of structs; None in a
+    declared flow, which is known by its dialect alone.
     """
 
     name: str
@@ -119,31 +170,36 @@ class FlowSpec:
     encode: Callable[[Event], bytes]
     route_keys: Mapping[str, str]
     suspended: Callable[[Any, Event | None], Sequence[Event]] = _never_suspends
-    also: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
-    bodies: Mapping[str, int] = field(default_factory=dict)
-    responding: AnswerEndpoint | None = None
-    continuing: ContinueEndpoint | None = None
-    calls: tuple[StoreEndpoint, ...] = ()
-    afterwards: float = 0.0
-    opens: bool = False
+    extra_requests: Mapping[str, type[msgspec.Struct]] = field(default_factory=dict)
+    body_limits: Mapping[str, int] = field(default_factory=dict)
+    answer_endpoint: AnswerEndpoint | None = None
+    continue_endpoint: ContinueEndpoint | None = None
+    store_endpoints: tuple[StoreEndpoint, ...] = ()
+    grace_seconds: float = 0.0
+    opens_sessions: bool = False
     decoder: EventDecoder = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoder", EventDecoder(self.dialect))
 
     @property
-    def requests(self) -> Mapping[str, Any]:
-        """What is asked where: paths and requests, the flow's own first."""
-        return {self.path: self.request, **self.also}
+    def declared(self) -> bool:
+        """Whether the flow is known by its dialect alone: its events are not decoded."""
+        return self.events is None
 
-    def asked(self, record: RequestRecord) -> Request[Any, Any]:
-        """Read a request that was written down; raises `msgspec.MsgspecError` on a foreign one."""
-        wanted = self.requests.get(record.path or self.path)
-        if wanted is None:
-            message = f"{self.name} is not asked at {record.path!r}"
+    @property
+    def requests(self) -> Mapping[str, Any]:
+        """Requests by path, the flow's own first."""
+        return {self.path: self.request, **self.extra_requests}
+
+    def request_of(self, record: RequestRecord) -> Request[Any, Any]:
+        """Decode a recorded request; raises `msgspec.MsgspecError` when it is not the flow's."""
+        kind = self.requests.get(record.path or self.path)
+        if kind is None:
+            message = f"{self.name} has no path {record.path!r}"
             raise msgspec.ValidationError(message)
         return Request(
-            msgspec.json.decode(record.body, type=wanted),
+            msgspec.json.decode(record.body, type=kind),
             msgspec.json.decode(record.options, type=self.options),
             record.path,
             record.session,
@@ -163,11 +219,6 @@ class FlowSpec:
             value = getattr(value, key)
         return str(value)
 
-    @property
-    def declared(self) -> bool:
-        """Whether the flow is known by its dialect alone: its events are not decoded."""
-        return self.events is None
-
     def decoded(self, event: WireEvent) -> Event | None:
         """Decode an event off the wire; None where it is none of the flow's."""
         if self.declared:
@@ -179,7 +230,7 @@ class FlowSpec:
         return own
 
     def conversation(self, body: Body, session: str = "") -> str | None:
-        """Value that names the request's conversation; None where it belongs to none.
+        """Name of the request's conversation; None where it belongs to none.
 
         `session` is the name of one that begins.
         """
@@ -188,11 +239,11 @@ class FlowSpec:
     def route_key(self, body: Body, wanted: str, session: str = "") -> str:
         """Value the request is routed by; the default key's where the wanted one is absent.
 
-        Where that is absent, too, a digest of the body: equal requests go the same way.
+        Where that is absent, too, a digest of the body: equal requests are routed alike.
         """
         default = next(iter(self.route_keys), "")
-        named = self._key(body, wanted) or self._key(body, default)
-        return named or session or _digest(body)
+        named = self._key(body, wanted) or self._key(body, default) or session
+        return named or blake2b(_canonical(body), digest_size=8).hexdigest()
 
     def _key(self, body: Body, name: str) -> str:
         value: Any = body
@@ -200,70 +251,13 @@ class FlowSpec:
             value = value_in(value, step)
         if isinstance(value, bool) or not isinstance(value, str | int):
             return ""
-        said = str(value)
-        return said if len(said) <= LONGEST_KEY else ""
+        return key if len(key := str(value)) <= MAX_KEY_LENGTH else ""
 
 
 def value_in(body: object, name: str) -> Any:
-    """Give a field of a body, None where it has none of that name."""
+    """Return a field of a body, None where it has none of that name."""
     return body.get(name) if isinstance(body, Mapping) else getattr(body, name, None)
 
 
-def _digest(body: Body) -> str:
-    return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=8).hexdigest()
-
-
-class SessionStore(Protocol):
-    """What is kept of conversations, wherever it is kept."""
-
-    async def turns(self, session_id: str) -> tuple[Turn, ...]:
-        """Read every turn of a session, oldest first; none of one nobody knows."""
-        ...
-
-    async def forget(self, session_id: str, *, lock: str) -> bool:
-        """Remove a session: turns, what was learnt in it, pauses, checkpoints.
-
-        False when nothing was kept. Raises `Refused` 409 while an exchange holds `lock`.
-        """
-        ...
-
-
-Perform = Callable[[SessionStore, Mapping[str, str]], Awaitable["msgspec.Struct | None"]]
-"""Answers a call from its path's arguments: the answer's body, None where there is none.
-
-Raises `Refused`.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreEndpoint:
-    """A call that is no stream and no stack's: arguments stand in braces in its path."""
-
-    method: Literal["GET", "DELETE"]
-    path: str
-    perform: Perform
-    reply: type[msgspec.Struct] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerEndpoint:
-    """Where the answer to a question is brought; the functions read it out of the body."""
-
-    path: str
-    request: type[msgspec.Struct]
-    hitl_id: Callable[[Any], str]
-    answer: Callable[[Any], HumanAnswer]
-
-
-def _brought_before(_body: object) -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class ContinueEndpoint:
-    """Where a paused exchange goes on; `answer` reads one that comes with the request, if any."""
-
-    path: str
-    request: type[msgspec.Struct]
-    hitl_id: Callable[[Any], str]
-    answer: Callable[[Any], HumanAnswer | None] = _brought_before
+def _canonical(body: Body) -> bytes:
+    return msgspec.json.encode(body, order="deterministic")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, assert_never
+from typing import Final, Literal
 
 import msgspec
 
@@ -29,7 +29,7 @@ class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Arguments of `human.open`; `kind` is the flow's own word for the question."""
+    """Arguments of `human.open`; `kind` is the flow's name for this sort of question."""
 
     form: Form
     kind: str = ""
@@ -56,10 +56,10 @@ class HumanAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str | None = None
 
 
+MAX_FIELD_LENGTH: Final = 65_536
+"""Characters of a field's value: as many as a message may have."""
 _TOO_LARGE: Final = 1 << 63
-"""A whole number that does not fit into 64 bits: no encoder takes it."""
-LONGEST: Final = 65_536
-"""Characters a field may be answered with: as many as a message may have."""
+"""Whole numbers from here on do not fit into 64 bits: no encoder takes them."""
 
 
 class FieldProblem(msgspec.Struct, frozen=True):
@@ -70,71 +70,44 @@ class FieldProblem(msgspec.Struct, frozen=True):
 
 
 def values(form: Form, answer: HumanAnswer) -> dict[str, FormValue]:
-    """Give every field its value: what the form proposed, overridden by what was answered."""
+    """Return the value of every field: the form's proposal, overridden by the answer."""
     return {field.name: answer.data.get(field.name, field.value) for field in form.fields}
 
 
 def check_answer(form: Form, answer: HumanAnswer) -> tuple[FieldProblem, ...]:
-    """Tell what is wrong with an answer, in the form's order; nothing can be with a rejection."""
+    """Return what is wrong with an answer, in the form's order; a rejection is always valid."""
     if answer.action == "reject":
         return ()
     given = values(form, answer)
-    known = [problem for field in form.fields if (problem := _check(field, given[field.name]))]
+    codes = [(field.name, _problem(field, given[field.name])) for field in form.fields]
     return (
-        *known,
+        *(FieldProblem(name, code) for name, code in codes if code is not None),
         *(FieldProblem(name, "unknown_field") for name in answer.data if name not in given),
     )
 
 
-def _check(field: FormField, value: FormValue) -> FieldProblem | None:
-    if _is_empty(value):
-        return FieldProblem(field.name, "required") if field.required else None
-    if not _has_type(field, value):
-        return FieldProblem(field.name, "type")
-    if _length(value) > LONGEST:
-        return FieldProblem(field.name, "too_long")
-    return None if _is_offered(field, value) else FieldProblem(field.name, "option")
-
-
-def _is_empty(value: FormValue) -> bool:
-    """Whether a value says nothing; False and 0 do say something."""
-    return value is None or value == () or (isinstance(value, str) and not value.strip())
-
-
-def _length(value: FormValue) -> int:
-    """Count the characters of a text, or of all in a list with a comma each."""
-    if isinstance(value, tuple):
-        return sum(len(item) + 1 for item in value)
-    return len(value) if isinstance(value, str) else 0
-
-
-def _has_type(field: FormField, value: FormValue) -> bool:
-    match field.type:
-        case "text" | "choice":
-            return isinstance(value, str)
-        case "number":
-            return _is_number(value)
-        case "boolean":
-            return isinstance(value, bool)
-        case "list":
-            return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+def _problem(
+    field: FormField, value: FormValue
+) -> Literal["required", "type", "option", "too_long"] | None:
+    # False and 0 are answers.
+    if value is None or value == () or (isinstance(value, str) and not value.strip()):
+        return "required" if field.required else None
+    match field.type, value:
+        case "text", str():
+            return "too_long" if len(value) > MAX_FIELD_LENGTH else None
+        case "choice", str():
+            if len(value) > MAX_FIELD_LENGTH:
+                return "too_long"
+            return None if value in field.options else "option"
+        case "boolean", bool():
+            return None
+        case "number", int() | float() if not isinstance(value, bool):
+            # JSON may bring numbers that cannot be written again.
+            whole = isinstance(value, int)
+            return None if (abs(value) < _TOO_LARGE if whole else math.isfinite(value)) else "type"
+        case "list", tuple() if all(isinstance(item, str) for item in value):
+            if sum(len(item) + 1 for item in value) > MAX_FIELD_LENGTH:
+                return "too_long"
+            return "option" if field.options and set(value) - set(field.options) else None
         case _:
-            assert_never(field.type)
-
-
-def _is_number(value: FormValue) -> bool:
-    """Whether a value is a number that can be written down; JSON may bring others."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < _TOO_LARGE if isinstance(value, int) else math.isfinite(value)
-
-
-def _is_offered(field: FormField, value: FormValue) -> bool:
-    """Whether a choice, or every item of a list that has options, is one of the options."""
-    match field.type:
-        case "choice":
-            return value in field.options
-        case "list" if field.options and isinstance(value, tuple):
-            return set(value) <= set(field.options)
-        case _:
-            return True
+            return "type"

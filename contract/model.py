@@ -1,4 +1,4 @@
-"""Tools: what is offered to a model, what it calls, what comes back."""
+"""Models and tools: calls, messages, streamed chunks, tool calls and their results."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PassedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Arguments of `model.stream` as a client wrote them: a chat completion that is passed on.
 
-    `more` are all other fields of the request, whether or not anybody here knows them. Both may be
-    `msgspec.Raw`, JSON nobody has read.
+    `more` are all other fields of the request, known or unknown. Both may be `msgspec.Raw`, JSON
+    that is passed on undecoded.
     """
 
     model_id: str
@@ -180,15 +180,15 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RawChunk(Chunk, frozen=True, omit_defaults=True):
-    """A chunk with the data of the events it came in, for whoever is to get just those.
+    """A chunk with the data of the events it came in, for clients that get those unchanged.
 
-    Events without news stand with the next chunk that has some. Nobody writes `raw` down.
+    Events that carry nothing stand with the next chunk that does. `raw` is never recorded.
     """
 
     raw: tuple[bytes, ...] = ()
 
     def plain(self) -> Chunk:
-        """Give the chunk without what it came in."""
+        """Return the chunk without the events it came in."""
         return Chunk(**{name: getattr(self, name) for name in Chunk.__struct_fields__})
 
 
@@ -202,7 +202,7 @@ def reference(field: str, digest: str) -> str:
 
 
 def field_of(url: str) -> str | None:
-    """Give the field of the request a reference names; None where it is no reference."""
+    """Return the field of the request a reference names; None where it is no reference."""
     if not url.startswith(_SCHEME):
         return None
     field, found, _ = url.removeprefix(_SCHEME).partition(_DIGEST)

@@ -43,7 +43,7 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """`port.name`, as people and metrics call it."""
+        """`port.name`, the label in metrics and reports."""
         return f"{self.port}.{self.name}"
 
 

@@ -27,7 +27,7 @@ class Model(Protocol):
         ...
 
     async def lookup(self, site: str, model_id: str) -> ModelInfo:
-        """Tell what is registered under `model_id`; fault `unknown_model` if nothing is."""
+        """Look up a registered model; fault `unknown_model` if there is none."""
         ...
 
 
@@ -35,11 +35,11 @@ class Tools(Protocol):
     """The tools a model may call."""
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
-        """Tell which tools can be offered now."""
+        """List the tools that can be offered now."""
         ...
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
-        """Run one call; what goes wrong inside the tool is in the result, not raised."""
+        """Run one call; an error of the tool is in the result, not raised."""
         ...
 
 
@@ -47,11 +47,11 @@ class Memory(Protocol):
     """Long-term memory of users."""
 
     async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
-        """Find what is remembered, best first."""
+        """Find memories, best first."""
         ...
 
     async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Remember; returns how many entries were new."""
+        """Store memories; returns how many entries were new."""
         ...
 
 
@@ -81,7 +81,7 @@ class Locks(Protocol):
         ...
 
     async def release(self, site: str, key: str) -> None:
-        """Say that the lock is no longer needed; the exchange lets go of it when it ends."""
+        """Mark the lock as no longer needed; the exchange releases it when it ends."""
         ...
 
 
@@ -89,7 +89,7 @@ class Clock(Protocol):
     """The wall clock."""
 
     async def now(self, site: str) -> datetime:
-        """Tell the time, aware, in UTC."""
+        """Return the time, aware, in UTC."""
         ...
 
 
@@ -97,15 +97,15 @@ class Ids(Protocol):
     """Fresh identifiers."""
 
     async def new(self, site: str) -> str:
-        """Make an identifier nobody has used."""
+        """Return an identifier that was never used."""
         ...
 
 
 class Human(Protocol):
-    """Somebody who answers questions."""
+    """A person who answers questions."""
 
     async def open(self, site: str, question: OpenQuestion) -> str:
-        """Store a question, and the tape so far, before anybody is shown it; returns its id."""
+        """Store a question, and the tape so far, before it is shown; returns its id."""
         ...
 
     async def answer(self, site: str, hitl_id: str) -> HumanAnswer:
@@ -125,8 +125,8 @@ class Trace(Protocol):
 class Effects:
     """The ports of one run.
 
-    A `rehearsal` serves nobody: what a stack keeps of its own, beside the ports, must not touch
-    what it keeps for those who are served.
+    A `rehearsal` serves no client: what a stack stores of its own, beside the ports, must not
+    touch what it stores for served ones.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""Conversations: the turns both stacks read and write."""
+"""Stores: conversations, memories, locks, clock and ids, as arguments and results of calls."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ from rules import memories, questions
 from rules.conversation import reply_turn, session_busy, window
 from rules.emotion import feel
 from rules.images import Picture, picture
-from rules.memories import Fact, worth
+from rules.memories import Fact, confident_facts
 from rules.model_calls import prompt_messages, tool_answer, tool_round
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
@@ -99,7 +99,7 @@ class CompanionContext(RunContext):
     `image` is the picture of a request that shows one.
     """
 
-    request: rules.Asked
+    request: rules.CompanionRequest
     prompts: Mapping[str, Render]
     turn: Turn
     earlier: tuple[Turn, ...]
@@ -126,7 +126,7 @@ class CompanionContext(RunContext):
         """
         form, kind = msgspec.convert(question["form"], Form), question["kind"]
         try:
-            opening = rules.opening(self.request, form, kind)
+            opening = rules.open_question(self.request, form, kind)
             hitl_id = await self.effects.human.open("ask", opening)
         except EffectFailed as failure:
             if kind != rules.QUESTION:
@@ -159,7 +159,11 @@ async def _emotion(state: MessageState, runtime: Companion) -> MessageState:  # 
 async def _memory(state: MessageState, runtime: Companion) -> MessageState:  # noqa: ARG001 - as the engine calls it
     """Recall memories."""
     context = runtime.context
-    return {"memories": rules.told(await recalled(context.effects, rules.recall(context.request)))}
+    return {
+        "memories": rules.memories_text(
+            await recalled(context.effects, rules.recall(context.request))
+        )
+    }
 
 
 async def _reasoning(state: MessageState, runtime: Companion) -> MessageState:
@@ -210,7 +214,7 @@ async def _tools(state: MessageState, runtime: Companion) -> MessageState:
         for call in todo.before:
             if call.id in tasks:
                 results[call.id] = await tasks[call.id]
-            await context.sink.send(rules.shown(call, results[call.id]))
+            await context.sink.send(rules.tool_output(call, results[call.id]))
     if todo.question is None:
         return _answers(todo, results)
     return {"results": plain(results)}
@@ -223,16 +227,16 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
         return {}
     call, form = todo.question.call, todo.question.form
     answer = _asked(form, rules.QUESTION)
-    result = questions.NOT_ASKED if answer is None else questions.answered(form, answer)
+    result = questions.NOT_ASKED if answer is None else questions.answer_result(form, answer)
     results = msgspec.convert(state.get("results", {}), dict[str, ToolResult])
-    await runtime.context.sink.send(rules.shown(call, result))
+    await runtime.context.sink.send(rules.tool_output(call, result))
     return _answers(todo, {**results, call.id: result})
 
 
 def _round(state: MessageState, runtime: Companion) -> questions.Round:
     """Sort the calls of the round the last message begins."""
     options = runtime.context.request.options
-    return questions.sort_out(calls_of(state["messages"]), asking=options.ask_human)
+    return questions.sort_calls(calls_of(state["messages"]), asking=options.ask_human)
 
 
 def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageState:
@@ -294,7 +298,7 @@ async def _memory_extraction(state: PictureState, runtime: Companion) -> Picture
     context = runtime.context
     call = rules.extraction(context.request, context.prompts["extraction"]({}), state["text"])
     answer = await read_text(context.effects, "extraction", call)
-    found = worth(answer, context.request.options.least_confidence)
+    found = confident_facts(answer, context.request.options.least_confidence)
     if not found:
         said = await context.say(rules.text(context.request, "nothing_found"))
         await context.finish(state["text"] + said)
@@ -304,9 +308,9 @@ async def _memory_extraction(state: PictureState, runtime: Companion) -> Picture
 async def _confirmation(state: PictureState, runtime: Companion) -> PictureState:
     """Let the user confirm the facts and remember those approved."""
     context, facts = runtime.context, msgspec.convert(state["facts"], tuple[Fact, ...])
-    form = rules.confirming(context.request, facts)
+    form = rules.confirmation_form(context.request, facts)
     answer = _asked(form, memories.KIND)
-    approved = memories.approved(facts, form, answer) if answer else ()
+    approved = memories.approved_facts(facts, form, answer) if answer else ()
     said = await context.say(await _remembered(context, approved))
     await context.finish(state["text"] + said)
     return {}
@@ -359,7 +363,9 @@ def build_pictures() -> Graph:
     return graph.compile(name="companion pictures")
 
 
-async def _admit(request: rules.Asked, effects: Effects) -> tuple[Turn, tuple[Turn, ...]]:
+async def _admit(
+    request: rules.CompanionRequest, effects: Effects
+) -> tuple[Turn, tuple[Turn, ...]]:
     """Check model and session, read the earlier turns, store this one; raises `Refused`."""
     session, options = request.body.session_id, request.options
     await check_model(effects, rules.model_id(request), options.max_tokens)
@@ -379,7 +385,7 @@ def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     messages, pictures, rendered = build_messages(), build_pictures(), read_prompts(prompts)
 
-    async def flow(request: rules.Asked, effects: Effects) -> AsyncIterator[Event]:
+    async def flow(request: rules.CompanionRequest, effects: Effects) -> AsyncIterator[Event]:
         body = request.body
         with effects.trace.node("admission"):
             image = picture(body.image) if isinstance(body, ImageTurn) else None

@@ -52,10 +52,10 @@ from graph_impl.templates import FOLDER, Render, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
 from rules.conversation import reply_turn, session_busy, window
-from rules.memories import worth
+from rules.memories import confident_facts
 from rules.model_calls import prompt_messages, tool_answer, tool_round
 from rules.prompts import SESSION_PROMPT
-from rules.session import SessionAsked
+from rules.session import SessionTurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class SessionState(TypedDict, total=False):
 class SessionContext(RunContext):
     """What one run reaches the world and the client through, and the turn it was admitted with."""
 
-    request: SessionAsked
+    request: SessionTurnRequest
     render: Render
     turn: Turn
     earlier: tuple[Turn, ...]
@@ -97,7 +97,7 @@ async def _recall_memory(state: SessionState, runtime: Session) -> SessionState:
         await context.sink.send(SessionCreated(SessionData(session)))
     await context.sink.send(Thinking())
     query = rules.recall(context.request, new=context.new)
-    return {"memories": rules.told(await recalled(context.effects, query))}
+    return {"memories": rules.memories_text(await recalled(context.effects, query))}
 
 
 async def _process(state: SessionState, runtime: Session) -> SessionState:
@@ -168,7 +168,9 @@ async def _extract_memory(state: SessionState, runtime: Session) -> SessionState
     if call is None or user is None:
         return {}
     try:
-        found = worth(await read_text(effects, "extract", call), request.options.least_confidence)
+        found = confident_facts(
+            await read_text(effects, "extract", call), request.options.least_confidence
+        )
         if found and await effects.conversations.find("learn", reply.message_id):
             await remember(effects, "learn", found, user, rules.session_of(request))
     except EffectFailed as failure:
@@ -199,7 +201,9 @@ def build(threads: Threads | None = None) -> Graph:
     return graph.compile(threads, name="session")
 
 
-async def _admit(request: SessionAsked, effects: Effects) -> tuple[Turn, tuple[Turn, ...], bool]:
+async def _admit(
+    request: SessionTurnRequest, effects: Effects
+) -> tuple[Turn, tuple[Turn, ...], bool]:
     """Check model, lock and session, and store the turn; raises `Refused`.
 
     Returns the turn, those before it, and whether its session is new.
@@ -227,7 +231,7 @@ def session(prompts: Path = FOLDER, threads: Threads | None = None) -> Flow:
     render = system_prompt("session_system.md", prompts, SESSION_PROMPT)
     stored, rehearsed = build(threads), build()
 
-    async def flow(request: SessionAsked, effects: Effects) -> AsyncIterator[Event]:
+    async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[Event]:
         with effects.trace.node("admission"):
             turn, earlier, new = await _admit(request, effects)
         context = SessionContext(

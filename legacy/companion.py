@@ -37,7 +37,7 @@ from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, session_busy, window
 from rules.emotion import feel
 from rules.images import Picture, picture
-from rules.memories import Fact, worth
+from rules.memories import Fact, confident_facts
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
@@ -83,7 +83,7 @@ class CompanionTurn:
     """One turn of a companion; `text` is the reply so far."""
 
     def __init__(
-        self, request: rules.Asked, effects: Effects, prompts: Mapping[str, Render]
+        self, request: rules.CompanionRequest, effects: Effects, prompts: Mapping[str, Render]
     ) -> None:
         self.request = request
         self.options = request.options
@@ -125,7 +125,7 @@ class CompanionTurn:
 
     async def open_question(self, form: Form, kind: str) -> str:
         """Store a question; raises `EffectFailed` where that cannot be done."""
-        opening = rules.opening(self.request, form, kind)
+        opening = rules.open_question(self.request, form, kind)
         return await self.effects.human.open("ask", opening)
 
     async def find_facts(self) -> tuple[Fact, ...]:
@@ -133,7 +133,7 @@ class CompanionTurn:
         system = self.prompts["extraction"]({})
         call = rules.extraction(self.request, system, self.text)
         answer = await read_text(self.effects, "extraction", call)
-        return worth(answer, self.options.least_confidence)
+        return confident_facts(answer, self.options.least_confidence)
 
     async def remember(self, facts: tuple[Fact, ...]) -> str:
         """Remember the facts the user approved; returns what the user is told."""
@@ -154,7 +154,9 @@ def companion(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     rendered = read_prompts(prompts)
 
-    async def flow(request: rules.Asked, effects: Effects) -> AsyncIterator[CompanionEvent]:
+    async def flow(
+        request: rules.CompanionRequest, effects: Effects
+    ) -> AsyncIterator[CompanionEvent]:
         visit, body = CompanionTurn(request, effects, rendered), request.body
         with effects.trace.node("admission"):
             image = picture(body.image) if isinstance(body, ImageTurn) else None
@@ -181,7 +183,7 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
         emotion = feel(visit.request.body.message)
         yield emotion
     with node("memory"):
-        recollection = rules.told(await recalled(effects, rules.recall(visit.request)))
+        recollection = rules.memories_text(await recalled(effects, rules.recall(visit.request)))
     messages, tools = await visit.lay_out(turn, emotion, recollection)
     for round_number in range(options.max_tool_iterations + 1):
         with node("reasoning"):
@@ -190,7 +192,7 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
             async for chunk in effects.model.stream("reasoning", call):
                 if piece := answer.add(chunk):
                     yield visit.say(piece)
-        todo = questions.sort_out(answer.calls(call), asking=options.ask_human)
+        todo = questions.sort_calls(answer.calls(call), asking=options.ask_human)
         if not todo.calls:
             return
         results = dict(todo.refused)
@@ -200,7 +202,7 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
                 for one in todo.before:
                     if one.id in tasks:
                         results[one.id] = await tasks[one.id]
-                    yield rules.shown(one, results[one.id])
+                    yield rules.tool_output(one, results[one.id])
         if todo.question is not None:
             with node("human"):
                 async with aclosing(_ask(visit, todo.question, results)) as events:
@@ -223,8 +225,8 @@ async def _ask(
     else:
         yield rules.hitl(visit.request, hitl_id, form, rules.QUESTION)
         answer = await visit.effects.human.answer("ask", hitl_id)
-        results[call.id] = questions.answered(form, answer)
-    yield rules.shown(call, results[call.id])
+        results[call.id] = questions.answer_result(form, answer)
+    yield rules.tool_output(call, results[call.id])
 
 
 async def _picture(visit: CompanionTurn, image: Picture) -> Events:
@@ -252,8 +254,8 @@ async def _picture(visit: CompanionTurn, image: Picture) -> Events:
         yield visit.say(rules.text(request, "nothing_found"))
         return
     with node("human"):
-        form = rules.confirming(request, facts)
+        form = rules.confirmation_form(request, facts)
         hitl_id = await visit.open_question(form, memories.KIND)
         yield rules.hitl(request, hitl_id, form, memories.KIND)
         answer = await effects.human.answer("ask", hitl_id)
-        yield visit.say(await visit.remember(memories.approved(facts, form, answer)))
+        yield visit.say(await visit.remember(memories.approved_facts(facts, form, answer)))

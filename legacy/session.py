@@ -33,10 +33,10 @@ from legacy.templates import FOLDER, Render, system_prompt
 from rules import session as rules
 from rules.answers import ModelAnswer
 from rules.conversation import reply_turn, session_busy, window
-from rules.memories import worth
+from rules.memories import confident_facts
 from rules.model_calls import prompt_messages, question, tool_answer, tool_round
 from rules.prompts import SESSION_PROMPT
-from rules.session import SessionAsked
+from rules.session import SessionTurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ DIAGRAM = """graph TD;
 class SessionTurn:
     """One turn of a session."""
 
-    def __init__(self, request: SessionAsked, effects: Effects) -> None:
+    def __init__(self, request: SessionTurnRequest, effects: Effects) -> None:
         self.request = request
         self.options = request.options
         self.effects = effects
@@ -107,7 +107,9 @@ class SessionTurn:
         if call is None or user is None:
             return
         try:
-            found = worth(await read_text(effects, "extract", call), self.options.least_confidence)
+            found = confident_facts(
+                await read_text(effects, "extract", call), self.options.least_confidence
+            )
             if found and await effects.conversations.find("learn", reply.message_id):
                 await remember(effects, "learn", found, user, self.session)
         except EffectFailed as failure:
@@ -118,7 +120,7 @@ def session(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     render = system_prompt("session_system.j2", prompts, SESSION_PROMPT)
 
-    async def flow(request: SessionAsked, effects: Effects) -> AsyncIterator[SessionEvent]:
+    async def flow(request: SessionTurnRequest, effects: Effects) -> AsyncIterator[SessionEvent]:
         talk, node = SessionTurn(request, effects), effects.trace.node
         with node("admission"):
             turn = await talk.admit()
@@ -129,7 +131,7 @@ def session(prompts: Path = FOLDER) -> Flow:
         try:
             with node("recall_memory"):
                 found = await recalled(effects, rules.recall(request, new=talk.new))
-            await talk.lay_out(turn, render, rules.told(found))
+            await talk.lay_out(turn, render, rules.memories_text(found))
             for round_number in range(request.options.max_tool_iterations + 1):
                 with node("process"):
                     call, answer = talk.call(round_number), ModelAnswer()

@@ -91,7 +91,7 @@ class MessageCycle:
     def _key(self, path: str, body: dict[str, Any]) -> str | None:
         spec = self._spec
         asked = msgspec.convert(body, spec.requests[path])
-        key = spec.route_key(asked, self._routed, _OPENED if spec.opens else "")
+        key = spec.route_key(asked, self._routed, _OPENED if spec.opens_sessions else "")
         return None if key == _OPENED else key
 
 

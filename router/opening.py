@@ -128,7 +128,7 @@ class Opener:
         self, arrival: IncomingExchange, decided: Decision, tape: Tape
     ) -> PausingHuman | None:
         pausing, spec = self._parts.pausing, arrival.spec
-        if pausing is None or spec.continuing is None:
+        if pausing is None or spec.continue_endpoint is None:
             return None
         asked = arrival.request
         asking = PauseOrigin(

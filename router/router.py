@@ -106,7 +106,9 @@ class Router:
         `incoming` is the request as it came, for stacks that are asked over the wire; `path` which
         of the flow's further paths it came to. Raises `Problem` 429 or 503 where it is not taken.
         """
-        session = uuid.uuid4().hex if spec.opens and spec.conversation(body) is None else ""
+        session = (
+            uuid.uuid4().hex if spec.opens_sessions and spec.conversation(body) is None else ""
+        )
         self.admission.knock(spec, body, session)
         decided = await self._assigner.decide(spec, body, qa_header, incoming, session)
         asked = Request(body, decided.flow.options, path, session)
@@ -179,7 +181,7 @@ class Router:
     async def answered(self, ticket: ExchangeContext) -> None:
         """A first frame is there: whatever waited in this session has been passed by."""
         pausing, spec = self.parts.pausing, ticket.spec
-        if pausing is None or spec.continuing is None or ticket.resumed is not None:
+        if pausing is None or spec.continue_endpoint is None or ticket.resumed is not None:
             return
         asked = ticket.serving.plan.request
         session = spec.conversation(asked.body, asked.session)

@@ -1,1 +1,1 @@
-"""Business rules and texts neither stack may change. Pure functions over the contract."""
+"""Business rules and texts that both stacks share: pure functions over the contract."""

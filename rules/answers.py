@@ -1,4 +1,4 @@
-"""Assembling the tool calls of one round from the pieces a model streams."""
+"""One answer of a model as it streams in: its text, its end, its tool calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ToolCallAssembly:
             piece[2] += delta.arguments
 
     def calls(self, round_number: int, taken: Collection[str] = ()) -> tuple[ToolCall, ...]:
-        """Give the calls in index order; a missing or already `taken` id becomes our own."""
+        """Return the calls in index order; a missing or already `taken` id becomes our own."""
         seen = set(taken)
         calls: list[ToolCall] = []
         for index, (call_id, name, arguments) in sorted(self._pieces.items()):
@@ -63,7 +63,7 @@ class ModelAnswer:
         self._assembly = ToolCallAssembly()
 
     def add(self, chunk: Chunk) -> str:
-        """Take a chunk in; gives its text."""
+        """Take a chunk in; return its text."""
         if chunk.finish:
             self.finish = chunk.finish
         if chunk.usage is not None:
@@ -73,15 +73,15 @@ class ModelAnswer:
         self.text += chunk.text
         return chunk.text
 
-    def calls(self, asked: ModelCall) -> tuple[ToolCall, ...]:
-        """Give the calls of the whole answer to a question; none that it may not make."""
-        if asked.tool_choice != "auto" or self.finish in EARLY_ENDINGS:
+    def calls(self, question: ModelCall) -> tuple[ToolCall, ...]:
+        """Return the calls of the whole answer; none where the question allowed none."""
+        if question.tool_choice != "auto" or self.finish in EARLY_ENDINGS:
             return ()
-        rounds = rounds_of(asked.messages)
+        rounds = rounds_of(question.messages)
         return self._assembly.calls(len(rounds), {call.id for calls in rounds for call in calls})
 
 
 def rounds_of(messages: Iterable[Message]) -> list[tuple[ToolCall, ...]]:
-    """Give the calls of each round of tools so far."""
+    """Return the calls of each round of tools so far."""
     said = (message for message in messages if isinstance(message, AssistantMessage))
     return [message.tool_calls for message in said if message.tool_calls]

@@ -1,4 +1,4 @@
-"""What both stacks hold a chat request to before they accept it."""
+"""The chat flow: settings, locks, turns and refusals of both stacks."""
 
 from __future__ import annotations
 

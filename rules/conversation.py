@@ -1,4 +1,4 @@
-"""Token counts where no tokenizer is at hand: an estimate, and marked as one."""
+"""Conversations: the turns a model is shown, a summary of the others, and their tokens."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def session_busy() -> Refused:
 NOTHING: Final = "这是本次对话的开始。"
 _TOPICS: Final = 3
 _TOPIC: Final = 40
-"""Characters of what was said once."""
+"""Characters of a quoted message."""
 
 
 def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:
-    """Sum up a conversation: how long it is, and what users said last that is shown no more."""
+    """Sum up a conversation: its length, and the last user messages that are not shown."""
     if not earlier:
         return NOTHING
     told = f"此前共有 {len(earlier)} 条消息。"

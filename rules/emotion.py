@@ -1,4 +1,4 @@
-"""Words found in a text: which, whether they are denied there, and how strongly they are meant."""
+"""Moods: a lexicon of feelings, with denials and intensifiers, read from a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contract.flows.companion import Emotion, Feeling
 L = TypeVar("L", bound=str)
 
 SPAN: Final = 1_024
-"""Characters read at either end of a long text: what lies between is pasted, not said."""
+"""Characters read at either end of a long text: what lies between is mostly pasted."""
 
 STRONG: Final = 1.5
 WEAK: Final = 0.6
@@ -80,7 +80,7 @@ class Lexicon(Generic[L]):
 
 
 def excerpt(text: str) -> str:
-    """Give the beginning and the end of a long text, a short one as it is."""
+    """Return the beginning and the end of a long text, a short one as it is."""
     return text if len(text) <= 2 * SPAN else f"{text[:SPAN]}\n{text[-SPAN:]}"
 
 

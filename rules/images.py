@@ -1,6 +1,6 @@
-"""Whether the file of an image is whole: by its parts and their lengths, nothing is decoded.
+"""Images in requests: data URLs of whole PNG, JPEG and WebP files, checked without decoding.
 
-Bytes behind the end are let be: cameras and editors put thumbnails and films there.
+Bytes behind the end are accepted: cameras and editors put thumbnails and films there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contract.errors import Refused
 from contract.flows.companion import MOST_OF_AN_IMAGE
 
 MOST_PARTS: Final = 10_000
-"""Parts that are looked at: encoders write them of some kilobytes."""
+"""Parts that are checked: encoders write them of some kilobytes."""
 
 _PNG_BEGIN: Final = 8
 _PNG_FIRST: Final = slice(12, 16)
@@ -100,7 +100,7 @@ _WHOLE: Mapping[str, Callable[[bytes], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image that was looked at: its type, its size in bytes, its SHA-256 in hex."""
+    """A checked image: its type, its size in bytes, its SHA-256 in hex."""
 
     type: str
     size: int
@@ -108,7 +108,7 @@ class Picture:
 
 
 def picture(url: str) -> Picture:
-    """Look at a data URL; raises `Refused` 413 or 422."""
+    """Check an image in a data URL; raises `Refused` 413 or 422."""
     head, comma, encoded = url.partition(",")
     said = _HEAD.fullmatch(head) if comma and len(head) <= _LONGEST_HEAD else None
     if said is None:

@@ -1,4 +1,4 @@
-"""What a message is after: by a lexicon, and the line a prompt says of it."""
+"""Intents: a lexicon of what messages ask for, and a line for the prompt."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _SNIPPETS: Mapping[Intent, str] = {
     "greeting": "用户在打招呼：亲切地回应，可以问问近况。",
 }
 CHAT = "用户在闲聊：自然地接话。"
-"""Where a message is after nothing in particular."""
+"""For a message without an intent."""
 
 
 def intent(text: str) -> Intent | None:
-    """Tell what a message is after: what comes first in our order goes before what it says first.
+    """Return a message's intent: the first in our order, not the first in the message.
 
-    What is denied is not meant: whoever wants no help asks for none.
+    A denied word does not count: "no help needed" asks for none.
     """
     meant = {hit.label for hit in _LEXICON.hits(text) if not hit.denied}
     if "?" in text or "？" in text:
@@ -51,6 +51,6 @@ def intent(text: str) -> Intent | None:
 
 
 def snippet(text: str) -> str:
-    """Say in one line what the message is after, for the prompt."""
+    """Return a line for the prompt about the message's intent."""
     after = intent(text)
     return CHAT if after is None else _SNIPPETS[after]

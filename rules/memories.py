@@ -1,4 +1,4 @@
-"""What is drawn from conversations to be remembered, and how it is told to a model."""
+"""Facts to remember: read from a model's answer, confirmed by the user, shown in prompts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contract.human import Form, FormField, HumanAnswer, values
 from contract.stores import MemoryEntry
 
 LONGEST: Final = 500
-"""Characters of one fact; a longer one is no fact but a retelling."""
+"""Characters of one fact; longer ones are dropped."""
 MOST: Final = 20
-"""Facts that are taken from one answer."""
+"""Facts read from one answer."""
 
 _FENCED = re.compile(r"```(?:json)?(.*?)```", re.DOTALL)
 _KEYS = ("memories", "facts", "items")
@@ -22,14 +22,14 @@ _TEXTS = ("text", "content", "fact", "memory")
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something a model says is worth remembering; `confidence` from 0 to 1."""
+    """A fact a model found worth remembering; `confidence` from 0 to 1."""
 
     text: str
     confidence: float = 1.0
 
 
 def facts(answer: str) -> tuple[Fact, ...]:
-    """Read the facts in a model's answer: JSON, in a fence or in prose; what is none is left out.
+    """Read the facts in a model's answer: JSON, in a fence or in prose; the rest is left out.
 
     A list, or an object with one under a usual name; its items are texts, or objects with a text
     and perhaps a confidence. Equal texts count once, the first time.
@@ -42,15 +42,15 @@ def facts(answer: str) -> tuple[Fact, ...]:
     return tuple(found.values())[:MOST]
 
 
-def worth(answer: str, least: float) -> tuple[Fact, ...]:
-    """Read from a model's answer what it is sure enough of; what has no confidence is certain."""
+def confident_facts(answer: str, least: float) -> tuple[Fact, ...]:
+    """Read the facts of at least a confidence; a fact without one is certain."""
     return tuple(fact for fact in facts(answer) if fact.confidence >= least)
 
 
 def entries(
     found: Iterable[Fact], ids: Sequence[str], user_id: str, session_id: str
 ) -> tuple[MemoryEntry, ...]:
-    """Build what is written to memory: a fact for each id."""
+    """Build the entries to store: a fact for each id."""
     return tuple(
         MemoryEntry(
             memory_id=memory_id,
@@ -64,20 +64,20 @@ def entries(
 
 
 def as_list(memories: Iterable[MemoryEntry]) -> str:
-    """Tell memories as lines of a list, each on one line."""
+    """Return memories as a list, each on one line."""
     return "\n".join(f"- {' '.join(memory.text.split())}" for memory in memories)
 
 
 def _items(answer: str) -> list[Any]:
     for candidate in _candidates(answer):
         try:
-            said = msgspec.json.decode(candidate)
+            value = msgspec.json.decode(candidate)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             continue
-        if isinstance(said, dict):
-            said = next((said[key] for key in _KEYS if key in said), None)
-        if isinstance(said, list):
-            return said
+        if isinstance(value, dict):
+            value = next((value[key] for key in _KEYS if key in value), None)
+        if isinstance(value, list):
+            return value
     return []
 
 
@@ -101,38 +101,38 @@ def _fact(item: Any) -> Fact | None:
     return Fact(text.strip(), confidence)
 
 
-def _confidence(said: Any) -> float:
-    if isinstance(said, bool) or not isinstance(said, int | float):
+def _confidence(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(said) if 0 <= said <= 1 else 0.0
+    return float(value) if 0 <= value <= 1 else 0.0
 
 
 KIND: Final = "memory_confirm"
-"""How the question is told from those a model asks."""
+"""Kind of the question that confirms memories."""
 
 
-def form(found: Sequence[Fact], title: str, label: str) -> Form:
-    """Build the form: a text each; `{number}` and `{confidence}` in the label are filled in."""
+def memory_form(found: Sequence[Fact], title: str, label: str) -> Form:
+    """Build a form with a field for each fact; the label may hold `{number}`, `{confidence}`."""
     return Form(title, tuple(_field(number, fact, label) for number, fact in enumerate(found, 1)))
 
 
-def approved(found: Sequence[Fact], asked: Form, answer: HumanAnswer) -> tuple[Fact, ...]:
-    """Give what is to be remembered: none of it, or each as it stands in the answer.
+def approved_facts(found: Sequence[Fact], form: Form, answer: HumanAnswer) -> tuple[Fact, ...]:
+    """Return the facts to remember, as they stand in the answer; none after a rejection.
 
-    What was emptied is left out; what was written twice counts once; what the user wrote is sure.
+    Emptied ones are left out, equal ones count once, edited ones are certain.
     """
     if answer.action == "reject":
         return ()
-    said = values(asked, answer)
+    answers = values(form, answer)
     kept: dict[str, Fact] = {}
-    for field, fact in zip(asked.fields, found, strict=True):
-        text = str(said[field.name] or "").replace("\x00", "").strip()[:LONGEST]
+    for field, fact in zip(form.fields, found, strict=True):
+        text = str(answers[field.name] or "").replace("\x00", "").strip()[:LONGEST]
         if text:
             kept.setdefault(text, fact if text == fact.text else Fact(text))
     return tuple(kept.values())
 
 
 def _field(number: int, fact: Fact, label: str) -> FormField:
-    said = label.replace("{number}", str(number))
-    said = said.replace("{confidence}", f"{fact.confidence:.2f}")
-    return FormField(f"memory_{number}", said, "text", required=False, value=fact.text)
+    label = label.replace("{number}", str(number))
+    label = label.replace("{confidence}", f"{fact.confidence:.2f}")
+    return FormField(f"memory_{number}", label, "text", required=False, value=fact.text)

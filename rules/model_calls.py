@@ -1,9 +1,9 @@
-"""Shapes of the messages a model is sent."""
+"""Model calls: the messages of a conversation, as providers accept them, and their limits."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -24,13 +24,13 @@ from contract.model import (
 from contract.stores import Turn
 
 NO_NAME: Final = "invalid_tool_name"
-"""Stands for a name that a model made up and no provider takes back."""
+"""Replaces a name that a model invented and no provider accepts."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-def said(turn: Turn) -> Message:
-    """Turn a stored turn into a message: a user's text carries the name of who said it."""
+def message_of(turn: Turn) -> Message:
+    """Turn a stored turn into a message; a user's text carries their name."""
     if turn.role == "assistant":
         return AssistantMessage(turn.content)
     if turn.user_name:
@@ -40,59 +40,49 @@ def said(turn: Turn) -> Message:
 
 def prompt_messages(system: str, history: Iterable[Turn], current: Turn) -> tuple[Message, ...]:
     """Lay out a conversation: system prompt, earlier turns, the current one."""
-    return (SystemMessage(system), *map(said, history), said(current))
+    return (SystemMessage(system), *map(message_of, history), message_of(current))
 
 
 def tool_round(text: str, calls: tuple[ToolCall, ...]) -> AssistantMessage:
-    """Say what the model said when it called tools; no text is null, not an empty string."""
+    """Build the model's message of a tool round; no text is null, not an empty string."""
     return AssistantMessage(text or None, calls)
 
 
 def tool_answer(call: ToolCall, result: ToolResult) -> ToolMessage:
-    """Tell the model what a tool answered."""
+    """Build the message with a tool's result."""
     content = result.content if result.error is None else f"Error: {result.error}"
     return ToolMessage(call.id, content)
 
 
-def acceptable(messages: tuple[Message, ...], offered: Collection[str]) -> tuple[Message, ...]:
-    """Give messages as providers take them back: they refuse some of what their models have said.
+def acceptable_messages(
+    messages: tuple[Message, ...], offered: Collection[str]
+) -> tuple[Message, ...]:
+    """Return messages as providers accept them: they refuse some that their models have made.
 
-    A reply without text is left out; a call's name that is none, and was not `offered`, is replaced
+    A reply without text is left out; an invalid name of a call that was not `offered` is replaced
     by `NO_NAME`. The call is run, and shown, by the name it was made with.
     """
-    if not any(_refused(message, offered) for message in messages):
-        return messages
-    return tuple(_named(message, offered) for message in messages if not _blank(message))
+    found = tuple(named for message in messages for named in _accepted(message, offered))
+    return messages if found == messages else found
 
 
-def _refused(message: Message, offered: Collection[str]) -> bool:
+def _accepted(message: Message, offered: Collection[str]) -> Iterator[Message]:
     if not isinstance(message, AssistantMessage):
-        return False
-    return _blank(message) or any(_nameless(call, offered) for call in message.tool_calls)
-
-
-def _blank(message: Message) -> bool:
-    if not isinstance(message, AssistantMessage) or message.tool_calls:
-        return False
-    return not (message.content and message.content.strip())
-
-
-def _nameless(call: ToolCall, offered: Collection[str]) -> bool:
-    return _NAME.fullmatch(call.name) is None and call.name not in offered
-
-
-def _named(message: Message, offered: Collection[str]) -> Message:
-    if not isinstance(message, AssistantMessage) or not message.tool_calls:
-        return message
-    calls = (
-        replace(call, name=NO_NAME) if _nameless(call, offered) else call
-        for call in message.tool_calls
-    )
-    return replace(message, tool_calls=tuple(calls))
+        yield message
+    elif message.tool_calls:
+        calls = [
+            call
+            if _NAME.fullmatch(call.name) or call.name in offered
+            else replace(call, name=NO_NAME)
+            for call in message.tool_calls
+        ]
+        yield replace(message, tool_calls=tuple(calls))
+    elif message.content and message.content.strip():
+        yield message
 
 
 class ModelParameters(Protocol):
-    """How a flow asks its model; no `max_tokens`, or 0 of them, are the model's own limit."""
+    """Parameters of a flow's model call; no `max_tokens`, or 0, is the model's own limit."""
 
     @property
     def model_id(self) -> str:
@@ -111,12 +101,12 @@ class ModelParameters(Protocol):
 
 
 def unknown_model(model_id: str) -> Refused:
-    """Refuse a model nobody registered."""
+    """Refuse a model that is not registered."""
     return Refused(422, "unknown_model", f"no model {model_id!r} is registered")
 
 
 def check_limits(max_tokens: int | None, info: ModelInfo) -> None:
-    """Refuse what the model cannot do."""
+    """Raise `Refused` for more tokens than the model can answer."""
     if max_tokens is not None and max_tokens > info.max_output_tokens:
         raise Refused(
             422, "max_tokens_too_large", f"at most {info.max_output_tokens} tokens with this model"
@@ -124,18 +114,18 @@ def check_limits(max_tokens: int | None, info: ModelInfo) -> None:
 
 
 def question(
-    asking: ModelParameters,
+    parameters: ModelParameters,
     messages: tuple[Message, ...],
     tools: tuple[ToolSpec, ...],
     *,
     last: bool,
 ) -> ModelCall:
-    """Build a question to the model; the `last` one may not call tools."""
+    """Build a model call; the `last` one of a reply may not call tools."""
     return ModelCall(
-        model_id=asking.model_id,
-        messages=acceptable(messages, {tool.name for tool in tools}),
-        temperature=asking.temperature,
-        max_tokens=asking.max_tokens or None,
+        model_id=parameters.model_id,
+        messages=acceptable_messages(messages, {tool.name for tool in tools}),
+        temperature=parameters.temperature,
+        max_tokens=parameters.max_tokens or None,
         tools=tools,
         tool_choice=("none" if last else "auto") if tools else None,
     )

@@ -1,4 +1,4 @@
-"""Parameters every prompt gets."""
+"""Prompts: the parameters each one gets, default templates, and fixed texts."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ EXTRACTION_PROMPT: Final = (
 
 
 def text(name: str, overrides: Mapping[str, str]) -> str:
-    """Give a fixed text by its name."""
+    """Return a fixed text by its name."""
     return overrides.get(name, DEFAULTS[name])
 
 
 def ending_notice(finish: str, overrides: Mapping[str, str]) -> str:
-    """Give what is appended to a reply that ended early; "" for any other finish reason."""
+    """Return the notice for a reply that ended early; "" for any other finish reason."""
     return text(finish, overrides) if finish in DEFAULTS else ""

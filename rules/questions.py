@@ -1,4 +1,4 @@
-"""Asking the user: the tool `ask_human`, the form a model fills it with, what comes of a round."""
+"""Questions to the user: the tool `ask_human`, its form, and the calls of a round."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ class Round:
 
     @property
     def before(self) -> tuple[ToolCall, ...]:
-        """The calls that are over before the user is asked, in index order."""
+        """Calls that end before the user is asked, in index order."""
         asking = self.question.call if self.question else None
         return tuple(call for call in self.calls if call is not asking)
 
 
 def offer(tools: Iterable[ToolSpec], *, asking: bool) -> tuple[ToolSpec, ...]:
-    """Give the tools a model is offered; what the user is asked by goes last, and is ours."""
+    """Return the tools to offer to a model; `ask_human` goes last, and is always ours."""
     if not asking:
         return tuple(tools)
     return (*(tool for tool in tools if tool.name != NAME), SPEC)
 
 
-def sort_out(calls: tuple[ToolCall, ...], *, asking: bool) -> Round:
-    """Tell a round's calls apart: the first form that can be put is asked, a second is an error."""
+def sort_calls(calls: tuple[ToolCall, ...], *, asking: bool) -> Round:
+    """Sort a round's calls: the first valid form is the question, a second one is an error."""
     refused: dict[str, ToolResult] = {}
     question: FormCall | None = None
     runs: list[ToolCall] = []
@@ -109,32 +109,32 @@ def sort_out(calls: tuple[ToolCall, ...], *, asking: bool) -> Round:
 
 
 NOT_ASKED: Final = ToolResult(error="tool_failed")
-"""What comes of a question that cannot be put: one is open already, or nobody is there."""
+"""Result of a question that cannot be asked: another one is open, or no human can answer."""
 
 
 def read_form(arguments: str) -> Form | None:
-    """Read the form in a call's arguments; None where it cannot be put to anybody."""
+    """Read the form in a call's arguments; None where it cannot be answered."""
     try:
-        said = _decoder.decode(arguments)
+        found = _decoder.decode(arguments)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
-    form = Form(said.title, tuple(map(_field, said.fields)))
+    form = Form(found.title, tuple(map(_field, found.fields)))
     names = {one.name for one in form.fields}
     whole = len(names) == len(form.fields) and all(map(_can_be_chosen, form.fields))
     wrong = [it for it in check_answer(form, HumanAnswer("approve")) if it.code != "required"]
     return form if whole and not wrong else None
 
 
-def answered(form: Form, answer: HumanAnswer) -> ToolResult:
-    """Tell the model what the user answered: what was done, and the form's values."""
-    said: dict[str, object] = {"action": answer.action}
+def answer_result(form: Form, answer: HumanAnswer) -> ToolResult:
+    """Build the tool result of an answer: the action, and the form's values."""
+    result: dict[str, object] = {"action": answer.action}
     if answer.action != "reject":
-        said["data"] = values(form, answer)
-    return ToolResult(msgspec.json.encode(said).decode())
+        result["data"] = values(form, answer)
+    return ToolResult(msgspec.json.encode(result).decode())
 
 
-def _field(said: _Field) -> FormField:
-    return FormField(said.name, said.label, said.type, said.required, said.value, said.options)
+def _field(it: _Field) -> FormField:
+    return FormField(it.name, it.label, it.type, it.required, it.value, it.options)
 
 
 def _can_be_chosen(one: FormField) -> bool:

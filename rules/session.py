@@ -1,4 +1,4 @@
-"""What both stacks hold a session's turn to, and the shapes of what they ask and store."""
+"""The session flow: checks, prompts, model calls and turns of both stacks."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from contract.stores import MemoryEntry, Recall, Turn
 from rules.conversation import window
 from rules.memories import as_list
 
-SessionAsked = Request[SessionRequest, SessionOptions]
-"""What a flow is asked for a turn."""
+SessionTurnRequest = Request[SessionRequest, SessionOptions]
+"""What a flow is request for a turn."""
 
 MEMORIES_HEADING: Final = "\n\n相关记忆：\n"
 EXTRACTION_PROMPT: Final = (
     "从下面的对话中提取关于用户、值得长期记住的事实（身份、偏好、计划、关系）。\n"
     '只输出 JSON：{"facts": ["…"]}；没有就输出 {"facts": []}。不要输出对话里没有的内容。'
 )
-"""Asks for facts; braces and all, no template."""
+"""Asks for facts; no template: its braces are meant."""
 
 
-def is_new(asked: SessionAsked) -> bool:
+def is_new(request: SessionTurnRequest) -> bool:
     """Whether the request names no session, so that one begins."""
-    return asked.body.session_id is None
+    return request.body.session_id is None
 
 
-def session_of(asked: SessionAsked) -> str:
+def session_of(request: SessionTurnRequest) -> str:
     """Name the session of a request: its own, or the one that begins."""
-    return asked.body.session_id or asked.session
+    return request.body.session_id or request.session
 
 
-def check_known(asked: SessionAsked, history: Sequence[Turn]) -> bool:
-    """Say whether a session is to be announced as new; raises `Refused` 404."""
-    if is_new(asked) or history:
-        return is_new(asked)
-    if asked.options.unknown_session == "refuse":
+def check_known(request: SessionTurnRequest, history: Sequence[Turn]) -> bool:
+    """Return whether a session is to be announced as new; raises `Refused` 404."""
+    if is_new(request) or history:
+        return is_new(request)
+    if request.options.unknown_session == "refuse":
         raise unknown_session()
     return True
 
 
-def sent(asked: SessionAsked, message_id: str) -> Turn:
-    """Build the turn a request brings."""
+def sent(request: SessionTurnRequest, message_id: str) -> Turn:
+    """Build the user's turn."""
     return Turn(
         message_id=message_id,
         role="user",
-        content=asked.body.message,
-        chat_id=session_of(asked),
-        user_id=asked.body.user_id,
+        content=request.body.message,
+        chat_id=session_of(request),
+        user_id=request.body.user_id,
     )
 
 
-def recall(asked: SessionAsked, *, new: bool) -> Recall | None:
-    """Say what is looked for in memory; None where nothing is."""
-    body, options = asked.body, asked.options
+def recall(request: SessionTurnRequest, *, new: bool) -> Recall | None:
+    """Build the query for memories; None where there is nothing to look for."""
+    body, options = request.body, request.options
     if body.user_id is None or not options.recall_limit:
         return None
     if options.recall == "new_session_only" and not new:
@@ -71,38 +71,40 @@ def recall(asked: SessionAsked, *, new: bool) -> Recall | None:
         user_id=body.user_id,
         query=body.message,
         limit=options.recall_limit,
-        except_session=session_of(asked),
+        except_session=session_of(request),
     )
 
 
-def told(memories: Iterable[MemoryEntry]) -> str:
-    """Tell memories as they stand at the end of the system prompt; "" without any."""
+def memories_text(memories: Iterable[MemoryEntry]) -> str:
+    """Return memories as they end the system prompt; "" without any."""
     listed = as_list(memories)
     return MEMORIES_HEADING + listed if listed else ""
 
 
-def done(kept: Turn, usage: Usage) -> SessionDone:
-    """Build the terminal event of an answer that is kept."""
-    return SessionDone(AnswerData(FinalMessage(kept.message_id, "assistant", kept.content), usage))
+def done(stored: Turn, usage: Usage) -> SessionDone:
+    """Build the terminal event of a stored answer."""
+    return SessionDone(
+        AnswerData(FinalMessage(stored.message_id, "assistant", stored.content), usage)
+    )
 
 
-def extraction(asked: SessionAsked, turns: Sequence[Turn]) -> ModelCall | None:
-    """Build the question for facts; None where the conversation is too short, or nobody's.
+def extraction(request: SessionTurnRequest, turns: Sequence[Turn]) -> ModelCall | None:
+    """Build the call that extracts facts; None in a short conversation or without a user.
 
-    The model is told as much of it as it is in a turn, and nothing another user said or was told:
-    what is learnt of them would be remembered of this one.
+    It holds as many turns as a reply would, and none of another user: their facts would be
+    remembered of this one.
     """
-    options, user = asked.options, asked.body.user_id
+    options, user = request.options, request.body.user_id
     own = [turn for turn in turns if turn.user_id in {None, user}]
     if not options.extract_from or len(own) < options.extract_from:
         return None
     recent = window(own, options.history_tokens)
     if user is None or not recent:
         return None
-    said = "\n".join(f"{turn.role}: {turn.content}" for turn in recent)
+    spoken = "\n".join(f"{turn.role}: {turn.content}" for turn in recent)
     return ModelCall(
         model_id=options.model_id,
-        messages=(SystemMessage(EXTRACTION_PROMPT), UserMessage(said)),
+        messages=(SystemMessage(EXTRACTION_PROMPT), UserMessage(spoken)),
         temperature=0.0,
         json_object=True,
     )

@@ -1,4 +1,4 @@
-"""The chat flow's wire: its request, its options, its events."""
+"""The chat flow: its request, options and events."""
 
 from __future__ import annotations
 
@@ -22,8 +22,20 @@ PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | i
 ToolStatus = Literal["running", "done", "error"]
 
 
+def check_options(texts: dict[str, str], known: frozenset[str], timezone: str) -> None:
+    """Raise `ValueError` for an unknown text or time zone: both stacks would fail on it later."""
+    if unknown := sorted(texts.keys() - known):
+        message = f"no text is called {unknown[0]!r}; there are {sorted(known)}"
+        raise ValueError(message)
+    try:
+        ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        message = f"no time zone is called {timezone!r}"
+        raise ValueError(message) from None
+
+
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a request may set of the model, within limits."""
+    """Model settings that a request may override."""
 
     model_id: Identifier | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
@@ -45,13 +57,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 TEXT_NAMES = frozenset({"content_filter", "length"})
-"""The fixed texts: what is appended to a reply that ended early, by its finish reason."""
+"""Fixed texts: appended to a reply that ended early, by its finish reason."""
 
 
 class ChatOptions(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a deployment configures for the chat flow.
+    """Options of the chat flow.
 
     `yield_interval` and `lock_ttl` in seconds, `history_tokens` in estimated tokens; `texts`
     overrides the fixed texts by their name in `rules.prompts`.
@@ -70,30 +82,22 @@ class ChatOptions(
     texts: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse a text nobody knows, and a zone: at the first prompt it would fail both stacks."""
-        if unknown := sorted(self.texts.keys() - TEXT_NAMES):
-            message = f"no text is called {unknown[0]!r}; there are {sorted(TEXT_NAMES)}"
-            raise ValueError(message)
-        try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
-            message = f"no time zone is called {self.timezone!r}"
-            raise ValueError(message) from None
+        check_options(self.texts, TEXT_NAMES, self.timezone)
 
 
 class ToolFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a tool is doing."""
+    """Status of a tool call."""
 
     tool: str
     status: ToolStatus
 
 
 class _Strict(msgspec.Struct, frozen=True, tag_field="step", forbid_unknown_fields=True):
-    """An event; a key nobody declared is no part of the wire."""
+    """An event; undeclared keys are refused."""
 
 
 class Accept(_Strict, frozen=True, tag="ACCEPT"):
-    """Request, lookup and lock are good."""
+    """The request is valid and its message is locked."""
 
 
 class StartReply(_Strict, frozen=True, tag="START_REPLY"):
@@ -130,7 +134,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(event: Event) -> bytes:
-    """Put one event into its frame."""
+    """Encode one event as a frame."""
     return b"data: " + _encoder.encode(event) + b"\n\n"
 
 
@@ -140,7 +144,7 @@ def failed(options: ChatOptions, code: str) -> Failed:
 
 
 def failure(options: ChatOptions, code: str, last: Event | None) -> tuple[Event, ...]:
-    """Give the frames that end a stream honestly after `last`."""
+    """Return the events that end a stream honestly after `last`."""
     match last:
         case End():
             return ()

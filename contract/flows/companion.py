@@ -1,15 +1,14 @@
-"""The companion flow's wire: its requests, its options, its events, and how its pauses go on."""
+"""The companion flow: its requests, options and events, and how its pauses are answered."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Meta
 
 from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec
-from contract.flows.chat import Identifier, Text
+from contract.flows.chat import Identifier, Text, check_options
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
 from contract.wire.dialect import Dialect
@@ -58,27 +57,20 @@ class ContinueRequest(msgspec.Struct, frozen=True):
 
 
 TEXT_NAMES = frozenset(
-    {
-        "picture",
-        "no_text",
-        "nothing_found",
-        "confirm_title",
-        "confirm_label",
-        "remembered",
-        "not_remembered",
-    }
+    {"picture", "no_text", "nothing_found", "confirm_title", "confirm_label"}
+    | {"remembered", "not_remembered"}
 )
-"""The fixed texts, as `rules.companion` says them."""
+"""Names of the fixed texts of `rules.companion`."""
 
 
 class CompanionOptions(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a deployment configures for the companion flow.
+    """Options of the companion flow.
 
-    `lock_ttl` in seconds, `history_tokens` in estimated tokens; 0 `max_tokens` are the model's own
-    limit. What a picture tells is proposed to
-    be remembered from `least_confidence` on. `texts` overrides the fixed texts by their names.
+    `lock_ttl` in seconds, `history_tokens` in estimated tokens; 0 `max_tokens` means the model's
+    own limit. Facts read in a picture are proposed as memories from `least_confidence` on. `texts`
+    overrides the fixed texts by their names.
     """
 
     model_id: str = "gpt-4.1"
@@ -97,15 +89,7 @@ class CompanionOptions(
     texts: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse a text nobody knows, and a zone: at the first prompt it would fail both stacks."""
-        if unknown := sorted(self.texts.keys() - TEXT_NAMES):
-            message = f"no text is called {unknown[0]!r}; there are {sorted(TEXT_NAMES)}"
-            raise ValueError(message)
-        try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
-            message = f"no time zone is called {self.timezone!r}"
-            raise ValueError(message) from None
+        check_options(self.texts, TEXT_NAMES, self.timezone)
 
 
 class _Strict(msgspec.Struct, frozen=True, tag_field="event", forbid_unknown_fields=True):
@@ -113,7 +97,7 @@ class _Strict(msgspec.Struct, frozen=True, tag_field="event", forbid_unknown_fie
 
 
 class Emotion(_Strict, frozen=True, tag="emotion"):
-    """What the message tells of the user's mood."""
+    """The user's mood, by their message."""
 
     primary: Feeling
     intensity: Share
@@ -127,7 +111,7 @@ class CompanionText(_Strict, frozen=True, tag="text"):
 
 
 class ToolOutput(_Strict, frozen=True, tag="tool_result"):
-    """What a tool answered."""
+    """Output of a tool."""
 
     tool: str
     ok: bool
@@ -144,7 +128,7 @@ class Hitl(_Strict, frozen=True, tag="hitl"):
 
 
 class CompanionError(_Strict, frozen=True, tag="error"):
-    """Why there is no whole answer: a stable code."""
+    """Why the answer is not whole: a stable code."""
 
     code: str
 
@@ -166,7 +150,7 @@ _HEADS = {
 
 
 def encode(event: Event) -> bytes:
-    """Put one event into its frame: its name beside the data, not in it."""
+    """Encode one event as a frame: its name is the SSE field, not in the data."""
     head, named = _HEADS[type(event)]  # type: ignore[index] # an event of this flow
     return b"%b%b\n\n" % (head, _encoder.encode(event)[named:])
 
@@ -177,7 +161,7 @@ def failed(code: str) -> tuple[CompanionError, CompanionDone]:
 
 
 def failure(_options: CompanionOptions, code: str, last: Event | None) -> tuple[Event, ...]:
-    """Give the frames that end a stream honestly after `last`."""
+    """Return the events that end a stream honestly after `last`."""
     match last:
         case CompanionDone():
             return ()
@@ -188,17 +172,17 @@ def failure(_options: CompanionOptions, code: str, last: Event | None) -> tuple[
 
 
 def suspended(_options: CompanionOptions, last: Event | None) -> tuple[Event, ...]:
-    """Give the frames that end a stream which waits for the user."""
+    """Return the events that end a stream which waits for the user."""
     return () if isinstance(last, CompanionDone) else (CompanionDone("suspended"),)
 
 
-def _answer(given: RespondRequest) -> HumanAnswer:
-    """Read an answer; whatever comes with a rejection says nothing."""
-    return HumanAnswer(given.action, {} if given.action == "reject" else given.data or {})
+def _answer(body: RespondRequest) -> HumanAnswer:
+    """Read an answer; data beside a rejection is dropped."""
+    return HumanAnswer(body.action, {} if body.action == "reject" else body.data or {})
 
 
-def _hitl_id(asked: RespondRequest | ContinueRequest) -> str:
-    return asked.hitl_id
+def _hitl_id(body: RespondRequest | ContinueRequest) -> str:
+    return body.hitl_id
 
 
 COMPANION = FlowSpec(
@@ -215,8 +199,8 @@ COMPANION = FlowSpec(
     encode=encode,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
     suspended=suspended,
-    also={"/chat/image": ImageTurn},
-    bodies={"/chat/image": MOST_WITH_AN_IMAGE},
-    responding=AnswerEndpoint("/hitl/respond", RespondRequest, _hitl_id, _answer),
-    continuing=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
+    extra_requests={"/chat/image": ImageTurn},
+    body_limits={"/chat/image": MOST_WITH_AN_IMAGE},
+    answer_endpoint=AnswerEndpoint("/hitl/respond", RespondRequest, _hitl_id, _answer),
+    continue_endpoint=ContinueEndpoint("/hitl/continue", ContinueRequest, _hitl_id),
 )

@@ -1,4 +1,4 @@
-"""Flows declared in a configuration alone: their wire is passed on, and only named."""
+"""Flows declared in a configuration alone: their events are passed on, and only named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contract.wire.dialect import Dialect, FailureFrame
 
 
 class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is declared of a flow: where it is asked, its wire, what requests are routed by."""
+    """A flow as configured: its path, its wire, and what requests are routed by."""
 
     path: str
     dialect: Dialect
@@ -22,11 +22,11 @@ class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A declared flow has no options: what it does is its stacks' own."""
+    """Options of a declared flow: it has none."""
 
 
 def declared_spec(name: str, declared: DeclaredFlow) -> FlowSpec:
-    """Give a declared flow as router and compare see it."""
+    """Return a declared flow as router and compare see it."""
     dialect = declared.dialect
     terminal = frozenset(dialect.terminal)
     return FlowSpec(
@@ -54,24 +54,23 @@ class DeclaredFailure:
     dialect: Dialect
 
     def __call__(self, _options: object, code: str, last: Event | None) -> Sequence[Event]:
-        """Give the frames; a failure the stack has told itself is not told again."""
+        """Return the frames; a failure that the stack has reported is not reported again."""
         name = last.name if isinstance(last, PassedEvent) else ""
-        if name in self.dialect.terminal:
+        terminal = self.dialect.terminal
+        if name in terminal:
             return ()
-        told = name in self.dialect.errors.events
-        said = [
-            one for one in self.dialect.failure if not told or _data(one) in self.dialect.terminal
-        ]
-        return tuple(PassedEvent("", self._framed(one, code)) for one in said)
+        reported = name in self.dialect.errors.events
+        frames = [it for it in self.dialect.failure if not reported or _data(it) in terminal]
+        return tuple(PassedEvent("", self._encoded(frame, code)) for frame in frames)
 
-    def _framed(self, said: str | FailureFrame, code: str) -> bytes:
-        data = _data(said).replace("{code}", code)
+    def _encoded(self, frame: str | FailureFrame, code: str) -> bytes:
+        data = _data(frame).replace("{code}", code)
         if self.dialect.framing == "ndjson":
             return data.encode() + b"\n"
-        event = f"event: {said.event}\n" if isinstance(said, FailureFrame) and said.event else ""
+        event = f"event: {frame.event}\n" if isinstance(frame, FailureFrame) and frame.event else ""
         lines = "".join(f"data: {line}\n" for line in data.split("\n"))
         return f"{event}{lines}\n".encode()
 
 
-def _data(said: str | FailureFrame) -> str:
-    return said if isinstance(said, str) else said.data
+def _data(frame: str | FailureFrame) -> str:
+    return frame if isinstance(frame, str) else frame.data

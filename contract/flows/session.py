@@ -1,4 +1,4 @@
-"""The session flow's wire: its request, its options, its events, and what is asked of its store."""
+"""The session flow: its request, options and events, and the operations over its store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from contract.model import Usage
 from contract.wire.dialect import Dialect, ErrorPaths, EventNames, TextPaths
 
 LEARNS_WITHIN = 120.0
-"""Seconds in which facts are drawn from a conversation once the answer is out."""
+"""Seconds after the answer in which facts are extracted from a conversation."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Body of `POST /api/v1/chat`; without a session a new one is made."""
+    """Body of `POST /api/v1/chat`; without a session it opens one."""
 
     message: Text
     session_id: Identifier | None = None
@@ -30,11 +30,11 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class SessionOptions(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a deployment configures for the session flow.
+    """Options of the session flow.
 
-    `lock_ttl` in seconds, `history_tokens` in estimated tokens. Facts are drawn from a conversation
-    of `extract_from` messages and more; 0 turns that off. They are remembered from
-    `least_confidence` on; one without any is certain.
+    `lock_ttl` in seconds, `history_tokens` in estimated tokens. Facts are extracted from
+    conversations of `extract_from` messages and more; 0 turns that off. They are remembered from
+    `least_confidence` on; a fact without one is certain.
     """
 
     system_prompt: str = "你是一个有用的助手。"
@@ -54,13 +54,13 @@ class SessionOptions(
 
 
 class SessionData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which session was made."""
+    """The session that was opened."""
 
     session_id: str
 
 
 class StatusData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is going on."""
+    """Status of the request."""
 
     status: Literal["processing"] = "processing"
 
@@ -80,7 +80,7 @@ class FinalMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnswerData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer, and what all model calls took."""
+    """The answer, and the tokens of all model calls."""
 
     final_message: FinalMessage
     usage: Usage
@@ -93,17 +93,17 @@ class ErrorData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Strict(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
-    """An event; a key nobody declared is no part of the wire."""
+    """An event; undeclared keys are refused."""
 
 
 class SessionCreated(_Strict, frozen=True, tag="session_created"):
-    """A new session was made."""
+    """A session was opened."""
 
     data: SessionData
 
 
 class Thinking(_Strict, frozen=True, tag="thinking"):
-    """The request is good, and being worked on."""
+    """The request is accepted."""
 
     data: StatusData = StatusData()
 
@@ -132,7 +132,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(event: Event) -> bytes:
-    """Put one event into its frame."""
+    """Encode one event as a frame."""
     return b"data: " + _encoder.encode(event) + b"\n\n"
 
 
@@ -142,7 +142,7 @@ def failed(code: str) -> SessionError:
 
 
 def failure(_options: SessionOptions, code: str, last: Event | None) -> tuple[Event, ...]:
-    """Give the frames that end a stream honestly after `last`."""
+    """Return the events that end a stream honestly after `last`."""
     match last:
         case SessionDone() | SessionError():
             return ()
@@ -153,7 +153,7 @@ def failure(_options: SessionOptions, code: str, last: Event | None) -> tuple[Ev
 
 
 class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message of a session, as it is kept."""
+    """A stored message of a session."""
 
     id: str
     role: Literal["user", "assistant"]
@@ -174,7 +174,7 @@ def lock_key(session_id: str) -> str:
 
 
 def unknown_session() -> Refused:
-    """Refuse a session nothing is kept of."""
+    """Refuse a session that is not stored."""
     return Refused(404, "unknown_session", "no session with this id is known")
 
 
@@ -184,15 +184,15 @@ async def messages(sessions: SessionStore, arguments: Mapping[str, str]) -> Sess
     turns = await sessions.turns(session)
     if not turns:
         raise unknown_session()
-    kept = (
+    stored = (
         StoredMessage(turn.message_id, turn.role, turn.content, turn.reply_to or UNSET)
         for turn in turns
     )
-    return SessionMessages(session, tuple(kept))
+    return SessionMessages(session, tuple(stored))
 
 
 async def delete(sessions: SessionStore, arguments: Mapping[str, str]) -> None:
-    """Remove a session and all that came of it; raises `Refused` 404 or 409."""
+    """Remove a session and all that was stored because of it; raises `Refused` 404 or 409."""
     session = arguments["session_id"]
     if not await sessions.forget(session, lock=lock_key(session)):
         raise unknown_session()
@@ -222,10 +222,10 @@ SESSION = FlowSpec(
     failure=failure,
     encode=encode,
     route_keys={"session_id": "session_id", "user_id": "user_id"},
-    calls=(
+    store_endpoints=(
         StoreEndpoint("GET", f"{_SESSION}/messages", messages, SessionMessages),
         StoreEndpoint("DELETE", _SESSION, delete),
     ),
-    afterwards=LEARNS_WITHIN,
-    opens=True,
+    grace_seconds=LEARNS_WITHIN,
+    opens_sessions=True,
 )

@@ -1,8 +1,8 @@
 """Lines of JSON, sans I/O: a decoder with `feed` and `flush`.
 
 A line ends at LF; a CR before it belongs to the line end. Lines of white space are keep-alives. One
-byte order mark at the start is skipped. Bytes that are no UTF-8 stay as they are: whoever reads the
-line says so. Working on bytes is safe because no byte of a multi-byte sequence equals LF.
+byte order mark at the start is skipped. Bytes that are no UTF-8 stay as they are: decoding the line
+reports them. Working on bytes is safe because no byte of a multi-byte sequence equals LF.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Paths: where in JSON something is: `choices[*].delta.content`."""
+"""Paths into JSON: `choices[*].delta.content`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path_of(text: str) -> Path:
 
 
 def path_fault(text: str) -> str | None:
-    """Say where a path cannot be read, and what is due there; None of a sound one."""
+    """Describe where a path cannot be read, and what is due there; None of a valid one."""
     found = _SOUND.match(text)
     rest = text[found.end() if found else 0 :]
     if found and not rest:
@@ -160,7 +160,7 @@ def _keys(value: object, step: str) -> Sequence[Any]:
 
 
 def without_nulls(value: Any) -> Any:
-    """Give a value without its nulls."""
+    """Return a value without its nulls."""
     if isinstance(value, dict):
         return {key: without_nulls(child) for key, child in value.items() if child is not None}
     if isinstance(value, list):
@@ -169,7 +169,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def without_empties(value: Any) -> Any:
-    """Give a value without empty objects and lists, and without those that empties."""
+    """Return a value without empty objects and lists, and without those that empties."""
     if isinstance(value, dict):
         kept = {key: without_empties(child) for key, child in value.items()}
         return {key: child for key, child in kept.items() if not _is_empty(child)}

@@ -73,7 +73,7 @@ def _loaded(spec: FlowSpec, runs: Exchange, serving: RunRecord) -> Recording | S
     if serving.tape is None or serving.request is None:
         return Skipped("no tape")
     try:
-        request = spec.asked(serving.request)
+        request = spec.request_of(serving.request)
     except msgspec.DecodeError:
         return Skipped("its request is none of today's")
     try:

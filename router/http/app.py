@@ -118,8 +118,11 @@ def _flows(router: Router) -> Iterator[tuple[str, FlowEndpoint]]:
     for spec in router.served.values():
         for path in spec.requests:
             yield path, FlowEndpoint(router, spec, path)
-        if spec.continuing is not None:
-            yield spec.continuing.path, ContinuingEndpoint(router, spec, spec.continuing)
+        if spec.continue_endpoint is not None:
+            yield (
+                spec.continue_endpoint.path,
+                ContinuingEndpoint(router, spec, spec.continue_endpoint),
+            )
 
 
 async def _healthz() -> dict[str, str]:
@@ -190,7 +193,7 @@ def document(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
 def _document(paths: dict[str, Any], spec: FlowSpec) -> None:
     for path, request in spec.requests.items():
         paths[path] = {"post": operation(spec, path, request)}
-    going_on = spec.continuing
+    going_on = spec.continue_endpoint
     if going_on is not None:
         described = operation(spec, going_on.path, going_on.request)
         described["responses"]["410"] = answer(410)

@@ -55,7 +55,7 @@ class FlowEndpoint:
         self._router = router
         self._spec = spec
         self._path = "" if path == spec.path else path
-        self._longest = spec.bodies.get(path or spec.path, 0)
+        self._longest = spec.body_limits.get(path or spec.path, 0)
         self._decoder = msgspec.json.Decoder(spec.requests[path or spec.path])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -260,10 +260,10 @@ class Answered(msgspec.Struct, frozen=True):
 
 def routes(router: Router, spec: FlowSpec) -> Iterator[Route]:
     """Give the routes of a flow that are no streams."""
-    if spec.responding is not None:
-        respond = _respond(router, spec, spec.responding)
-        yield Route(spec.responding.path, respond, methods=["POST"])
-    for call in spec.calls:
+    if spec.answer_endpoint is not None:
+        respond = _respond(router, spec, spec.answer_endpoint)
+        yield Route(spec.answer_endpoint.path, respond, methods=["POST"])
+    for call in spec.store_endpoints:
         # An id may hold a slash, which arrives as one however it was written.
         path = call.path.replace("}", ":path}")
         yield Route(path, _call(router, call), methods=[call.method])
@@ -271,15 +271,15 @@ def routes(router: Router, spec: FlowSpec) -> Iterator[Route]:
 
 def documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Describe them for the OpenAPI document: path, method, operation."""
-    if spec.responding is not None:
-        path = spec.responding.path
+    if spec.answer_endpoint is not None:
+        path = spec.answer_endpoint.path
         yield (
             path,
             "post",
             _described(spec, path, "post", page_of(Answered), _OF_ANSWERS)
-            | {"requestBody": body_of(spec.responding.request)},
+            | {"requestBody": body_of(spec.answer_endpoint.request)},
         )
-    for call in spec.calls:
+    for call in spec.store_endpoints:
         method = call.method.lower()
         good = {"description": "Done."} if call.reply is None else page_of(call.reply)
         yield (

@@ -157,7 +157,7 @@ class Resumed:
         """Read what a pause holds; raises `Problem` 409 where it is none of today's."""
         pause = claim.pause
         try:
-            request = spec.asked(paused_request(pause))
+            request = spec.request_of(paused_request(pause))
             tape, answer = resume(pause, _answer(pause), limit=limit)
         except EffectFailed as failure:
             raise unavailable(failure) from failure

@@ -133,7 +133,7 @@ class Serving:
         self._last: tuple[Run, Frame] | None = None
         self._failed_at: int | None = None
         self._stall = StallWatch(exchange, self.drives, plan.stall_seconds)
-        patience = max(plan.stall_seconds, plan.spec.afterwards)
+        patience = max(plan.stall_seconds, plan.spec.grace_seconds)
         self._settling = Settling(exchange, self.drives, patience)
 
     @property
@@ -275,7 +275,7 @@ class Serving:
         after its end, where it is meant to.
         """
         self._rest()
-        await self._settling.settle(left=self.left, afterwards=bool(self.plan.spec.afterwards))
+        await self._settling.settle(left=self.left, afterwards=bool(self.plan.spec.grace_seconds))
 
     async def finish(self) -> None:
         """Let the stacks end, then the exchange; call it once nothing more is produced."""

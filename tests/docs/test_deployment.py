@@ -157,7 +157,7 @@ def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
     for path in (*_paths(), "/feedback"):
         assert re.fullmatch(where, path)
     (largest,) = re.findall(r"client_max_body_size (\d+)m;", text)
-    taken = (size for spec in SPECS.values() for size in spec.bodies.values())
+    taken = (size for spec in SPECS.values() for size in spec.body_limits.values())
     assert int(largest) << 20 >= max((parse_settings("", "d", SPECS).server.max_body_bytes, *taken))
     for inside in ("/admin/flows", "/metrics", "/readyz", "/docs"):
         assert not re.fullmatch(where, inside)
@@ -171,6 +171,6 @@ def test_nginx_passes_streams_as_they_come_to_every_flow() -> None:
 def _paths() -> Iterator[str]:
     for spec in SPECS.values():
         yield from spec.requests
-        for beside in (spec.responding, spec.continuing):
+        for beside in (spec.answer_endpoint, spec.continue_endpoint):
             if beside is not None:
                 yield beside.path

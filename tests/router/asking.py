@@ -100,10 +100,10 @@ SPEC = FlowSpec(
     encode=_encode,
     route_keys={"session_id": "session_id"},
     suspended=lambda _options, _last: (Done("suspended"),),
-    responding=AnswerEndpoint(
+    answer_endpoint=AnswerEndpoint(
         "/respond", Given, lambda it: it.hitl_id, lambda it: HumanAnswer(it.action, dict(it.data))
     ),
-    continuing=ContinueEndpoint("/continue", Continue, lambda it: it.hitl_id),
+    continue_endpoint=ContinueEndpoint("/continue", Continue, lambda it: it.hitl_id),
 )
 
 QUESTION = Form("Which?", (FormField("colour", "Colour", "choice", True, "red", ("red", "blue")),))  # noqa: FBT003

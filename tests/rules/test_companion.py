@@ -15,10 +15,10 @@ from contract.stores import Turn
 from rules import companion as rules
 from rules.conversation import NOTHING, summary
 from rules.emotion import CALM
-from rules.memories import Fact, approved, form, worth
+from rules.memories import Fact, approved_facts, confident_facts, memory_form
 
 FACTS = (Fact("likes tea", 0.9), Fact("has a cat", 0.3))
-ASKED = form(FACTS, "?", "{number} ({confidence})")
+ASKED = memory_form(FACTS, "?", "{number} ({confidence})")
 
 
 def turn(content: str, number: int = 0) -> Turn:
@@ -26,7 +26,7 @@ def turn(content: str, number: int = 0) -> Turn:
     return Turn(message_id=f"m{number}", role="user", content=content, chat_id="s")
 
 
-def asked(body: MessageTurn | ImageTurn, **options: object) -> rules.Asked:
+def asked(body: MessageTurn | ImageTurn, **options: object) -> rules.CompanionRequest:
     """Build a request."""
     return Request(body, CompanionOptions(**options))  # type: ignore[arg-type] # by name
 
@@ -52,13 +52,13 @@ def test_a_proposal_says_how_sure_it_is() -> None:
 )
 def test_what_is_kept_is_what_the_user_says(answer: HumanAnswer, kept: tuple[Fact, ...]) -> None:
     """Approved, edited, emptied or rejected."""
-    assert approved(FACTS, ASKED, answer) == kept
+    assert approved_facts(FACTS, ASKED, answer) == kept
 
 
 @given(st.dictionaries(st.sampled_from(["memory_1", "memory_2"]), st.none() | st.text()))
 def test_no_answer_breaks_the_keeping(data: dict[str, FormValue]) -> None:
     """And what is kept can be stored."""
-    for fact in approved(FACTS, ASKED, HumanAnswer("edit", data)):
+    for fact in approved_facts(FACTS, ASKED, HumanAnswer("edit", data)):
         assert fact.text.strip()
         assert "\x00" not in fact.text
 
@@ -73,12 +73,12 @@ def test_no_answer_breaks_the_keeping(data: dict[str, FormValue]) -> None:
 )
 def test_what_is_unsure_or_no_fact_is_left_out(answer: str) -> None:
     """In a fence, in prose, among wrong types."""
-    assert [fact.text for fact in worth(answer, 0.3)] == ["a"]
+    assert [fact.text for fact in confident_facts(answer, 0.3)] == ["a"]
 
 
 def test_a_fence_that_is_never_closed_is_read_once() -> None:
     """Models run on in white space until they are stopped; a second look a space would be hours."""
-    assert worth("```json" + "\n" * 1_000_000, 0.3) == ()
+    assert confident_facts("```json" + "\n" * 1_000_000, 0.3) == ()
 
 
 def test_a_conversation_is_summed_up() -> None:
@@ -99,7 +99,7 @@ def test_the_prompt_says_what_is_known() -> None:
         datetime(2026, 1, 1, tzinfo=UTC),
         asked(MessageTurn(session_id="s", message="hi"), timezone="Asia/Shanghai"),
         CALM,
-        rules.told(()),
+        rules.memories_text(()),
         (),
     )
     assert given_["current_time"] == "08:00:00"

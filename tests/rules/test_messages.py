@@ -15,7 +15,14 @@ from contract.model import (
     UserMessage,
 )
 from contract.stores import Turn
-from rules.model_calls import NO_NAME, acceptable, prompt_messages, said, tool_answer, tool_round
+from rules.model_calls import (
+    NO_NAME,
+    acceptable_messages,
+    message_of,
+    prompt_messages,
+    tool_answer,
+    tool_round,
+)
 
 CALL = ToolCall("call_0_0", "dice", "{}")
 
@@ -27,14 +34,14 @@ def user(content: str, name: str | None = None) -> Turn:
 
 def test_a_users_text_carries_the_name_of_who_said_it() -> None:
     """Without a name it is just the text."""
-    assert said(user("Hi", "小明")) == UserMessage("[小明]: Hi")
-    assert said(user("Hi")) == UserMessage("Hi")
+    assert message_of(user("Hi", "小明")) == UserMessage("[小明]: Hi")
+    assert message_of(user("Hi")) == UserMessage("Hi")
 
 
 def test_a_stored_reply_is_what_the_assistant_said() -> None:
     """It carries no name, whoever it was for."""
     turn = Turn(message_id="m", role="assistant", content="Hello", user_name="ann")
-    assert said(turn) == AssistantMessage("Hello")
+    assert message_of(turn) == AssistantMessage("Hello")
 
 
 def test_a_conversation_is_system_history_and_current() -> None:
@@ -76,7 +83,7 @@ def test_a_name_no_provider_takes_back_is_replaced(name: str) -> None:
     """By one that is none of a tool's; id, arguments and the other calls stay."""
     odd = ToolCall("c", name, '{"a":1}')
     told = (UserMessage("Hi"), tool_round("Well", (CALL, odd)), ToolMessage("c", "Error"))
-    assert acceptable(told, {"dice"}) == (
+    assert acceptable_messages(told, {"dice"}) == (
         UserMessage("Hi"),
         AssistantMessage("Well", (CALL, ToolCall("c", NO_NAME, '{"a":1}'))),
         ToolMessage("c", "Error"),
@@ -86,7 +93,7 @@ def test_a_name_no_provider_takes_back_is_replaced(name: str) -> None:
 def test_a_name_that_was_offered_is_no_invention() -> None:
     """Some providers take more than others; who took the offer takes the call."""
     told = (tool_round("", (ToolCall("c", "files.read", "{}"),)),)
-    assert acceptable(told, {"files.read"}) is told
+    assert acceptable_messages(told, {"files.read"}) is told
 
 
 @pytest.mark.parametrize("content", [None, "", " \n\t"])
@@ -94,10 +101,10 @@ def test_a_reply_without_text_is_left_out(content: str | None) -> None:
     """One that called tools is a reply all the same."""
     called = AssistantMessage(content, (CALL,))
     told = (UserMessage("a"), AssistantMessage(content), called, UserMessage("b"))
-    assert acceptable(told, ()) == (UserMessage("a"), called, UserMessage("b"))
+    assert acceptable_messages(told, ()) == (UserMessage("a"), called, UserMessage("b"))
 
 
 def test_sound_messages_stay_as_they_are() -> None:
     """What was captured of them is found again."""
     told = (SystemMessage(""), UserMessage(""), AssistantMessage("a"), tool_round(" ", (CALL,)))
-    assert acceptable(told, ()) is told
+    assert acceptable_messages(told, ()) is told

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contract.human import Form, FormField, HumanAnswer
 from contract.model import ToolCall, ToolSpec
-from rules.questions import NAME, SPEC, answered, offer, read_form, sort_out
+from rules.questions import NAME, SPEC, answer_result, offer, read_form, sort_calls
 
 FORM = (
     '{"title":"Which?","fields":[{"name":"colour","label":"Colour","type":"choice",'
@@ -77,7 +77,7 @@ def test_the_first_form_is_asked_and_a_second_is_an_error() -> None:
         ToolCall("c", "dice", "{}"),
         ToolCall("d", NAME, FORM),
     )
-    found = sort_out(calls, asking=True)
+    found = sort_calls(calls, asking=True)
     assert found.runs == (calls[2],)
     assert found.question is not None
     assert (found.question.call, found.question.form) == (calls[1], READ)
@@ -91,7 +91,7 @@ def test_the_first_form_is_asked_and_a_second_is_an_error() -> None:
 def test_where_nobody_may_be_asked_it_is_a_tool_like_any_other() -> None:
     """Which nobody knows."""
     call = ToolCall("a", NAME, FORM)
-    assert sort_out((call,), asking=False).runs == (call,)
+    assert sort_calls((call,), asking=False).runs == (call,)
 
 
 def test_the_tool_is_offered_last_and_is_ours() -> None:
@@ -104,11 +104,12 @@ def test_the_tool_is_offered_last_and_is_ours() -> None:
 
 def test_the_model_is_told_what_was_answered() -> None:
     """The whole form, or that it was rejected."""
-    assert answered(READ, HumanAnswer("approve")).content == (
+    assert answer_result(READ, HumanAnswer("approve")).content == (
         '{"action":"approve","data":{"colour":"red"}}'
     )
-    edited = answered(READ, HumanAnswer("edit", {"colour": "blue"}))
+    edited = answer_result(READ, HumanAnswer("edit", {"colour": "blue"}))
     assert edited.content == '{"action":"edit","data":{"colour":"blue"}}'
     assert (
-        answered(READ, HumanAnswer("reject", {"colour": "blue"})).content == '{"action":"reject"}'
+        answer_result(READ, HumanAnswer("reject", {"colour": "blue"})).content
+        == '{"action":"reject"}'
     )

@@ -109,7 +109,7 @@ def test_options_that_cannot_hold_are_refused(wrong: dict[str, object]) -> None:
 
 def test_an_answer_is_read_with_its_data_or_without() -> None:
     """Lists become tuples, as forms have them."""
-    responding = COMPANION.responding
+    responding = COMPANION.answer_endpoint
     assert responding is not None
     body = b'{"hitl_id":"h","action":"edit","data":{"a":["x"],"b":1}}'
     given = msgspec.json.decode(body, type=RespondRequest)
@@ -120,7 +120,7 @@ def test_an_answer_is_read_with_its_data_or_without() -> None:
 
 def test_what_comes_with_a_rejection_says_nothing() -> None:
     """Two rejections are the same answer."""
-    responding = COMPANION.responding
+    responding = COMPANION.answer_endpoint
     assert responding is not None
     given = RespondRequest(hitl_id="h", action="reject", data={"a": 10**400})
     assert responding.answer(given) == HumanAnswer("reject")

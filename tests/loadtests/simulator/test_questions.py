@@ -15,7 +15,7 @@ from loadtests.simulator import Profile, plan
 from loadtests.simulator.prose import BANK
 from loadtests.simulator.questions import forms
 from loadtests.simulator.tasks import rounds
-from rules.questions import NAME, answered, read_form
+from rules.questions import NAME, answer_result, read_form
 from tests.loadtests.simulator.asking import ALL, asked, called, calls, finish, text
 
 DEMO = Path(__file__).resolve().parents[3] / "cutover" / "demo_messages.jsonl"
@@ -119,7 +119,7 @@ def test_the_text_uses_the_answer(answer: HumanAnswer, said: str) -> None:
     ((_, arguments),) = calls(plan(asked(message, offer=EVERYTHING), Profile()))
     form = read_form(arguments)
     assert form is not None
-    result = answered(form, answer).content
+    result = answer_result(form, answer).content
     later = called(("c1", NAME, arguments), result=result)
     script = plan(asked(message, *later, offer=EVERYTHING), Profile())
     assert (finish(script), calls(script)) == ("stop", [])

@@ -9,7 +9,7 @@ from contract.flows.companion import CompanionOptions
 from loadtests.simulator import ChatCompletionRequest, Profile, plan
 from loadtests.simulator.language import Language
 from loadtests.simulator.prose import BANK
-from rules.memories import worth
+from rules.memories import confident_facts
 from tests.loadtests.simulator.asking import asked, text
 from tests.pictures import JPEG, PNG, WEBP, url
 
@@ -21,7 +21,7 @@ JSON = {"type": "json_object"}
 def test_every_picture_tells_something_to_remember(language: Language, scene: str) -> None:
     """Sure enough to be proposed to the user."""
     script = plan(asked(scene, response_format=JSON), Profile())
-    found = worth(text(script), CompanionOptions().least_confidence)
+    found = confident_facts(text(script), CompanionOptions().least_confidence)
     assert len(found) == 1, language
 
 
@@ -34,7 +34,7 @@ def test_every_picture_tells_something_to_remember(language: Language, scene: st
 )
 def test_what_is_written_in_a_picture_goes_before_what_it_shows(scene: str, fact: str) -> None:
     """As the words between quotation marks; nobody wants the notebook remembered."""
-    (found,) = worth(text(plan(asked(scene, response_format=JSON), Profile())), 0.3)
+    (found,) = confident_facts(text(plan(asked(scene, response_format=JSON), Profile())), 0.3)
     assert found.text == fact
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.virtual
 
 WORKS = 20.0
 """Longer than a stack may owe a sign of life."""
-LATER = replace(SPEC, afterwards=60.0)
+LATER = replace(SPEC, grace_seconds=60.0)
 
 
 async def learning(request: Request[Ask, Options], effects: Effects) -> AsyncIterator[Event]:
