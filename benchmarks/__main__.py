@@ -14,56 +14,36 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks import capacity, disconnect, first_frame, load_truth, remote, shadow
+from benchmarks import capacity, disconnect, first_frame, load_truth, shadow
 from benchmarks.load import FULL, QUICK, Effort
+from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
 from loadtests.runner import child_environment, module_command
 
 OUT = Path("build") / "bench.json"
-# The composition root alone sees adapters and compare: these measure in processes of their own.
-MODEL_PORT = "benchmarks.model_port"
-COMPARE = "benchmarks.compare"
-PROMPTS = "benchmarks.prompts"
-RECALL = "benchmarks.recall"
-CHECKPOINT = "benchmarks.checkpoint"
-# Two hundred thousand pairs in a full bench.
-PAIRS_A_REQUEST = 500
-PROMPTS_CHECKED = 1_000
+PAIRS_PER_REQUEST = 500
+"""A full bench compares two hundred thousand pairs."""
+PROMPTS = 1_000
 
 Bench = Callable[[Effort], Awaitable[Sequence[BenchRow]]]
 
 
-async def _truth(_: Effort) -> list[BenchRow]:
-    return msgspec.convert(await asyncio.to_thread(load_truth.measure), list[BenchRow])
+def in_process(module: str, numbers: Callable[[Effort], Sequence[int]]) -> Bench:
+    """Return a bench that runs in its own process, whose processor time and memory it reads."""
+
+    async def bench(effort: Effort) -> Sequence[BenchRow]:
+        command = module_command(module, *map(str, numbers(effort)))
+        done = await asyncio.to_thread(
+            subprocess.run, command, stdout=subprocess.PIPE, check=True, env=child_environment()
+        )
+        return msgspec.json.decode(done.stdout, type=list[BenchRow])
+
+    return bench
 
 
-async def _model_port(effort: Effort) -> list[BenchRow]:
-    return await _apart(MODEL_PORT, effort.requests, effort.rounds // 3)
-
-
-async def _compare(effort: Effort) -> list[BenchRow]:
-    return await _apart(COMPARE, effort.rounds, effort.requests * PAIRS_A_REQUEST)
-
-
-async def _recall(effort: Effort) -> list[BenchRow]:
+def _recalled(effort: Effort) -> Sequence[int]:
     sizes = (10_000, 100_000) if effort.rounds > QUICK.rounds else (10_000,)
-    return await _apart(RECALL, effort.requests, *sizes)
-
-
-async def _prompts(effort: Effort) -> list[BenchRow]:
-    return await _apart(PROMPTS, PROMPTS_CHECKED, effort.requests)
-
-
-async def _checkpoint(effort: Effort) -> list[BenchRow]:
-    return await _apart(CHECKPOINT, 1 + 2 * effort.rounds)
-
-
-async def _apart(module: str, *numbers: int) -> list[BenchRow]:
-    command = module_command(module, *map(str, numbers))
-    said = await asyncio.to_thread(
-        subprocess.run, command, stdout=subprocess.PIPE, check=True, env=child_environment()
-    )
-    return msgspec.json.decode(said.stdout, type=list[BenchRow])
+    return (effort.requests, *sizes)
 
 
 BENCHES: dict[str, Bench] = {
@@ -71,22 +51,24 @@ BENCHES: dict[str, Bench] = {
     "first_frame": first_frame.measure,
     "shadow": shadow.measure,
     "disconnect": disconnect.measure,
-    "remote": remote.measure,
-    "load_truth": _truth,
-    "model_port": _model_port,
-    "compare": _compare,
-    "prompts": _prompts,
-    "recall": _recall,
-    "checkpoint": _checkpoint,
+    "remote": pass_through.measure,
+    "load_truth": load_truth.measure,
+    "model_port": in_process("benchmarks.model_port", lambda e: (e.requests, e.rounds // 3)),
+    "compare": in_process(
+        "benchmarks.compare", lambda e: (e.rounds, e.requests * PAIRS_PER_REQUEST)
+    ),
+    "prompts": in_process("benchmarks.prompts", lambda e: (PROMPTS, e.requests)),
+    "recall": in_process("benchmarks.recall", _recalled),
+    "checkpoint": in_process("benchmarks.checkpoint", lambda e: (1 + 2 * e.rounds,)),
 }
 
 
 def main() -> None:
-    """Run the benches that were asked for, all of them by default."""
+    """Run the named benches, by default all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHES)}; default all")
     parser.add_argument("--quick", action="store_true", help="few rounds: for development")
-    parser.add_argument("--out", type=Path, default=OUT, help="where the rows go as JSON")
+    parser.add_argument("--out", type=Path, default=OUT, help="the file for the rows as JSON")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHES]
     if unknown:

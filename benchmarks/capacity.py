@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import aiohttp
 
 from benchmarks.load import PROBES, Effort, ask, bodies, client, keep_asking
-from benchmarks.rows import SEED, BenchRow, at_least, bootstrap, ratio_of_medians, told
+from benchmarks.rows import SEED, BenchRow, at_least, bootstrap, ratio_of_medians, reported
 from benchmarks.servers import BenchServer, Shares, plain_server, router_server
 from loadtests.simulator import Profile, spawn
 
@@ -37,7 +37,7 @@ class Costs:
         self.rounds.setdefault(name, []).append(milliseconds)
 
     def pairs(self, control: str, name: str) -> list[tuple[float, float]]:
-        """Give the rounds of two servers, side by side."""
+        """Return the rounds of two servers, side by side."""
         return list(zip(self.rounds[control], self.rounds[name], strict=True))
 
 
@@ -72,7 +72,7 @@ async def _rounds(
 
 
 async def cost_of(session: aiohttp.ClientSession, server: BenchServer, requests: int) -> float:
-    """Give the processor milliseconds of one request, with what is done after the answer."""
+    """Return the processor milliseconds of one request, work after the answer included."""
     before = server.cpu()
     await keep_asking(session, server, requests, IN_FLIGHT)
     await asyncio.sleep(SETTLE_S)
@@ -80,7 +80,7 @@ async def cost_of(session: aiohttp.ClientSession, server: BenchServer, requests:
 
 
 async def quiet(server: BenchServer) -> float:
-    """Wait until a server has nothing left to do; gives its processor seconds."""
+    """Wait until a server is idle; return its processor seconds."""
     last = server.cpu()
     while True:
         await asyncio.sleep(QUIET_S)
@@ -94,8 +94,8 @@ async def same_bytes(session: aiohttp.ClientSession, servers: Sequence[BenchServ
     """Whether all servers put the same bytes on the wire for the same questions."""
     answers = []
     for server in servers:
-        asked = bodies(f"same-{server.name}", PROBES)
-        answers.append([await ask(session, server, next(asked)) for _ in PROBES])
+        requests = bodies(f"same-{server.name}", PROBES)
+        answers.append([await ask(session, server, next(requests)) for _ in PROBES])
     return all(other == answers[0] for other in answers)
 
 
@@ -109,15 +109,15 @@ def rows(rounds: Mapping[str, Sequence[float]], *, same: bool, requests: int) ->
         "drawn; captures on in the router, none in the baseline"
     )
     found = [
-        told(f"chat.{name}.cpu_per_request", median(values), "ms", f"median round; {how}")
+        reported(f"chat.{name}.cpu_per_request", median(values), "ms", f"median round; {how}")
         for name, values in costs.rounds.items()
     ]
     for name, target in TARGETS.items():
         ratio = bootstrap(costs.pairs("plain", name), ratio_of_medians)
-        told_how = (
+        method = (
             f"requests per processor second over the plain endpoint's, median of the rounds' "
             f"ratios, 95 % [{ratio.low:.2f}, {ratio.high:.2f}] by bootstrap over rounds; {how}"
         )
-        found.append(at_least(f"chat.{name}.over_plain", ratio.value, "×", target, told_how))
+        found.append(at_least(f"chat.{name}.over_plain", ratio.value, "×", target, method))
     checked = f"{len(PROBES)} answers of all three servers, tools included, byte by byte"
     return [*found, at_least("chat.same_bytes", float(same), "yes", 1.0, checked)]

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import msgspec
 
-from benchmarks.rows import BenchRow, at_most, told
+from benchmarks.rows import BenchRow, at_most, reported
 from contract.errors import CutoverError
 from contract.flow import Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest
@@ -39,8 +39,8 @@ from router.serving.stack import LocalStack
 
 TURNS = 10
 COMPILES = 20
-SAID = "Tell me how a river finds its way to the sea, in plain words, please. " * 3
-ANSWERED = [f"{word} " for word in SAID.split()]
+TEXT = "Tell me how a river finds its way to the sea, in plain words, please. " * 3
+ANSWERED = [f"{word} " for word in TEXT.split()]
 TARGETS_MS = {"memory": 1.0, "sqlite": 5.0, "postgresql": 5.0}
 """The documents' figures, too; they say nothing of PostgreSQL."""
 MOST_BYTES = 50_000
@@ -56,13 +56,13 @@ class Times:
     turns: dict[str, list[float]] = field(default_factory=dict)
 
     def of(self, name: str) -> float:
-        """Give the tenth percentile: neighbours make a turn longer, and never shorter."""
+        """Return the tenth percentile: other work makes a turn longer, never shorter."""
         return sorted(self.turns[name])[len(self.turns[name]) // 10]
 
 
 async def turn(stack: LocalStack, world: World, name: str) -> float:
     """Be a turn of a session; gives its milliseconds, to the end of all that follows the answer."""
-    body = SessionRequest(message=SAID, session_id=name)
+    body = SessionRequest(message=TEXT, session_id=name)
     request = Request(body, SessionOptions(unknown_session="create"))
     exchange = world.exchange(Tape(), live=world.live())
     run = TapeSession(exchange, stack.name)
@@ -164,7 +164,10 @@ async def measure(sessions: int, postgres: str = "") -> list[BenchRow]:
 
         found += await rows("sqlite", threads, stored, sessions)
     if not postgres:
-        return [*found, told("checkpoint.postgresql", 0, "ms", "CUTOVER_BENCH_POSTGRES is not set")]
+        return [
+            *found,
+            reported("checkpoint.postgresql", 0, "ms", "CUTOVER_BENCH_POSTGRES is not set"),
+        ]
     async with own_schema(postgres) as address, opened_threads(address) as kept:
         found += await rows("postgresql", kept, lambda: _of_tables(address), sessions)
     return found
@@ -187,7 +190,7 @@ def _bytes(value: Any) -> int:
 
 @asynccontextmanager
 async def own_schema(address: str) -> AsyncIterator[str]:
-    """Give an address whose tables are in a schema of their own, dropped afterwards."""
+    """Yield an address whose tables are in their own schema, which is dropped afterwards."""
     connection = await _connected(address)
     schema = f"bench_{uuid4().hex}"
     await connection.execute(f"CREATE SCHEMA {schema}")

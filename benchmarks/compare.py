@@ -1,4 +1,7 @@
-"""Exchanges for the bench: chats of 52 frames with tape and plays, no two of the same text."""
+"""How fast captures are compared; prints figures as JSON.
+
+python -m benchmarks.compare ROUNDS PAIRS
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -17,232 +19,39 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
-import zstandard
 from deepdiff import DeepDiff
 
-from benchmarks.rows import BenchRow, at_least, at_most, told
+from benchmarks.rows import BenchRow, at_least, at_most, reported
 from compare import Comparer, Pair, Question, compare_captures, pair_of
 from compare.comparison import raw_equal
-from contract import operations as ops
-from contract.flows.chat import (
-    CHAT,
-    Accept,
-    ChatEvent,
-    End,
-    Send,
-    StartReply,
-    Success,
-    ToolFeedback,
-    encode,
-)
-from contract.model import (
-    AssistantMessage,
-    Chunk,
-    LookUp,
-    Message,
-    ModelCall,
-    NoArguments,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    UserMessage,
-)
-from contract.operations import Operation
-from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
-from contract.stores import Acquire, ClockReading, NewId, PutTurn, Release, Turn
+from contract.flows.chat import CHAT
+from contract.records import RunRecord
+from cutover.selftest.exchanges import Script, batch, exchange, tool
 from loadtests.runner import child_environment, module_command
 
-BEGAN = 1_795_000_000_000_000
 PIECES = 44
 BATCH = 50
-LATE_US = 3_000
-_STEP_US = 40_000
 _WORDS = ("今天", "北京", "天气", "晴朗", "river ", "bridge ", "clock ", "散步", "外套", "，", "。")
-_TOOLS = (
-    ToolCall("call_0_0", "get_weather", '{"city":"北京"}'),
-    ToolCall("call_0_1", "get_weather", '{"city":"上海"}'),
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """What one stack asks and sends: a system prompt, and the reply in pieces."""
-
-    system: str
-    pieces: tuple[str, ...]
-    tools: tuple[ToolCall, ...] = _TOOLS
-
-    @property
-    def text(self) -> str:
-        """The whole reply."""
-        return "".join(self.pieces)
-
-
-def talk(number: int) -> Talk:
-    """Give the talk of an exchange: drawn, and the same for the same number."""
+def script(number: int) -> Script:
+    """Return what a stack does in an exchange: drawn, and the same for the same number."""
     chance = random.Random(number)
     pieces = tuple("".join(chance.choices(_WORDS, k=6)) for _ in range(PIECES))
-    return Talk("你是一个友好的助手。今天是 2026-11-21，请根据以下对话历史回答用户问题。", pieces)
+    return Script(pieces=pieces, tools=(tool(0), tool(1, '{"city":"上海"}')))
 
 
-def exchange(number: int, graph: Talk | None = None) -> tuple[RunRecord, RunRecord]:
-    """Give one exchange: legacy served and recorded, graph played; differing where told."""
-    legacy = talk(number)
-    key = f"m-{number}"
-    asked = _calls(legacy, key)
-    tape = tuple(_entry(seq, *call) for seq, call in enumerate(asked))
-    body = msgspec.Raw(msgspec.json.encode({"message_id": key, "content": "北京天气怎么样？"}))
-    live = tuple(
-        PlayRecord(port=e.port, op=e.op, site=e.site, how="live", at=e.at, entry=e.seq)
-        for e in tape
-    )
-    first = _run(number, "legacy", frames(legacy), live)
-    other = graph or legacy
-    second = _run(number, "graph", frames(other, LATE_US), _plays(_calls(other, key), tape))
-    request = RequestRecord(body, msgspec.Raw(b"{}"))
-    return msgspec.structs.replace(first, tape=tape, request=request), second
-
-
-def _run(
-    number: int,
-    stack: str,
-    sent: tuple[tuple[int, str], ...],
-    plays: tuple[PlayRecord, ...],
-) -> RunRecord:
-    return RunRecord(
-        v=1,
-        exchange=f"x-{number:07}",
-        flow="chat",
-        role="serving" if stack == "legacy" else "shadow",
-        stack=stack,
-        assigned="legacy",
-        served="legacy",
-        reason="percent",
-        bucket=number % 100_000,
-        config="2c16dec00668",
-        code="92ae765e75b2",
-        began=BEGAN + number * 1_000_000,
-        frames=sent,
-        outcome="completed",
-        plays=plays,
-    )
-
-
-def frames(said: Talk, late_us: int = 0) -> tuple[tuple[int, str], ...]:
-    """Put what a talk sends into stamped frames."""
-    sent: list[ChatEvent] = [Accept(), StartReply()]
-    for status in ("running", "done"):
-        sent += [
-            Send("", tool_call_feedback=ToolFeedback(call.name, status)) for call in said.tools
-        ]
-    text = ""
-    for piece in said.pieces:
-        text += piece
-        sent.append(Send(text))
-    sent += [Success(text), End()]
-    return tuple(
-        (late_us + 100_000 + k * _STEP_US, encode(event).decode()) for k, event in enumerate(sent)
-    )
-
-
-Call = tuple["Operation", str, msgspec.Struct, tuple[msgspec.Struct, ...]]
-
-
-def _calls(said: Talk, key: str) -> list[Call]:
-    lock = f"msg_lock:{key}"
-    turn = Turn(message_id=key, role="user", content="北京天气怎么样？", user_name="小明")
-    reply = Turn(message_id="r-1", role="assistant", content=said.text, reply_to=key)
-    messages: tuple[Message, ...] = (
-        SystemMessage(said.system),
-        UserMessage("[小明]: 北京天气怎么样？"),
-    )
-    later = (
-        *messages,
-        AssistantMessage(None, said.tools),
-        *(ToolMessage(call.id, "晴，21 度") for call in said.tools),
-    )
-    chunks = tuple(Chunk(text=piece) for piece in said.pieces)
-    return [
-        (ops.MODEL_LOOKUP, "model", LookUp("gpt-4.1"), ()),
-        (ops.LOCK_ACQUIRE, "message", Acquire(lock, 60.0), ()),
-        (ops.TURN_PUT, "message", PutTurn(turn), ()),
-        (ops.CLOCK_NOW, "prompt", NoArguments(), (ClockReading(BEGAN),)),
-        (ops.MODEL_STREAM, "reply", _model(messages), ()),
-        *((ops.TOOLS_RUN, "tool", call, (ToolResult("晴，21 度"),)) for call in said.tools),
-        (ops.MODEL_STREAM, "reply", _model(later), chunks),
-        (ops.IDS_NEW, "reply", NoArguments(), (NewId("r-1"),)),
-        (ops.TURN_PUT, "reply", PutTurn(reply), ()),
-        (ops.LOCK_RELEASE, "message", Release(lock), ()),
-    ]
-
-
-def _model(messages: tuple[Message, ...]) -> ModelCall:
-    return ModelCall(model_id="gpt-4.1", messages=messages, temperature=0.7)
-
-
-def _entry(
-    seq: int,
-    operation: Operation,
-    site: str,
-    arguments: msgspec.Struct,
-    items: tuple[msgspec.Struct, ...],
-) -> EntryRecord:
-    return EntryRecord(
-        seq=seq,
-        port=operation.port,
-        op=operation.name,
-        site=site,
-        at=seq * 1_000,
-        ended=seq * 1_000 + 500,
-        end="complete",
-        args=msgspec.Raw(_written(arguments)),
-        items=tuple(msgspec.Raw(msgspec.json.encode(item)) for item in items),
-    )
-
-
-def _plays(asked: list[Call], tape: tuple[EntryRecord, ...]) -> tuple[PlayRecord, ...]:
-    """Play calls in their order: what asks otherwise is answered by the entry in its place."""
-    plays = []
-    for entry, (operation, site, arguments, _) in zip(tape, asked, strict=True):
-        written = _written(arguments)
-        same = written == bytes(entry.args)
-        plays.append(
-            PlayRecord(
-                port=operation.port,
-                op=operation.name,
-                site=site,
-                how="exact" if same else "nearest",
-                at=entry.at + LATE_US,
-                entry=entry.seq,
-                args=None if same else msgspec.Raw(written),
-            )
-        )
-    return tuple(plays)
-
-
-def _written(arguments: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(arguments, order="sorted")
+def runs_of(number: int, graph: Script | None = None) -> tuple[RunRecord, RunRecord]:
+    """Return the two runs of an exchange: legacy served, graph played, from `graph` if given."""
+    return exchange(script(number), graph, number=number)
 
 
 def store(path: Path, exchanges: Iterable[tuple[RunRecord, RunRecord]]) -> None:
     """Write exchanges as a segment, `BATCH` to a batch."""
-    compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for lines in _batches(exchanges):
-            file.write(compressor.compress(lines))
-
-
-def _batches(exchanges: Iterable[tuple[RunRecord, RunRecord]]) -> Iterator[bytes]:
-    lines: list[bytes] = []
-    for runs in exchanges:
-        lines += [encode_run(run) for run in runs]
-        if len(lines) >= 2 * BATCH:
-            yield b"".join(lines)
-            lines = []
-    if lines:
-        yield b"".join(lines)
+    runs = list(exchanges)
+    batches = (batch(*runs[start : start + BATCH]) for start in range(0, len(runs), BATCH))
+    path.write_bytes(b"".join(batches))
 
 
 IN_MEMORY = 200
@@ -269,34 +78,31 @@ def main() -> None:
 
 
 def peak_bytes() -> int:
-    """Give the most memory this process has had resident, by the kernel's account."""
+    """Return the peak resident memory of this process, in bytes, as the kernel counts it."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
     return int(found[1]) * 1024 if found else 0
 
 
-def differing(number: int) -> Talk:
-    """Give a graph stack's talk with one difference: prompt, tool, text or final text."""
-    said = talk(number)
+def differing(number: int) -> Script:
+    """Return a graph stack's script with one difference: prompt, tool, text or final text."""
+    same = script(number)
     match number % 4:
         case 0:
-            return replace(said, system=said.system + "冷")
+            return same.but(system=same.system + "冷")
         case 1:
-            first, second = said.tools
-            return replace(said, tools=(msgspec.structs.replace(first, arguments="{}"), second))
+            return same.but(tools=(tool(0, "{}"), same.tools[1]))
         case 2:
-            return replace(said, pieces=(*said.pieces[:20], "?", *said.pieces[21:]))
+            return same.but(pieces=(*same.pieces[:20], "?", *same.pieces[21:]))
         case _:
-            return replace(said, pieces=(*said.pieces[:-1], "!"))
+            return same.but(pieces=(*same.pieces[:-1], "!"))
 
 
 def speed(folder: Path, rounds: int) -> list[BenchRow]:
     """Measure pairs per second of processor time, each over DeepDiff's in the same round."""
-    equal = [_pair(exchange(number)) for number in range(IN_MEMORY)]
-    apart = [_pair(exchange(number, differing(number))) for number in range(IN_MEMORY)]
+    equal = [_pair(runs_of(number)) for number in range(IN_MEMORY)]
+    apart = [_pair(runs_of(number, differing(number))) for number in range(IN_MEMORY)]
     for name, others in (("equal", 0), ("apart", 1)):
-        runs = (
-            exchange(n, differing(n) if others else None) for n in range(STORED // (1 + others))
-        )
+        runs = (runs_of(n, differing(n) if others else None) for n in range(STORED // (1 + others)))
         store(folder / name / "flow=chat/date=2026-11-21/s.jsonl.zst", runs)
     measured: dict[str, list[tuple[float, float]]] = {}
     for _ in range(rounds):
@@ -319,7 +125,7 @@ def speed(folder: Path, rounds: int) -> list[BenchRow]:
 
 
 HOW = {
-    "raw_equal": "pairs in memory, frames and calls told equal without reading them",
+    "raw_equal": "pairs in memory, frames and calls compared as bytes",
     "equal_with_grammar": "pairs in memory, with their grammar",
     "segments": "from zstd segments on disk, with grammar, effects and times",
     "differing": "pairs in memory with one difference each in prompt, tool or text",
@@ -333,12 +139,12 @@ def _rows(name: str, values: Sequence[tuple[float, float]]) -> list[BenchRow]:
     target = TARGETS.get(name)
     label = f"compare.{name}"
     row = (
-        told(label, rate, "pairs/s", how)
+        reported(label, rate, "pairs/s", how)
         if target is None
         else at_least(label, rate, "pairs/s", target, how)
     )
     over = "over plain DeepDiff of the same parsed streams, whole, in the same round"
-    return [row, told(f"{label}.over_deepdiff", ratio, "×", f"{over}; {how}")]
+    return [row, reported(f"{label}.over_deepdiff", ratio, "×", f"{over}; {how}")]
 
 
 def scale(folder: Path, rounds: int, pairs: int) -> list[BenchRow]:
@@ -346,34 +152,34 @@ def scale(folder: Path, rounds: int, pairs: int) -> list[BenchRow]:
     place = folder / "many" / "flow=chat" / "date=2026-11-21"
     for number in range(STORED // PER_FILE):
         some = range(number * PER_FILE, (number + 1) * PER_FILE)
-        runs = (exchange(n, differing(n) if n % 50 == 0 else None) for n in some)
+        runs = (runs_of(n, differing(n) if n % 50 == 0 else None) for n in some)
         store(place / f"{number:04}.jsonl.zst", runs)
-    shared = _grown(place, min(pairs, SHARED))
+    shared = _linked(place, min(pairs, SHARED))
     spent = [
         [_spent(str(folder / "many"), processes) for processes in (1, 2)]
         for _ in range(max(3, rounds // 3))
     ]
-    _grown(place, pairs)
+    _linked(place, pairs)
     compared, peak = _flat(folder / "many")
     many = f"{compared:,} pairs in segments of {PER_FILE}, one in 50 differing; {STREAMS}"
     one, two = zip(*spent, strict=True)
     gain = min(wall for wall, _ in one) / min(wall for wall, _ in two)
     cost = median(both.cpu / alone.cpu for alone, both in spent)
-    rounds_said = f"{shared:,} pairs, {len(spent)} rounds of both"
-    gained = (
+    rounds_method = f"{shared:,} pairs, {len(spent)} rounds of both"
+    gain_method = (
         f"wall time of one process over two, starting them included, on {os.cpu_count()} cores, "
-        f"the quickest of each: what else runs only slows; {rounds_said}"
+        f"the quickest of each: what else runs only slows; {rounds_method}"
     )
-    cost_said = f"processor time of two processes over one, children included; {rounds_said}"
+    cost_method = f"processor time of two processes over one, children included; {rounds_method}"
     return [
         at_most("compare.peak_memory", peak / 1e6, "MB", 300, f"VmHWM of one process; {many}"),
-        at_least("compare.two_processes", gain, "×", 1.4, gained),
-        told("compare.two_processes.processor_time", cost, "×", cost_said),
+        at_least("compare.two_processes", gain, "×", 1.4, gain_method),
+        reported("compare.two_processes.processor_time", cost, "×", cost_method),
     ]
 
 
-def _grown(place: Path, pairs: int) -> int:
-    """Let the same segments stand under more names, until there are so many pairs."""
+def _linked(place: Path, pairs: int) -> int:
+    """Link the segments under more names until there are so many pairs; return their number."""
     files = sorted(place.iterdir())
     for number, path in zip(range(len(files), pairs // PER_FILE), cycle(files), strict=False):
         os.link(path, place / f"{number:04}.jsonl.zst")
@@ -381,10 +187,10 @@ def _grown(place: Path, pairs: int) -> int:
 
 
 def _flat(place: Path) -> tuple[int, int]:
-    """Compare in a process of its own; gives pairs and peak memory in bytes."""
+    """Compare in a separate process; return pairs and peak memory in bytes."""
     command = module_command("benchmarks.compare", FLAT, str(place))
-    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=child_environment())  # noqa: S603 (our own module)
-    return msgspec.json.decode(said.stdout, type=tuple[int, int])
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=child_environment())  # noqa: S603 (our own module)
+    return msgspec.json.decode(done.stdout, type=tuple[int, int])
 
 
 class _Spent(NamedTuple):
@@ -433,7 +239,7 @@ def _stored(place: Path) -> int:
 
 
 def deep(pair: Pair) -> object:
-    """Compare two whole streams as anybody would."""
+    """Compare two whole streams with DeepDiff alone."""
     legacy, graph = (_parsed(run) for run in (pair.control, pair.candidate))
     return DeepDiff(legacy, graph)
 

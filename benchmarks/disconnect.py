@@ -1,4 +1,4 @@
-"""How soon the provider is rid of a call whose client has left: both stacks, on real sockets.
+"""How soon a provider call ends after its client disconnects: both stacks, on real sockets.
 
 The client stamps the moment it drops its connection, the simulated provider the moment it stops
 answering; both by this machine's one monotonic clock, in processes of their own.
@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from benchmarks.load import PATH, Effort
-from benchmarks.rows import BenchRow, at_most, told
+from benchmarks.rows import BenchRow, at_most, reported
 from benchmarks.servers import BenchServer, Shares, configuration, serving
 from contract.errors import CutoverError
 from evidence import percentile
@@ -29,12 +29,12 @@ WORKERS = 4
 LEAVES_A_ROUND = 20
 TARGET_MS = 100.0
 PATIENCE_S = 10.0
-# Far longer than anybody listens.
+# Far longer than any client reads.
 ENDLESS = Profile(rate=100, tokens=10_000, limit=10_000)
 
 
 class NeverCancelled(CutoverError):
-    """The provider still answers, long after everybody has left."""
+    """The provider still streams long after all clients have disconnected."""
 
     def __init__(self, stack: str, left: int) -> None:
         super().__init__(f"with {stack!r}, {left} calls still run after {PATIENCE_S} seconds")
@@ -50,7 +50,7 @@ class _Page(msgspec.Struct):
 
 
 async def measure(effort: Effort) -> list[BenchRow]:
-    """Leave in the middle of streams, some at a time, and see when the provider has stopped."""
+    """Disconnect in mid-stream, several at a time, and measure when the provider stops."""
     rows: list[BenchRow] = []
     for number, (stack, graph) in enumerate(STACKS.items()):
         waits = await _stack(stack, graph, effort.rounds * LEAVES_A_ROUND)
@@ -70,8 +70,8 @@ def rows_of(stack: str, waits: Sequence[float]) -> list[BenchRow]:
     name = f"disconnect.{stack}"
     return [
         at_most(f"{name}.p95", percentile(ordered, 0.95), "ms", TARGET_MS, how),
-        told(f"{name}.p50", percentile(ordered, 0.5), "ms", how),
-        told(f"{name}.worst", ordered[-1], "ms", how),
+        reported(f"{name}.p50", percentile(ordered, 0.5), "ms", how),
+        reported(f"{name}.worst", ordered[-1], "ms", how),
     ]
 
 
@@ -91,7 +91,7 @@ async def _stack(stack: str, graph: float, leaves: int) -> list[float]:
 
 
 def _models() -> str:
-    """Give each worker a model of its own: by it the provider's records are told apart."""
+    """Configure a model per worker, which tells the provider's records apart."""
     return "".join(
         f'\n[models.{_model(worker)}]\nprovider = "simulated"\n' for worker in range(WORKERS)
     )
@@ -104,7 +104,7 @@ def _model(worker: int) -> str:
 async def _leave(
     session: aiohttp.ClientSession, router: BenchServer, leaves: int
 ) -> dict[str, list[int]]:
-    """Leave so often; gives the moments by model, in order."""
+    """Disconnect so often; return the moments by model, in order."""
     left: dict[str, list[int]] = defaultdict(list)
 
     async def worker(model: str) -> None:
@@ -127,7 +127,7 @@ async def _leave(
 
 
 async def _quiet(session: aiohttp.ClientSession, provider: str, stack: str) -> None:
-    """Wait until the provider answers nobody any more; raises `NeverCancelled`."""
+    """Wait until the provider has no open call; raises `NeverCancelled`."""
     until = time.monotonic() + PATIENCE_S
     while True:
         async with session.get(f"{provider}/sim/counts") as response:
@@ -152,7 +152,7 @@ async def _records(session: aiohttp.ClientSession, provider: str) -> list[Record
 
 
 def waited(left: Mapping[str, Sequence[int]], records: Sequence[Record]) -> list[float]:
-    """Pair each leaving with its model call; gives the milliseconds between the two."""
+    """Pair each disconnect with its model call; return the milliseconds between the two."""
     ended: dict[str, list[int]] = defaultdict(list)
     for record in records:
         ended[record.model].append(record.ended_ns)

@@ -1,4 +1,4 @@
-"""How much later the graph stack begins to answer than the legacy one."""
+"""How much later the graph stack sends its first frame and text than the legacy stack."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from benchmarks.capacity import CHUNKS, IN_FLIGHT, cost_of
 from benchmarks.load import (
     CHATS,
+    COMPANIONS,
     SESSIONS,
-    VISITS,
     Effort,
     LoadedPair,
     client,
@@ -24,12 +24,12 @@ from loadtests.simulator import Profile, spawn
 
 FIRST_TOKEN_MS = 200.0
 TARGET_MS = 2.0
-SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6), (VISITS, 1 / 6))
+SHARES = ((CHATS, 1 / 3), (SESSIONS, 1 / 6), (COMPANIONS, 1 / 6))
 METRICS = {"first_frame": "ttfe", "first_text": "ttft"}
 
 
 def slow_provider() -> Profile:
-    """Give a provider that thinks for a while, always for as long."""
+    """Return a provider whose first token always takes equally long."""
     return Profile(ttft_ms=FIRST_TOKEN_MS, tokens=CHUNKS, split=True)
 
 
@@ -45,11 +45,11 @@ async def measure(effort: Effort) -> list[BenchRow]:
         async with client(IN_FLIGHT) as session:
             costs = [await cost_of(session, server, effort.requests // 2) for server in servers]
         found: list[BenchRow] = []
-        for asked, share in SHARES:
+        for flow, share in SHARES:
             rate = share * 1_000 / max(costs)
-            pairs = await load_in_turn("first frame", servers, rate, effort, asked)
+            pairs = await load_in_turn("first frame", servers, rate, effort, flow)
             how = f"{share:.0%} of the graph stack's capacity for chats, {rate:.0f}/s"
-            found += _rows(asked.spec.name, pairs, how)
+            found += _rows(flow.spec.name, pairs, how)
     return found
 
 

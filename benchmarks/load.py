@@ -1,4 +1,4 @@
-"""How much is measured, and telling how far it is."""
+"""The load of a bench: closed loop, open loop, and pairs of runs on two servers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from loadtests.plan import Target
 from loadtests.rows import LoadRow
 
 Watch = Callable[[str, float], None]
-"""Is told the name of a bench and the share of it that is done."""
+"""Called with the name of a bench and the share of it that is done."""
 
 
-def _nobody(_name: str, _share: float) -> None:
+def _ignore(_name: str, _share: float) -> None:
     return
 
 
@@ -43,10 +43,10 @@ class Effort:
     requests: int = 400
     pairs: int = 20
     seconds: float = 3.0
-    watch: Watch = _nobody
+    watch: Watch = _ignore
 
     def advance(self, name: str, share: float) -> None:
-        """Tell how far a bench is."""
+        """Report the progress of a bench."""
         self.watch(name, share)
 
 
@@ -63,14 +63,14 @@ PROBES = (*QUESTIONS[:4], "写一首关于河流的短诗。", "What is 12*7?", 
 
 
 class AnswerBroken(CutoverError):
-    """A server did not answer a chat request as it should: the figures would be worthless."""
+    """A chat request was not answered completely: the figures would be worthless."""
 
     def __init__(self, server: str, status: int, answer: bytes) -> None:
         super().__init__(f"{server!r} answered {status} {answer[-200:]!r}")
 
 
 def bodies(tag: str = "", questions: Sequence[str] = QUESTIONS) -> Iterator[dict[str, Any]]:
-    """Yield bodies under ids nobody has used; date and time are fixed, so that answers are too."""
+    """Yield request bodies with fresh ids; date and time are fixed, so that answers are too."""
     tag = tag or uuid4().hex[:12]
     for number in count():
         yield {
@@ -90,7 +90,7 @@ async def client(in_flight: int) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def ask(session: aiohttp.ClientSession, server: BenchServer, body: dict[str, Any]) -> bytes:
-    """Ask once; gives the whole stream, complete; raises `AnswerBroken`."""
+    """Send one request; return its complete stream; raises `AnswerBroken`."""
     data = msgspec.json.encode(body)
     headers = {"content-type": "application/json"}
     async with session.post(server.url + PATH, data=data, headers=headers) as response:
@@ -103,13 +103,13 @@ async def ask(session: aiohttp.ClientSession, server: BenchServer, body: dict[st
 async def keep_asking(
     session: aiohttp.ClientSession, server: BenchServer, requests: int, in_flight: int
 ) -> None:
-    """Ask so many times, with so many requests in flight."""
+    """Send so many requests, with so many in flight."""
     left = iter(range(requests))
-    asked = bodies()
+    requests_left = bodies()
 
     async def worker() -> None:
         for _ in left:
-            await ask(session, server, next(asked))
+            await ask(session, server, next(requests_left))
 
     async with asyncio.TaskGroup() as workers:
         for _ in range(in_flight):
@@ -137,7 +137,7 @@ class LoadTrace:
 
 @dataclass(frozen=True, slots=True)
 class FlowLoad:
-    """What is asked of a flow; ids in the bodies are made fresh for every request."""
+    """Requests to a flow; every request gets fresh ids."""
 
     spec: FlowSpec
     bodies: tuple[Mapping[str, Any], ...]
@@ -148,17 +148,17 @@ SESSIONS = FlowLoad(
     SESSION,
     tuple({"session_id": f"s-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
 )
-VISITS = FlowLoad(
+COMPANIONS = FlowLoad(
     COMPANION,
     tuple({"session_id": f"v-{at}", "message": text} for at, text in enumerate(QUESTIONS)),
 )
 
 
-async def load(server: BenchServer, trace: LoadTrace, asked: FlowLoad = CHATS) -> list[LoadRow]:
+async def load(server: BenchServer, trace: LoadTrace, flow: FlowLoad = CHATS) -> list[LoadRow]:
     """Send a trace and wait for the last answer; raises `LoadBroken` where one is not whole."""
     rows: list[LoadRow] = []
     plan = OpenLoopPlan(
-        flow=asked.spec.name,
+        flow=flow.spec.name,
         run=0,
         target=Target(stack=server.name, url=server.url),
         messages="",
@@ -166,8 +166,8 @@ async def load(server: BenchServer, trace: LoadTrace, asked: FlowLoad = CHATS) -
         arrivals=Poisson(trace.rate, trace.seed),
         seconds=trace.seconds,
     )
-    messages = MessageCycle(asked.spec, [(asked.spec.path, dict(body)) for body in asked.bodies])
-    await OpenLoop(plan, asked.spec, rows.append).drive(messages)
+    messages = MessageCycle(flow.spec, [(flow.spec.path, dict(body)) for body in flow.bodies])
+    await OpenLoop(plan, flow.spec, rows.append).drive(messages)
     broken = [row.ending for row in rows if row.ending != "complete"]
     if broken:
         raise LoadBroken(server.name, broken)
@@ -175,7 +175,7 @@ async def load(server: BenchServer, trace: LoadTrace, asked: FlowLoad = CHATS) -
 
 
 def moments(rows: Sequence[LoadRow], metric: str) -> list[float]:
-    """Give a metric of all rows in milliseconds from the moment each was sent."""
+    """Return a metric of all rows, in milliseconds since each request was sent."""
     return [seconds * MILLISECONDS for seconds in METRICS[metric].sample(rows, "sent")]
 
 
@@ -197,16 +197,16 @@ async def load_in_turn(
     servers: tuple[BenchServer, BenchServer],
     rate: float,
     effort: Effort,
-    asked: FlowLoad = CHATS,
+    flow: FlowLoad = CHATS,
 ) -> list[LoadedPair]:
-    """Load control and candidate, `effort.pairs` times each; tells its progress as `name`."""
+    """Load control and candidate, `effort.pairs` times each; report progress as `name`."""
     chance, pairs = random.Random(SEED), []
     for number in range(effort.pairs):
         trace = LoadTrace(rate, effort.seconds, chance.getrandbits(32))
         found: dict[str, list[LoadRow]] = {}
         with other_load() as neighbours:
             for server in chance.sample(servers, len(servers)):
-                found[server.name] = await load(server, trace, asked)
+                found[server.name] = await load(server, trace, flow)
         control, candidate = (found[server.name] for server in servers)
         pairs.append(LoadedPair(control, candidate, neighbours.share))
         effort.advance(name, (number + 1) / effort.pairs)
@@ -214,7 +214,7 @@ async def load_in_turn(
 
 
 def quieter(pairs: Sequence[LoadedPair]) -> list[LoadedPair]:
-    """Give the half of the pairs, rounded up, during which others used least."""
+    """Return the half of the pairs, rounded up, during which other processes used least."""
     ordered = sorted(pairs, key=lambda pair: pair.others)
     return ordered[: (len(pairs) + 1) // 2]
 
@@ -228,10 +228,10 @@ def p95_rise(pairs: Sequence[LoadedPair], metric: str) -> IntervalEstimate:
 def rise_row(
     name: str, pairs: Sequence[LoadedPair], metric: str, target: float, how: str
 ) -> BenchRow:
-    """Judge a rise of P95, in milliseconds.
+    """Compare a rise of P95, in milliseconds, with its target.
 
-    Where others kept the machine busy and the interval holds the target, nobody can tell: then
-    there is no verdict, which is not a pass.
+    Where other processes kept the machine busy and the interval holds the target, there is no
+    verdict, which is not a pass.
     """
     rise, others = p95_rise(pairs, metric), max(pair.others for pair in pairs)
     row = at_most(name, rise.value, "ms", target, f"{how}; {method(pairs, rise)}")
@@ -241,7 +241,7 @@ def rise_row(
 
 
 def method(pairs: Sequence[LoadedPair], rise: IntervalEstimate) -> str:
-    """Say how a rise was measured."""
+    """Describe how a rise was measured."""
     requests = sum(len(pair.control) + len(pair.candidate) for pair in pairs)
     return (
         f"median difference of exact P95s of {len(pairs)} pairs of runs on the same arrivals, "

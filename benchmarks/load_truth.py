@@ -12,13 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
 import aiohttp
 import msgspec
 import uvicorn
 import uvloop
 
+from benchmarks.load import Effort
+from benchmarks.rows import BenchRow, at_most
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success
 from evidence import percentile
@@ -208,7 +210,7 @@ async def _answer(
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """Run a stamped target in a process of its own; gives its address."""
+    """Run a stamped target in a process of its own; yields its address."""
     process = await asyncio.create_subprocess_exec(
         *module_command(__name__), stdin=PIPE, stdout=PIPE, env=child_environment()
     )
@@ -224,7 +226,7 @@ async def serving() -> AsyncIterator[str]:
 async def _serve() -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    listener.listen(BACKLOG)  # before the port is told: who hears of it may connect at once
+    listener.listen(BACKLOG)  # before the port is printed: a client may connect at once
     config = uvicorn.Config(
         StampedTarget(), log_level="critical", lifespan="off", access_log=False, backlog=BACKLOG
     )
@@ -248,10 +250,6 @@ def main() -> None:
         runner.run(_serve())
 
 
-if __name__ == "__main__":
-    main()
-
-
 USERS = 50
 SECONDS = 6.0
 TOLERANCE_MS = 2.0
@@ -261,17 +259,6 @@ SCRIPTS = (
     "first=0.2 gap=0.05 sends=8",
     "first=0.1 gap=0.01 sends=40 end=cut",
 )
-
-
-class TruthFigure(TypedDict):
-    """One line of the benchmark."""
-
-    name: str
-    value: float
-    unit: str
-    target: float
-    ok: bool
-    how: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,31 +342,25 @@ async def fetch_stamps(url: str) -> dict[str, Stamps]:
     return {stamp.message_id: stamp for stamp in stamps}
 
 
-def figures(truth: Truth) -> list[TruthFigure]:
+def figures(truth: Truth) -> list[BenchRow]:
     """Put what was observed into figures."""
     errors = truth.errors()
     how = f"{len(errors)} streams, {USERS} users, {truth.engine}, stamped target on loopback"
     name = f"load.{truth.engine}"
     return [
-        _at_most(f"{name}.ttft_p50_off", truth.off(0.50), "ms", TOLERANCE_MS, how),
-        _at_most(f"{name}.ttft_p95_off", truth.off(0.95), "ms", TOLERANCE_MS, how),
-        _at_most(f"{name}.stamp_error_p95", percentile(errors, 0.95), "ms", TOLERANCE_MS, how),
-        _at_most(f"{name}.cut_taken_for_served", truth.cut_taken_for_served, "streams", 0, how),
-        _at_most(f"{name}.cpu_per_event", truth.cpu_per_event, "µs", 200.0, how),
+        at_most(f"{name}.ttft_p50_off", truth.off(0.50), "ms", TOLERANCE_MS, how),
+        at_most(f"{name}.ttft_p95_off", truth.off(0.95), "ms", TOLERANCE_MS, how),
+        at_most(f"{name}.stamp_error_p95", percentile(errors, 0.95), "ms", TOLERANCE_MS, how),
+        at_most(f"{name}.cut_taken_for_served", truth.cut_taken_for_served, "streams", 0, how),
+        at_most(f"{name}.cpu_per_event", truth.cpu_per_event, "µs", 200.0, how),
     ]
 
 
-def _at_most(name: str, value: float, unit: str, target: float, how: str) -> TruthFigure:
-    return TruthFigure(
-        name=name, value=round(value, 4), unit=unit, target=target, ok=value <= target, how=how
-    )
-
-
-def measure() -> list[TruthFigure]:
+async def measure(_: Effort) -> list[BenchRow]:
     """Measure both engines; takes about twenty seconds."""
     engines: tuple[Engine, ...] = ("locust", "open")
-    return [line for engine in engines for line in figures(asyncio.run(observe(engine)))]
+    return [row for engine in engines for row in figures(await observe(engine))]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(measure())).decode() + "\n")
+    main()

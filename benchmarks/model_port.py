@@ -1,7 +1,7 @@
-"""What a streamed model call costs the process that makes it: a model port and the bare SDK.
+"""What a streamed model call costs its process: the model port and the bare SDK.
 
 The simulated provider runs in a process of its own, so processor time is the client's alone. On a
-busy machine absolute figures grow with the neighbours' load; the share of the SDK's does not.
+busy machine absolute figures grow with the other load; the share of the SDK's does not.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
+from benchmarks.rows import BenchRow, at_most, reported
 from contract.model import ModelCall, SystemMessage, UserMessage
 from contract.ports import Model
 from effects.model import ModelEntry, ModelRegistry, Provider, RescuingModel
 from loadtests.simulator import spawn
-
-Row = dict[str, str | float | bool | None]
-OpenModel = Callable[[str, str], AbstractAsyncContextManager[Model]]
-"""Opens a model port on (base URL, the provider's name of the model); it knows any model id."""
 
 CHUNKS = 64
 IN_FLIGHT = 20
@@ -44,9 +41,7 @@ class Cost:
     chunks_per_second: float
 
 
-async def measure(
-    open_model: OpenModel, *, requests: int = REQUESTS, rounds: int = ROUNDS
-) -> list[Row]:
+async def measure(*, requests: int = REQUESTS, rounds: int = ROUNDS) -> list[BenchRow]:
     """Measure the port and the SDK's typed stream in turn; the best of the rounds counts."""
     with spawn() as url:
         base_url = f"{url}/v1"
@@ -58,21 +53,17 @@ async def measure(
     return _rows(port, sdk)
 
 
-def _rows(port: Cost, sdk: Cost) -> list[Row]:
+def _rows(port: Cost, sdk: Cost) -> list[BenchRow]:
     how = f"{CHUNKS} chunks a stream, {IN_FLIGHT} in flight, provider in another process"
     return [
-        _row("model_port.cpu_per_request", port.cpu_ms, "ms", how, target=TARGET_MS),
-        _row("model_port.chunks_per_second", port.chunks_per_second, "1/s", how),
-        _row("model_port.share_of_sdk_cpu", port.cpu_ms / sdk.cpu_ms, "ratio", how, target=0.2),
-        _row("openai_sdk.cpu_per_request", sdk.cpu_ms, "ms", f"stream=True, {how}"),
-        _row("openai_sdk.chunks_per_second", sdk.chunks_per_second, "1/s", f"stream=True, {how}"),
+        at_most("model_port.cpu_per_request", port.cpu_ms, "ms", TARGET_MS, how),
+        reported("model_port.chunks_per_second", port.chunks_per_second, "1/s", how),
+        at_most("model_port.share_of_sdk_cpu", port.cpu_ms / sdk.cpu_ms, "ratio", 0.2, how),
+        reported("openai_sdk.cpu_per_request", sdk.cpu_ms, "ms", f"stream=True, {how}"),
+        reported(
+            "openai_sdk.chunks_per_second", sdk.chunks_per_second, "1/s", f"stream=True, {how}"
+        ),
     ]
-
-
-def _row(name: str, value: float, unit: str, how: str, target: float | None = None) -> Row:
-    ok = None if target is None else value <= target
-    shown = float(f"{value:.4g}")
-    return {"name": name, "value": shown, "unit": unit, "target": target, "ok": ok, "how": how}
 
 
 async def _best(ask: Callable[[], Awaitable[int]], requests: int, rounds: int) -> Cost:
@@ -88,7 +79,7 @@ async def _rate(ask: Callable[[], Awaitable[int]], requests: int) -> Cost:
     async def worker() -> None:
         nonlocal chunks
         for _ in left:
-            count = await ask()  # apart from the sum: others add to it meanwhile
+            count = await ask()  # apart from the sum: other workers add to it meanwhile
             chunks += count
 
     wall, cpu = time.perf_counter(), time.process_time()
@@ -141,7 +132,7 @@ async def open_model(base_url: str, model: str) -> AsyncIterator[Model]:
 def main() -> None:
     """Measure and print."""
     requests, rounds = map(int, sys.argv[1:])
-    rows = asyncio.run(measure(open_model, requests=requests, rounds=max(rounds, 1)))
+    rows = asyncio.run(measure(requests=requests, rounds=max(rounds, 1)))
     sys.stdout.buffer.write(msgspec.json.encode(rows))
 
 

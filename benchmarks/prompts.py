@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from benchmarks.rows import BenchRow, at_most, told
+from benchmarks.rows import BenchRow, at_most, reported
 from cutover.prompts.examination import ExaminationOrder, examine_folder
 from router.config import PromptSettings
 
@@ -66,7 +66,7 @@ def measure(folder: Path, many: int, proved: int) -> list[BenchRow]:
     )
     return [
         at_most("prompts.check", seconds, "s", SECONDS, how),
-        told("prompts.check.rate", many / seconds, "templates/s", how),
+        reported("prompts.check.rate", many / seconds, "templates/s", how),
         *_proofs(folder, proved),
     ]
 
@@ -94,7 +94,7 @@ def _proofs(folder: Path, many: int) -> list[BenchRow]:
         raise ValueError(proofs)
     values = sum(proof.values for proof in proofs)
     how = f"{len(proofs)} prompts on {values:,} sets of values, starting processes included"
-    return [told("prompts.proved", len(proofs) / seconds, "templates/s", how)]
+    return [reported("prompts.proved", len(proofs) / seconds, "templates/s", how)]
 
 
 def _ignore(_: int) -> None:

@@ -1,4 +1,4 @@
-"""Measures recall by vectors, and the mood felt beside it; the rows of the bench as JSON.
+"""Recall by vectors, and emotion and intent beside it; prints figures as JSON.
 
     python -m benchmarks.recall RECALLS ENTRIES...
 
@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory, gettempdir
 import msgspec
 import numpy as np
 
-from benchmarks.rows import BenchRow, at_most, told
+from benchmarks.rows import BenchRow, at_most, reported
 from contract.stores import MemoryEntry, Recall
 from effects.memory import SqliteMemory
 from effects.memory.embeddings import Vectors
@@ -68,7 +68,7 @@ def main() -> None:
 
 async def measure(folder: Path, dsn: str, recalls: int, sizes: Sequence[int]) -> list[BenchRow]:
     """Measure both stores at each size; without an address SQLite alone."""
-    rows = [_felt()]
+    rows = [_emotion()]
     for size in sizes:
         path = folder / f"{size}.db"
         async with SqliteMemory.open(path, Drawn()) as memory:
@@ -82,8 +82,8 @@ async def measure(folder: Path, dsn: str, recalls: int, sizes: Sequence[int]) ->
     return rows
 
 
-def _felt() -> BenchRow:
-    """Measure what stands beside a recall: mood and intent of the longest message there may be."""
+def _emotion() -> BenchRow:
+    """Measure what runs beside a recall: emotion and intent of the longest allowed message."""
     took = []
     for _ in range(MESSAGES):
         began = time.perf_counter()
@@ -127,11 +127,11 @@ async def _recalled(memory: LongTermMemory, store: str, recalls: int, size: int)
     name, (p50, p95) = f"recall.{store}.{size}", np.percentile(rest, [50, 95]).tolist()
     target = _TARGETS_MS.get(size)
     return [
-        told(f"{name}.p50", p50, "ms", how),
+        reported(f"{name}.p50", p50, "ms", how),
         at_most(f"{name}.p95", p95, "ms", target, how)
         if target
-        else told(f"{name}.p95", p95, "ms", how),
-        told(f"{name}.first", first, "ms", f"the first recall after opening; {how}"),
+        else reported(f"{name}.p95", p95, "ms", how),
+        reported(f"{name}.first", first, "ms", f"the first recall after opening; {how}"),
     ]
 
 
@@ -156,7 +156,7 @@ async def _postgres_memory(dsn: str) -> AsyncIterator[LongTermMemory]:
 
 @contextmanager
 def _postgres() -> Iterator[str]:
-    """Give the address of a PostgreSQL with pgvector; "" where there is none to be had."""
+    """Yield the address of a PostgreSQL with pgvector; "" where there is none."""
     if os.environ.get(PLACE) or find_spec(_SERVER) is None:
         yield os.environ.get(PLACE, "")
         return

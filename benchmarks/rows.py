@@ -1,4 +1,4 @@
-"""One measured figure, with its target and how it was measured."""
+"""Rows of a bench: measured figures, their targets, and intervals for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIGITS = 4
 
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `build/bench.json`; `ok` is None without a `target`, and where nobody can tell."""
+    """A line of `build/bench.json`; `ok` is None without a target, or if too busy to tell."""
 
     name: str
     value: float
@@ -27,30 +27,30 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-def told(name: str, value: float, unit: str, how: str) -> BenchRow:
-    """Tell a figure that nothing is asked of."""
+def reported(name: str, value: float, unit: str, how: str) -> BenchRow:
+    """Return a figure without a target."""
     return BenchRow(name=name, value=rounded(value), unit=unit, how=how)
 
 
 def at_most(name: str, value: float, unit: str, target: float, how: str) -> BenchRow:
-    """Tell a figure that is good at or below its target."""
+    """Return a figure whose target is met at or below it."""
     ok = value <= target
     return BenchRow(name=name, value=rounded(value), unit=unit, target=target, ok=ok, how=how)
 
 
 def at_least(name: str, value: float, unit: str, target: float, how: str) -> BenchRow:
-    """Tell a figure that is good at or above its target."""
+    """Return a figure whose target is met at or above it."""
     ok = value >= target
     return BenchRow(name=name, value=rounded(value), unit=unit, target=target, ok=ok, how=how)
 
 
 def rounded(value: float) -> float:
-    """Round to four significant digits: more than the machine can tell."""
+    """Round to four significant digits; measurements are less exact than that."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def table(rows: Sequence[BenchRow]) -> Table:
-    """Lay rows out: figure, value, target, and whether it is met; the file says how."""
+    """Return a table of rows with value, target and verdict; the file has the method."""
     laid = Table(title="bench", title_justify="left", box=None, pad_edge=False)
     laid.add_column("figure", overflow="fold")
     for heading in ("value", "target"):
@@ -64,7 +64,7 @@ def table(rows: Sequence[BenchRow]) -> Table:
 
 
 def verdict(row: BenchRow) -> str:
-    """Say whether a row's target is met; nothing where it has none."""
+    """Return whether a row's target is met, as markup; "" without a target."""
     if row.ok is None:
         return "" if row.target is None else "[yellow]cannot tell[/]"
     return "[green]yes[/]" if row.ok else "[red]NO[/]"
@@ -74,7 +74,7 @@ DRAWS = 2_000
 CONFIDENCE = 0.95
 SEED = 20_261_121
 
-Round = TypeVar("Round")
+SampleRound = TypeVar("SampleRound")
 
 Pair = tuple[Sequence[float], Sequence[float]]
 """What one round measured of two servers: control first."""
@@ -93,8 +93,8 @@ class IntervalEstimate:
 
 
 def bootstrap(
-    rounds: Sequence[Round],
-    statistic: Callable[[Sequence[Round]], float],
+    rounds: Sequence[SampleRound],
+    statistic: Callable[[Sequence[SampleRound]], float],
     *,
     draws: int = DRAWS,
 ) -> IntervalEstimate:
@@ -114,7 +114,7 @@ def ratio_of_medians(rounds: Sequence[tuple[float, float]]) -> float:
 def difference_of_p95(rounds: Sequence[Pair]) -> float:
     """Median over the rounds of P95 of the second values less P95 of the first, exact over both.
 
-    Not P95 over all rounds together: a burst of somebody else's work in one run would decide it.
+    Not P95 over all rounds together: a burst of other work in one run would decide it.
     """
     return median(_p95(second) - _p95(first) for first, second in rounds)
 

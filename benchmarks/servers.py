@@ -21,11 +21,11 @@ _PID_SHIFT = 3
 
 
 class ServerDidNotStart(CutoverError):
-    """A server ended, or said something else, before it said where it listens."""
+    """A server ended before it printed the address it listens on."""
 
-    def __init__(self, command: Sequence[str], said: str, complaint: str) -> None:
+    def __init__(self, command: Sequence[str], output: str, complaint: str) -> None:
         super().__init__(
-            f"{' '.join(command[1:])!r} did not start; it said {said!r} and logged {complaint!r}"
+            f"{' '.join(command[1:])!r} did not start; it wrote {output!r}; log: {complaint!r}"
         )
 
 
@@ -43,16 +43,16 @@ class BenchServer:
 
 
 def process_cpu(pid: int) -> float:
-    """Give the processor seconds of another process, exact to the nanosecond."""
+    """Return the processor seconds of another process, exact to the nanosecond."""
     return time.clock_gettime((~pid << _PID_SHIFT) | _SCHEDULED)
 
 
 @contextmanager
 def serving(name: str, module: str, *arguments: str, log: Path) -> Iterator[BenchServer]:
-    """Start `python -m module …`, which says `listening on URL`; end it on leaving.
+    """Start `python -m module …`, which prints `listening on URL`; end it on exit.
 
     Raises:
-        ServerDidNotStart: it did not say where it listens.
+        ServerDidNotStart: it did not print its address.
     """
     command = module_command(module, *arguments)
     with (
@@ -68,10 +68,10 @@ def serving(name: str, module: str, *arguments: str, log: Path) -> Iterator[Benc
 
 
 def _address(process: subprocess.Popen[str], command: Sequence[str], log: Path) -> str:
-    said = process.stdout.readline() if process.stdout is not None else ""
-    _, announced, url = said.partition(ANNOUNCED)
+    output = process.stdout.readline() if process.stdout is not None else ""
+    _, announced, url = output.partition(ANNOUNCED)
     if not announced:
-        raise ServerDidNotStart(command, said, log.read_text("utf-8", "replace")[-500:])
+        raise ServerDidNotStart(command, output, log.read_text("utf-8", "replace")[-500:])
     return url.strip()
 
 
@@ -88,7 +88,7 @@ MODEL = "gpt-4.1"
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Who serves and who shadows; shares in per cent."""
+    """Shares of requests that graph serves and that are shadowed, in per cent."""
 
     graph: float = 0.0
     shadow: float = 0.0
@@ -179,7 +179,7 @@ def other_load() -> Iterator[OtherLoad]:
 
 
 def family_cpu() -> float:
-    """Give the processor seconds of this process and the children it has now."""
+    """Return the processor seconds of this process and of its living children."""
     return time.process_time() + sum(map(process_cpu, children()))
 
 

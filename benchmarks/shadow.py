@@ -1,4 +1,4 @@
-"""What shadowing everything costs those who are served, and how much of it is compared."""
+"""What shadowing every request costs served requests, and how many shadows are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.capacity import IN_FLIGHT, SETTLE_S, cost_of, quiet
 from benchmarks.first_frame import TARGET_MS, slow_provider
 from benchmarks.load import Effort, LoadedPair, LoadTrace, client, load, load_in_turn, rise_row
-from benchmarks.rows import SEED, BenchRow, at_least, told
+from benchmarks.rows import SEED, BenchRow, at_least, reported
 from benchmarks.servers import BenchServer, Shares, router_server
 from loadtests.simulator import spawn
 
@@ -32,7 +32,7 @@ class ShadowLine(msgspec.Struct, frozen=True):
 
 
 class ShadowLedger(msgspec.Struct, frozen=True):
-    """What `/readyz` tells of the shadows."""
+    """The shadow ledger of `/readyz`."""
 
     open: int
     lines: tuple[ShadowLine, ...]
@@ -48,9 +48,9 @@ class ShadowLedger(msgspec.Struct, frozen=True):
 
     def share_since(self, earlier: ShadowLedger) -> float:
         """Share of the requests since then that were compared, in per cent."""
-        asked = self.total - earlier.total
+        requests = self.total - earlier.total
         compared = self.count("compared") - earlier.count("compared")
-        return 100 * compared / asked if asked else 0.0
+        return 100 * compared / requests if requests else 0.0
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class _Ready(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """What was seen at two thirds: CPU milliseconds per request without and with shadows."""
+    """At two thirds of capacity: CPU milliseconds per request without and with shadows."""
 
     without: float
     shadowed: float
@@ -121,6 +121,8 @@ def rows(
     return [
         rise_row("shadow.p95_ttft_rise_at_a_third", pairs, "ttft", TARGET_MS, third),
         at_least("shadow.compared_at_a_third", share, "%", LEAST_COMPARED, "ledger of /readyz"),
-        told("shadow.compared_at_two_thirds", pressed.compared, "%", f"ledger of /readyz, {most}"),
-        told("shadow.capacity_lost_at_two_thirds", pressed.lost, "%", f"{cpu}, {most}"),
+        reported(
+            "shadow.compared_at_two_thirds", pressed.compared, "%", f"ledger of /readyz, {most}"
+        ),
+        reported("shadow.capacity_lost_at_two_thirds", pressed.lost, "%", f"{cpu}, {most}"),
     ]

@@ -1,5 +1,1 @@
-"""What a router costs in front of services of their own, beside nginx."""
-
-from benchmarks.remote.measuring import measure
-
-__all__ = ["measure"]
+"""The cost of the router in front of remote stacks, beside nginx."""

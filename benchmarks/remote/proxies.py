@@ -1,4 +1,4 @@
-"""What stands in front of the service: a router, and nginx where it is installed."""
+"""Proxies in front of the service: a router, and nginx where it is installed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PATIENCE_S = 10.0
 
 
 class NginxDidNotStart(CutoverError):
-    """It is installed and does not listen."""
+    """nginx is installed and does not listen."""
 
     def __init__(self, complaint: str) -> None:
-        super().__init__(f"nginx did not start; it logged {complaint!r}")
+        super().__init__(f"nginx did not start; its log: {complaint!r}")
 
 
 @contextmanager
 def routing(name: str, folder: Path, upstream: str, *, shadow: bool) -> Iterator[BenchServer]:
-    """Serve a router with both stacks at `upstream`, everything captured, mirrored if asked for."""
+    """Serve a router with both stacks at `upstream`, everything captured, mirrored if `shadow`."""
     own = folder / name
     own.mkdir()
     (own / "cutover.toml").write_text(
@@ -58,7 +58,7 @@ pauses = "memory://"
 def nginx(folder: Path, upstream: str) -> Iterator[tuple[BenchServer, BenchServer] | None]:
     """Run nginx with one worker: one address passes streams on, the other mirrors them as well.
 
-    Gives None where there is no nginx.
+    Yields None where nginx is not installed.
     """
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin") or shutil.which(
         "nginx"

@@ -1,6 +1,6 @@
 """A service that streams chat events as fast as a wire takes them, or so many a second.
 
-`python -m benchmarks.remote.upstream`: says `listening on URL`. `?rate=10` paces the stream,
+`python -m benchmarks.remote.upstream`: prints `listening on URL`. `?rate=10` paces the stream,
 each event with the moment it was sent; `?events=64` says how many there are.
 """
 
@@ -59,12 +59,12 @@ class Upstream(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the connection."""
+        """Store the transport."""
         # uvloop's is one by its methods only.
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Say nothing more."""
+        """Stop sending."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.compare import QUESTION, deep, differing, exchange, peak_bytes, store
+from benchmarks.compare import QUESTION, deep, differing, peak_bytes, runs_of, store
 from compare import Comparer, Pair, compare_captures, pair_of
 from contract.flows.chat import CHAT
 
 
 def _pair(number: int, *, apart: bool) -> Pair:
-    pair = pair_of(exchange(number, differing(number) if apart else None))
+    pair = pair_of(runs_of(number, differing(number) if apart else None))
     assert isinstance(pair, Pair)
     return pair
 
 
 @pytest.mark.parametrize("number", range(8))
 def test_pairs_are_equal_or_differ_from_one_cause(number: int) -> None:
-    """In the streams as the usual tool sees them, or in what was asked."""
+    """In the streams as DeepDiff sees them, or in the calls."""
     equal, apart = _pair(number, apart=False), _pair(number, apart=True)
     assert len(equal.control.frames) == 52
     assert Comparer(CHAT).compare(equal) == ()
@@ -32,11 +32,11 @@ def test_pairs_are_equal_or_differ_from_one_cause(number: int) -> None:
 def test_segments_hold_what_was_stored(tmp_path: Path) -> None:
     """In batches, as the router writes them."""
     path = tmp_path / "flow=chat" / "date=2026-11-21" / "s.jsonl.zst"
-    store(path, (exchange(n, differing(n) if n % 10 == 0 else None) for n in range(120)))
+    store(path, (runs_of(n, differing(n) if n % 10 == 0 else None) for n in range(120)))
     found = compare_captures(str(tmp_path), QUESTION)
     assert (found.pairs, found.different, dict(found.damage)) == (120, 12, {})
 
 
-def test_the_peak_of_memory_is_told_by_the_kernel() -> None:
+def test_the_peak_of_memory_comes_from_the_kernel() -> None:
     """At least what an interpreter takes, at most what a machine has."""
     assert 5e6 < peak_bytes() < 1e11

@@ -15,18 +15,18 @@ from rich.console import Console
 
 from benchmarks.__main__ import BENCHES, main, run
 from benchmarks.load import QUICK, Effort
-from benchmarks.rows import BenchRow, told
+from benchmarks.rows import BenchRow, reported
 
 
 async def one(effort: Effort) -> Sequence[BenchRow]:
     """Measure nothing, and tell how far that is."""
     effort.advance("one", 0.5)
-    return [told("one", 1.0, "ms", "made up")]
+    return [reported("one", 1.0, "ms", "made up")]
 
 
 async def two(_: Effort) -> Sequence[BenchRow]:
     """Measure nothing either."""
-    return [told("two", 2.0, "ms", "made up")]
+    return [reported("two", 2.0, "ms", "made up")]
 
 
 async def test_benches_run_one_after_the_other() -> None:

@@ -8,9 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from benchmarks.remote.reader import StreamBroken, connect, request
-from benchmarks.remote.rows import Many, first_rows, many_rows, throughput_rows
-from benchmarks.remote.streams import open_streams
+from benchmarks.remote.pass_through import (
+    Many,
+    first_rows,
+    many_rows,
+    open_streams,
+    throughput_rows,
+)
+from benchmarks.remote.stream_reader import StreamBroken, connect, request
 from benchmarks.remote.upstream import Upstream, answer
 from benchmarks.servers import BenchServer
 from contract.flows.chat import CHAT

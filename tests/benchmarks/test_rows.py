@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.capacity import rows as capacity_rows
-from benchmarks.rows import at_least, at_most, rounded, table, told, verdict
+from benchmarks.rows import at_least, at_most, reported, rounded, table, verdict
 
 
 def test_targets_are_met_at_the_target() -> None:
@@ -15,14 +15,14 @@ def test_targets_are_met_at_the_target() -> None:
     assert not at_most("a", 2.1, "ms", 2.0, "").ok
     assert at_least("a", 4.0, "×", 4.0, "").ok
     assert not at_least("a", 3.9, "×", 4.0, "").ok
-    assert told("a", 1.0, "ms", "").ok is None
+    assert reported("a", 1.0, "ms", "").ok is None
 
 
 def test_no_verdict_is_told_where_one_was_wanted() -> None:
     """A target nobody can judge is no pass; a figure without one needs no verdict."""
     row = at_most("a", 1.0, "ms", 2.0, "")
     assert "cannot tell" in verdict(msgspec.structs.replace(row, ok=None))
-    assert verdict(told("a", 1.0, "ms", "")) == ""
+    assert verdict(reported("a", 1.0, "ms", "")) == ""
 
 
 def test_a_verdict_is_of_the_value_before_rounding() -> None:
@@ -50,7 +50,7 @@ def test_a_table_says_what_was_missed() -> None:
     console = Console(width=120, record=True, file=None, quiet=False, force_terminal=False)
     with console.capture() as said:
         console.print(
-            table([at_most("slow", 3.0, "ms", 2.0, "by the clock"), told("n", 1, "", "")])
+            table([at_most("slow", 3.0, "ms", 2.0, "by the clock"), reported("n", 1, "", "")])
         )
     text = said.get()
     assert all(word in text for word in ("slow", "3 ms", "2", "NO"))

@@ -122,14 +122,12 @@ async def test_what_is_cancelled_is_a_row_too(stamped: str, tmp_path: Path) -> N
 
 
 async def test_figures_of_truth_have_the_shape_of_the_bench(stamped: str, tmp_path: Path) -> None:
-    """Name, value, unit, target, ok, how; cut streams taken for served are counted."""
+    """Unit, verdict and method; cut streams taken for served are counted."""
     rows = await drive(stamped, tmp_path, *["first=0 gap=0 sends=4"] * 3, "first=0 gap=0 end=cut")
     truth = Truth("open", rows, await fetch_stamps(stamped), [])
-    lines = {line["name"]: line for line in figures(truth)}
-    assert lines["load.open.cut_taken_for_served"]["value"] == 0
-    assert all(
-        line.keys() == {"name", "value", "unit", "target", "ok", "how"} for line in lines.values()
-    )
+    rows_by_name = {row.name: row for row in figures(truth)}
+    assert rows_by_name["load.open.cut_taken_for_served"].value == 0
+    assert all(row.unit and row.how and row.ok is not None for row in rows_by_name.values())
 
 
 def test_a_plan_finds_its_targets() -> None:

@@ -37,7 +37,7 @@ class Seen:
 
 
 class Reader(asyncio.Protocol):
-    """Asks on one connection, again and again."""
+    """Sends requests on one connection, one after the other."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -48,16 +48,16 @@ class Reader(asyncio.Protocol):
         self.stamped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the connection."""
+        """Store the transport."""
         # uvloop's is one by its methods only.
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Fail the pending request."""
         self._fail(str(error or "closed before its end"))
 
     def ask(self, request: bytes) -> asyncio.Future[Seen]:
-        """Send a request; gives what is seen of its stream, at its end."""
+        """Send a request; the future has what was seen of its stream, at its end."""
         self._done = asyncio.get_running_loop().create_future()
         self._seen, self._tail = Seen(), b""
         self._sent = time.monotonic()
@@ -86,7 +86,7 @@ class Reader(asyncio.Protocol):
         self._tail = data[max(read, len(data) - _MOST_CUT) :]
 
     def _stamps(self, data: bytes, now: int) -> int:
-        """Note the delays of the events in a piece; gives where what was read ends."""
+        """Record the delays of the events in a piece; return the offset behind the last one."""
         read = 0
         at = data.find(_STAMP)
         while 0 <= at <= len(data) - len(_STAMP) - _STAMP_DIGITS:
