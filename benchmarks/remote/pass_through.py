@@ -20,7 +20,7 @@ from benchmarks.remote.stream_reader import Reader, connect, request
 from benchmarks.rows import SEED, BenchRow, at_least, at_most, bootstrap, ratio_of_medians, reported
 from benchmarks.servers import BenchServer, serving
 from benchmarks.shadow import ledger
-from loadtests.metrics import percentile
+from evidence.intervals import percentile
 
 PASSED = 0.55
 MIRRORED = 0.50
