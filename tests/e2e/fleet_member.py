@@ -130,10 +130,11 @@ async def main(configuration: str, run: str, *, serve: bool) -> None:
 
 
 async def _serve(router: Router) -> None:
-    module = import_module("cutover.server.serve")
-    listening = module.listen("127.0.0.1", 0)
-    server = module.server(FlowEndpoint(router, CHAT), router, 1.0)
-    print(module.address(listening), flush=True)  # noqa: T201 - as above
+    serving = import_module("cutover.server.serve")
+    sockets = import_module("cutover.server.sockets")
+    listening = sockets.listen("127.0.0.1", 0)
+    server = serving.server(FlowEndpoint(router, CHAT), router, 1.0)
+    print(sockets.address(listening), flush=True)  # noqa: T201 - as above
     await server.serve(sockets=[listening])
 
 
