@@ -16,6 +16,7 @@ from rich.table import Table
 from contract.errors import CutoverError
 from cutover.doctor import PartCheck, describe_declared, examine
 from cutover.flows import DEFAULT_CONFIG, flows_of, settings_at
+from cutover.wiring.stacks import DEFAULTS
 from router.config import (
     Capability,
     ModelAccess,
@@ -58,6 +59,10 @@ def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) ->
     access = ModelAccess(settings.gateway.enabled, shadow.mode == "live", shadow.history == "own")
     for name, flow in settings.flows.items():
         path = flows_of(settings)[name].path
+        if len(DEFAULTS) == 1:
+            left = f"served by {next(iter(DEFAULTS))}, the only stack: no fallback, no shadow"
+            console.print(f"\n{path}, {name}: {left}", highlight=False)
+            continue
         lacking = stacks_without(name, flow, settings.stacks)
         for able in capabilities_of(flow, powers, lacking, access):
             title = f"\n{path}, {name} ({flow.stage}), served by {able.served}"

@@ -14,6 +14,7 @@ import typer
 from contract.errors import CutoverError
 from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.wiring.history import opening
+from cutover.wiring.stacks import DEFAULTS
 from router.admin.audit import AuditLog, Change, now
 from router.admin.file_edit import edit_flow
 from router.config import Settings
@@ -21,6 +22,17 @@ from router.config import Settings
 REFUSED = 2
 
 log = logging.getLogger(__name__)
+
+
+class NoLegacyStack(CutoverError):
+    """Legacy is not part of this deployment any more."""
+
+    def __init__(self, flow: str) -> None:
+        left = ", ".join(DEFAULTS)
+        super().__init__(
+            f"{flow!r} cannot be rolled back: there is no legacy stack, {left} serves everything; "
+            "to go back, deploy a version that has both"
+        )
 
 
 def rollback(
@@ -33,6 +45,8 @@ def rollback(
     nothing was changed.
     """
     try:
+        if "legacy" not in DEFAULTS:
+            raise NoLegacyStack(flow)
         edited = edit_flow(config, SPECS, flow, {"enable_langgraph": False})
     except CutoverError as error:
         typer.echo(f"cutover rollback: {error}", err=True)
@@ -50,17 +64,17 @@ def rollback(
         after=edited.after,
     )
     AuditLog(Path(edited.settings.admin.audit_path))(change)
-    asyncio.run(_noted(change, edited.settings))
+    asyncio.run(_write_history(change, edited.settings))
     typer.echo(f"{flow}: enable_langgraph = false in {config}")
     typer.echo("routers that read this file send everything to legacy within a second")
 
 
-async def _noted(change: Change, settings: Settings) -> None:
-    """Put it into the history before the routers see it, so that it is known whose it is."""
+async def _write_history(change: Change, settings: Settings) -> None:
+    """Write the change before the routers see it, so that its author is known."""
     try:
-        made = opening(settings, os.environ)
-        if made is not None:
-            async with made as history:
+        opened = opening(settings, os.environ)
+        if opened is not None:
+            async with opened as history:
                 await history.audited(change, settings.version)
     except (CutoverError, OSError) as error:
         log.error("not in the history: %s", error)  # noqa: TRY400 - the reason says it

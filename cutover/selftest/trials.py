@@ -19,7 +19,7 @@ from cutover.selftest.exchanges import exchange
 from cutover.selftest.run_faults import RUN_FAULTS, FaultPlace, RunFault
 from cutover.selftest.runs import causes, chat_stack, on_virtual_time, serve, shadow
 from cutover.selftest.stream_faults import SCENE, STREAM_FAULTS, CodeFault
-from cutover.wiring.stacks import load_stacks
+from cutover.wiring.stacks import StackNotLoaded, load_stacks
 from router.serving.stack import LocalStack
 
 SeededFault = RunFault | CodeFault
@@ -114,8 +114,11 @@ class Bench:
 def self_test(
     start_bar: StartBar, pairs: int = PAIRS, faults: Sequence[SeededFault] = SEEDED
 ) -> Outcome:
-    """Test the comparison; raises `StackNotLoaded`."""
+    """Test the comparison; raises `StackNotLoaded`, also where one of the stacks is retired."""
     stacks = load_stacks()
+    for name in ("legacy", "graph"):
+        if name not in stacks:
+            raise StackNotLoaded(name, "", "it is not part of this deployment")
     legacy, graph = stacks["legacy"], stacks["graph"]
     with _logging_disabled():
         bench, trials = Bench(legacy, graph.flows[CHAT.name]), list[Trial]()

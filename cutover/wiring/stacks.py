@@ -50,7 +50,8 @@ def refuse_missing_flows(
     for name, flow in settings.flows.items():
         if not flow.enable_langgraph and flow.declared is None:
             continue  # not offered if no stack has it
-        for stack in serving_stacks(flow):
+        left = next(iter(stacks))  # serves in the place of a retired stack
+        for stack in (one if one in stacks else left for one in serving_stacks(flow)):
             if not stacks[stack].serves(flows[name]):
                 raise FlowMissing(stack, name)
 

@@ -78,8 +78,10 @@ class Operations:
         return await self._edit(who, what, flow, values)
 
     async def rollback(self, who: str, flow: str) -> FlowPage:
-        """Send everything of a flow to legacy."""
+        """Send everything of a flow to legacy; 409 where legacy is not part of this deployment."""
         self._known(flow)
+        if "legacy" not in self.router.parts.stacks:
+            raise Problem(409, "no_legacy_stack", "there is no stack to roll back to")
         return await self._edit(who, "rollback", flow, {"enable_langgraph": False})
 
     async def reset(self, who: str, flow: str, stack: str) -> FlowPage:

@@ -66,7 +66,14 @@ class Assigner:
             found = await self._parts.pins.settle(
                 spec.name, conversation, found, version, settings.rollout.pin_seconds
             )
-        return Decision(settings, flow, version, found)
+        return Decision(settings, flow, version, self._remaining(found))
+
+    def _remaining(self, assignment: Assignment) -> Assignment:
+        """Replace a stack that is not part of this deployment any more by the one that is left."""
+        stacks = self._parts.stacks
+        if assignment.stack in stacks:
+            return assignment
+        return msgspec.structs.replace(assignment, stack=next(iter(stacks)), why="retired")
 
     def _forced(self, header: str | None, key: str) -> StackName | None:
         if header is None:

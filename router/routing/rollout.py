@@ -10,7 +10,7 @@ import msgspec
 from router.config import FlowSettings
 from router.stack import StackName
 
-Why = Literal["disabled", "forced_header", "force_list", "pinned", "percent"]
+Why = Literal["disabled", "forced_header", "force_list", "pinned", "percent", "retired"]
 
 BUCKETS = 100_000
 

@@ -1,0 +1,178 @@
+"""Retiring legacy: `rm -r legacy` and its one line, and what is left lints, passes and serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loadtests.simulator import Profile, spawn
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.untraced]
+
+ROOT = Path(__file__).parents[2]
+COPIED = (
+    *("contract", "rules", "effects", "graph_impl", "router", "compare", "loadtests", "benchmarks"),
+    *("cutover", "tests"),
+)
+LINE = '    "legacy": "legacy:FLOWS",\n'
+REST = ("contract", "rules", "effects/tape")
+"""Tests that need no legacy stack: a representative selection."""
+TOKEN = "retired-" * 4
+CONFIG = """
+[providers.p]
+base_url = "{url}/v1"
+[models."gpt-4.1"]
+provider = "p"
+[stores]
+history = ""
+[captures]
+percent = 0
+[admin]
+token_env = "ADMIN"
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the project without `legacy/` and without its line."""
+    tree = tmp_path_factory.mktemp("retired")
+    for package in COPIED:
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.pyc"))
+    stacks = tree / "cutover" / "wiring" / "stacks.py"
+    text = stacks.read_text("utf-8")
+    assert text.count(LINE) == 1
+    stacks.write_text(text.replace(LINE, ""), "utf-8")
+    # The contracts of the import linter name every package there is.
+    head, mark, contracts = (
+        (ROOT / "pyproject.toml").read_text("utf-8").partition("[tool.importlinter]")
+    )
+    (tree / "pyproject.toml").write_text(head + mark + re.sub(r'"legacy",\s*', "", contracts))
+    return tree
+
+
+def run(tree: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the copy, from which the project's own folder cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-S", *arguments],
+        cwd=tree,
+        env=environment(tree, **environ),
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+
+def environment(tree: Path, **more: str) -> dict[str, str]:
+    """Return an environment in which modules come from the copy or from installed packages."""
+    installed = [path for path in sys.path if path.endswith("site-packages")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), *installed]), **more}
+
+
+def test_the_linters_pass(tree: Path) -> None:
+    """Nothing that is left names a module that is gone."""
+    checked = subprocess.run(
+        [str(Path(sys.executable).parent / "ruff"), "check", "--no-cache", "--quiet", "."],
+        cwd=tree,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout
+    linter = "from importlinter.cli import lint_imports_command as lint; lint()"
+    done = run(tree, "-c", linter)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+def test_tests_that_need_no_legacy_pass(tree: Path) -> None:
+    """A representative selection of the suite."""
+    folders = (str(Path("tests") / folder) for folder in REST)
+    chosen = ("-m", "not slow and not sockets", "-p", "no:cacheprovider", "-q", "-x")
+    done = run(tree, "-m", "pytest", *chosen, *folders)
+    assert done.returncode == 0, done.stdout[-2_000:]
+
+
+def test_the_benchmarks_start(tree: Path) -> None:
+    """Their list is printed."""
+    done = run(tree, "-m", "benchmarks", "--help")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("rollback", "chat"), 2, "'chat' cannot be rolled back: there is no legacy stack"),
+        (("selftest", "--pairs=1"), 2, "stack 'legacy' cannot be loaded"),
+        (("doctor",), 1, "chat: served by graph, the only stack"),
+    ],
+)
+def test_commands_say_what_one_stack_cannot_do(
+    tree: Path, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    """None promises what legacy would have done, none ends in a traceback."""
+    done = run(tree, "-m", "cutover", *arguments, COLUMNS="300")
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert said in done.stdout + done.stderr
+
+
+def test_flows_that_are_off_go_to_the_stack_that_is_left(tree: Path, tmp_path: Path) -> None:
+    """Graph serves, and the admin API refuses a rollback with its reason."""
+    with spawn(Profile(ttft_ms=1, rate=1_000)) as provider, served(tree, tmp_path, provider) as url:
+        body = msgspec.json.encode({"message_id": "1", "content": "hi"})
+        answer, stream = post(f"{url}/chat/sse", body)
+        assert answer.status == 200, stream
+        assert answer.headers["x-cutover-assigned"] == "graph"
+        assert answer.headers["x-cutover-served"].startswith("graph ")
+        assert b'"END"' in stream
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        refused, problem = post(f"{url}/admin/flows/chat/rollback", **headers)
+        assert refused.status == 409, problem
+        assert msgspec.json.decode(problem)["code"] == "no_legacy_stack"
+
+
+def post(url: str, body: bytes = b"", **headers: str) -> tuple[HTTPResponse, bytes]:
+    """Send a request and read the whole response."""
+    parts = urllib.parse.urlsplit(url)
+    with closing(HTTPConnection(parts.netloc, timeout=PATIENCE_S)) as connection:
+        kind = {"content-type": "application/json"}
+        connection.request("POST", parts.path, body, kind | headers)
+        response = connection.getresponse()
+        return response, response.read()
+
+
+@contextmanager
+def served(tree: Path, folder: Path, provider: str) -> Iterator[str]:
+    """Run `cutover serve` in the copy; yields its address."""
+    config = folder / "cutover.toml"
+    config.write_text(CONFIG.format(url=provider), "utf-8")
+    command = ("-m", "cutover", "serve", "--config", str(config), "--port", "0")
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, "-S", *command],
+            cwd=tree,
+            env=environment(tree, ADMIN=f"tester:{TOKEN}"),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().rpartition(" ")[2].strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
