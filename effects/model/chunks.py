@@ -207,19 +207,21 @@ def decode_event(data: bytes) -> WireChunk | None:
         return _decode_split(data)
 
 
-def chunk_of(wire: WireChunk, calls: CallIndexes, known_model: str = "") -> Chunk:
+def chunk_of(
+    wire: WireChunk, choice: WireChoice | None, calls: CallIndexes, known_model: str = ""
+) -> Chunk:
     """Translate; the chunk is empty when the event carries nothing that is used.
 
     The model's name is left out when it is the one known already.
     """
-    choice = wire.choice
     text = reasoning = finish = ""
     deltas: tuple[ToolCallDelta, ...] = ()
     if choice is not None:
         if choice.finish_reason is not None:
             finish = _text(choice.finish_reason)
         if (delta := choice.delta) is not None:
-            text, reasoning = _texts(delta.content)
+            content = delta.content
+            text, reasoning = (content, "") if isinstance(content, str) else _texts(content)
             if delta.reasoning_content is not None or delta.reasoning is not None:
                 # A gateway may repeat the reasoning under its other name.
                 reasoning = _text(delta.reasoning_content) or _text(delta.reasoning) or reasoning
@@ -283,10 +285,9 @@ def _delta(delta: dict[str, object], calls: CallIndexes) -> ToolCallDelta:
 def _usage(usage: object) -> Usage | None:
     if not isinstance(usage, dict):
         return None
-    prompt, completion, total = (
-        _count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
-    )
-    return Usage(prompt, completion, total or prompt + completion)
+    prompt = _count(usage.get("prompt_tokens"))
+    completion = _count(usage.get("completion_tokens"))
+    return Usage(prompt, completion, _count(usage.get("total_tokens")) or prompt + completion)
 
 
 def _count(value: object) -> int:
@@ -303,15 +304,13 @@ def mend(text: str) -> str:
 
 
 class Halves:
-    """Holds the half at the end of each track back until the next delta of that track."""
+    """Holds the half at the end of each track back until the next delta of that track.
+
+    `held` are the halves by track: text, reasoning, or the index of a tool call.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[object, str] = {}
-
-    @property
-    def held(self) -> bool:
-        """Whether some half waits for the other."""
-        return bool(self._held)
+        self.held: dict[object, str] = {}
 
     def join(self, chunk: Chunk, *, last: bool = False) -> Chunk:
         """Make a chunk of whole characters; its last halves are held back unless it is the last.
@@ -338,18 +337,18 @@ class Halves:
         )
 
     def _rest(self) -> Iterator[ToolCallDelta]:
-        while self._held:
-            index, half = self._held.popitem()
+        while self.held:
+            index, half = self.held.popitem()
             if isinstance(index, int):
                 yield ToolCallDelta(index, arguments=mend(half))
 
     def _join(self, track: object, text: str, *, last: bool) -> str:
         if not text and not last:
             return ""
-        text = self._held.pop(track, "") + text
+        text = self.held.pop(track, "") + text
         held = 0 if last else _unfinished(text)
         if held:
-            self._held[track] = text[-held:]
+            self.held[track] = text[-held:]
             text = text[:-held]
         return mend(text)
 

@@ -351,5 +351,6 @@ def resolving(model: Model, body: Body) -> Model:
 
 def resolving_effects(live: Effects, body: Body) -> Effects:
     """Return the live ports as a request may call them."""
-    model = resolving(live.model, body)
-    return live if model is live.model else dataclasses.replace(live, model=model)
+    if not getattr(type(body), "by_reference", ()):
+        return live
+    return dataclasses.replace(live, model=resolving(live.model, body))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -138,30 +138,26 @@ class ModelEntry:
 class ModelRegistry:
     """Entries by model id, replaced as a whole; and the clients of their providers.
 
-    A stream keeps the entry it began with; the next call sees the new one.
+    A stream keeps the entry it began with; the next call sees the new one. `entries` are those in
+    force now, a snapshot that never changes; `clients` lends the client of a provider.
     """
 
     def __init__(self, entries: Iterable[ModelEntry] = ()) -> None:
-        self._entries = _by_id(entries)
-        self._clients = ClientPool(self._providers())
-
-    @property
-    def entries(self) -> Mapping[str, ModelEntry]:
-        """The entries in force now: a snapshot that never changes."""
-        return self._entries
+        self.entries = _by_id(entries)
+        self.clients = ClientPool(self._providers())
 
     @property
     def open_clients(self) -> int:
         """How many clients are open."""
-        return len(self._clients)
+        return len(self.clients)
 
     def entry(self, model_id: str) -> ModelEntry:
         """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
-        entry = self._entries.get(model_id)
+        entry = self.entries.get(model_id)
         if entry is None:
             # Of an id of megabytes the search alone would hold the loop for seconds.
             unknown = model_id[:_MAX_ID]
-            nearest = get_close_matches(unknown, self._entries, n=1)
+            nearest = get_close_matches(unknown, self.entries, n=1)
             hint = {"nearest": nearest[0]} if nearest else {}
             raise EffectFailed(Fault("unknown_model", data={"model_id": unknown, **hint}))
         return entry
@@ -171,23 +167,19 @@ class ModelRegistry:
 
         Clients of providers that are removed or changed are closed after their last stream.
         """
-        self._entries = _by_id(entries)
-        await self._clients.want(self._providers())
+        self.entries = _by_id(entries)
+        await self.clients.want(self._providers())
 
     def warm(self) -> None:
         """Make the clients of all providers now, not for the first request."""
-        self._clients.warm()
-
-    def lease(self, provider: Provider) -> AbstractAsyncContextManager[ProviderClient]:
-        """Lend the provider's client for one stream."""
-        return self._clients.lease(provider)
+        self.clients.warm()
 
     async def aclose(self) -> None:
         """Close all clients, those in use after their last stream."""
-        await self._clients.want(())
+        await self.clients.want(())
 
     def _providers(self) -> set[Provider]:
-        return {entry.provider for entry in self._entries.values()}
+        return {entry.provider for entry in self.entries.values()}
 
 
 def _by_id(entries: Iterable[ModelEntry]) -> Mapping[str, ModelEntry]:

@@ -181,7 +181,7 @@ class StreamAssembler:
             self.fault = Fault("model_error", data={"type": "finish_reason"})
             return None
         try:
-            chunk = chunk_of(wire, self._calls, self._model)
+            chunk = chunk_of(wire, choice, self._calls, self._model)
         except RecursionError:  # nested just not too deep to be decoded
             self.malformed += 1
             return None
@@ -300,7 +300,7 @@ async def open_answer(
     `EffectFailed` where there is no answer to read.
     """
     deadlines = StreamDeadlines(entry.provider.limits, asyncio.get_running_loop().time(), ends)
-    async with registry.lease(entry.provider) as client:
+    async with registry.clients.lease(entry.provider) as client:
         response = await _respond(client, body, deadlines)
         # Bytes as they come, decompressed where they were compressed all the same.
         plain = response.headers.get("content-encoding", "identity") == "identity"

@@ -222,7 +222,7 @@ class Exchange:
                 async for item in stream_live(live, operation, entry.site, arguments):
                     # A copy: an adapter may reuse the object, and records do not change.
                     entry.append(replace(item, at=self.stamp()))
-                    if self.tape.overflowed:
+                    if self.tape.usage.overflowed:
                         await entry.wait_for_reader()
                 entry.close("complete", self.stamp())
                 return

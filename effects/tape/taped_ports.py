@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -38,8 +37,8 @@ class NodeTimes:
 
 def taped(call: Call, stream: Stream, trace: NodeTimes, *, rehearsal: bool = False) -> Effects:
     """Bundle the ports of one run, whose every method ends in `call` or `stream`."""
-    ports = {name: port(call, stream) for name, port in _PORTS.items()}
-    return Effects(**cast("dict[str, Any]", ports), trace=trace, rehearsal=rehearsal)
+    ports: Any = {name: port(call, stream) for name, port in _PORTS.items()}
+    return Effects(**ports, trace=trace, rehearsal=rehearsal)
 
 
 def stream_live(
@@ -78,23 +77,16 @@ def _method(operation: Operation) -> Callable[..., Any]:
     """Make the method of a run's port that stands for an operation."""
     if operation.streams:
         return lambda self, site, arguments: self._stream(operation, site, arguments)
-    pack: Callable[..., Any] = _itself if operation.whole else operation.arguments
-    if operation.result == "":
-        return lambda self, site, *args, **named: self._call(operation, site, pack(*args, **named))
-    unwrap: Callable[[Any], Any] = attrgetter(operation.result) if operation.result else _nothing
+    whole, pack, result = operation.whole, operation.arguments, operation.result
 
     async def method(self: Any, site: str, *args: Any, **named: Any) -> Any:
-        return unwrap(await self._call(operation, site, pack(*args, **named)))
+        arguments = args[0] if whole else pack(*args, **named)
+        item = await self._call(operation, site, arguments)
+        if not result:
+            return item if result == "" else None
+        return getattr(item, result)
 
     return method
-
-
-def _itself(arguments: Any) -> Any:
-    return arguments
-
-
-def _nothing(_: object) -> None:
-    return
 
 
 def _port(name: str) -> type[_Port]:

@@ -2,7 +2,7 @@
 
 from effects.tools.builtin import builtin_tools
 from effects.tools.fake import ScriptedTools
-from effects.tools.registry import DuplicateTool, ToolRegistry, ToolSource, UserTools
+from effects.tools.registry import DuplicateTool, ToolRegistry, ToolSource
 from effects.tools.tool import BadArguments, Tool, ToolContext, schema_tool, tool
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "ToolContext",
     "ToolRegistry",
     "ToolSource",
-    "UserTools",
     "builtin_tools",
     "schema_tool",
     "tool",

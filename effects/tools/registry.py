@@ -8,6 +8,7 @@ import logging
 import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Protocol
 
 import msgspec
@@ -19,7 +20,6 @@ from effects.tools.tool import BadArguments, Tool, ToolContext
 
 log = logging.getLogger(__name__)
 
-NO_USER = ToolContext()
 MAX_ANSWER = 65_536
 """Characters of one answer that a model gets."""
 
@@ -63,6 +63,7 @@ class ToolRegistry:
         characters: int = MAX_ANSWER,
         sources: Sequence[ToolSource] = (),
     ) -> None:
+        self._context = ToolContext()
         self._tools: dict[str, Tool] = {}
         self._sources = tuple(sources)
         self._longest = longest
@@ -76,9 +77,11 @@ class ToolRegistry:
         if self._tools.setdefault(one.spec.name, one) is not one:
             raise DuplicateTool(one.spec.name)
 
-    def for_user(self, user_id: str | None) -> UserTools:
-        """Return the port of one exchange: the same tools, working for its user."""
-        return UserTools(self, ToolContext(user_id))
+    def for_user(self, user_id: str | None) -> ToolRegistry:
+        """Return the port of one exchange: the same tools and threads, working for its user."""
+        port = copy(self)
+        port._context = ToolContext(user_id)  # noqa: SLF001 - of its own class
+        return port
 
     def read_only(self, name: str) -> bool:
         """Whether calling a tool changes nothing; an unknown one does nothing at all."""
@@ -96,10 +99,6 @@ class ToolRegistry:
         return tuple(there.values())
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
-        """Run one call without a user."""
-        return await self.run_for(NO_USER, call)
-
-    async def run_for(self, context: ToolContext, call: ToolCall) -> ToolResult:
         """Run one call; whatever goes wrong is in the result."""
         one = self._find(call.name)
         if one is None:
@@ -109,7 +108,20 @@ class ToolRegistry:
             arguments = one.read(call.arguments.strip() or "{}")
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return ToolResult(error="bad_arguments")
-        return await self._call(one, arguments, context)
+        scope = asyncio.timeout(min(one.timeout, self._longest))
+        try:
+            async with scope:
+                answer = await self._perform(one, arguments)
+                return ToolResult(_text(answer, self._characters))
+        except BadArguments:
+            return ToolResult(error="bad_arguments")
+        except CANCELLED:
+            raise
+        # SystemExit, too: in a task it would end the router.
+        except ANYTHING as failure:
+            code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"
+            _log_failure(one, code, failure)
+            return ToolResult(error=code)
 
     async def aclose(self) -> None:
         """Take no more plain functions; idempotent. Those that run are not waited for."""
@@ -122,48 +134,12 @@ class ToolRegistry:
         found = (source.find(name) for source in self._sources)
         return next((one for one in found if one is not None), None)
 
-    async def _call(self, one: Tool, arguments: object, context: ToolContext) -> ToolResult:
-        scope = asyncio.timeout(min(one.timeout, self._longest))
-        try:
-            async with scope:
-                answer = await self._perform(one, arguments, context)
-                return ToolResult(_text(answer, self._characters))
-        except BadArguments:
-            return ToolResult(error="bad_arguments")
-        except CANCELLED:
-            raise
-        # SystemExit, too: in a task it would end the router.
-        except ANYTHING as failure:
-            code: ToolErrorCode = "tool_timeout" if scope.expired() else "tool_failed"
-            _log_failure(one, code, failure)
-            return ToolResult(error=code)
-
-    async def _perform(self, one: Tool, arguments: object, context: ToolContext) -> object:
+    async def _perform(self, one: Tool, arguments: object) -> object:
         if inspect.iscoroutinefunction(one.call):
-            return await one.call(arguments, context)
+            return await one.call(arguments, self._context)
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, one.call, arguments, context)
+        answer = await loop.run_in_executor(self._threads, one.call, arguments, self._context)
         return await answer if inspect.isawaitable(answer) else answer
-
-
-class UserTools:
-    """The tools of one exchange."""
-
-    def __init__(self, registry: ToolRegistry, context: ToolContext) -> None:
-        self._registry = registry
-        self._context = context
-
-    def read_only(self, name: str) -> bool:
-        """Whether calling a tool changes nothing."""
-        return self._registry.read_only(name)
-
-    async def list(self, site: str) -> tuple[ToolSpec, ...]:
-        """Return the tools there are."""
-        return await self._registry.list(site)
-
-    async def run(self, site: str, call: ToolCall) -> ToolResult:
-        """Run one call for this exchange's user."""
-        return await self._registry.run_for(self._context, call)
 
 
 def _text(answer: object, most: int) -> str:

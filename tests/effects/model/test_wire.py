@@ -19,7 +19,7 @@ def read(event: object) -> Chunk:
     data = event if isinstance(event, bytes) else json.dumps(event).encode()
     wire = decode_event(data)
     assert wire is not None
-    chunk = chunk_of(wire, CallIndexes())
+    chunk = chunk_of(wire, wire.choice, CallIndexes())
     return whole(chunk) if isinstance(wire, SplitChunk) else chunk
 
 
@@ -40,7 +40,7 @@ def deltas(*calls: object) -> tuple[ToolCallDelta, ...]:
     for call in calls:
         wire = decode_event(json.dumps(delta(tool_calls=[call])).encode())
         assert wire is not None
-        pieces += chunk_of(wire, indexes).tool_calls
+        pieces += chunk_of(wire, wire.choice, indexes).tool_calls
     return tuple(pieces)
 
 
@@ -223,11 +223,11 @@ JSON = st.recursive(
 def test_no_json_raises(event: object) -> None:
     """A chunk, or None: never an exception."""
     wire = decode_event(json.dumps(event).encode())
-    assert wire is None or isinstance(chunk_of(wire, CallIndexes()), Chunk)
+    assert wire is None or isinstance(chunk_of(wire, wire.choice, CallIndexes()), Chunk)
 
 
 @given(st.binary(max_size=40))
 def test_no_bytes_raise(data: bytes) -> None:
     """Whatever a provider sends."""
     wire = decode_event(data)
-    assert wire is None or isinstance(chunk_of(wire, CallIndexes()), Chunk)
+    assert wire is None or isinstance(chunk_of(wire, wire.choice, CallIndexes()), Chunk)
