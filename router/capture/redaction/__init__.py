@@ -1,11 +1,6 @@
-"""Redaction: personal data is replaced before anything is stored. Pure."""
+"""Redaction: personal data is replaced by keyed pseudonyms before anything is stored. Pure."""
 
-from router.capture.redaction.dictionary import (
-    PSEUDONYM,
-    digest,
-)
-from router.capture.redaction.exchange import (
-    Redactor,
-)
+from router.capture.redaction.dictionary import PSEUDONYM, digest
+from router.capture.redaction.redactor import Redactor
 
 __all__ = ["PSEUDONYM", "Redactor", "digest"]

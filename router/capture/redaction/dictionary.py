@@ -1,4 +1,4 @@
-"""One exchange's dictionary: every value found in it, and the pseudonym that takes its place."""
+"""One exchange's dictionary: every value found in it, and its pseudonym."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from router.capture.redaction.edits import (
-    Edit,
-)
-from router.capture.redaction.views import (
-    View,
-    quoted,
-    views,
-)
+from router.capture.redaction.texts import Edit, View, quoted, views
 from router.config import PatternMatch, Patterns
 
 _DIGITS = 12
@@ -28,12 +21,12 @@ _SHORT = 4
 
 
 def digest(key: bytes, value: str) -> str:
-    """Give what stands for a value in its pseudonym."""
+    """Return the digest of a value in its pseudonym."""
     return hmac.new(key, value.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:_DIGITS]
 
 
 class _Known(NamedTuple):
-    """What is known of a value: what it is, whether a path gave it, its beginning in JSON."""
+    """A value's kind, whether a path led to it, and its first bytes in JSON."""
 
     name: str
     given: bool
@@ -41,11 +34,11 @@ class _Known(NamedTuple):
 
 
 class Dictionary:
-    """Learns values first, then gives the edits that remove them, each by a keyed pseudonym.
+    """Learns values first, then returns the edits that replace each by a keyed pseudonym.
 
     Values found by a pattern are removed wherever they stand. Values found at a path (names,
     mostly) are removed at word boundaries, never as part of a longer word, and not where they
-    are the word of a protocol (`{"role": "user"}` stays when somebody is called user).
+    are the word of a protocol (`{"role": "user"}` stays when a person is called user).
     """
 
     def __init__(self, key: bytes, patterns: Patterns) -> None:
@@ -64,8 +57,8 @@ class Dictionary:
             for match in (*found, *_joined(found)):
                 self._add(match.name, view.text[match.start : match.end], given=False)
 
-    def give(self, name: str, value: str) -> None:
-        """Learn a value somebody pointed at."""
+    def learn_value(self, name: str, value: str) -> None:
+        """Learn a value that a path leads to."""
         if value and not PSEUDONYM.fullmatch(value):
             found = next(
                 (m for m in self._patterns.matches(value) if m.end - m.start == len(value)), None
@@ -73,7 +66,7 @@ class Dictionary:
             self._add(found.name if found else name, value, given=found is None)
 
     def pseudonym(self, name: str, value: str) -> str:
-        """Give the pseudonym of a value: `<email:3f9a1c…>`, equal for equal values."""
+        """Return the pseudonym of a value: `<email:3f9a1c…>`, equal for equal values."""
         if PSEUDONYM.fullmatch(value):
             return value
         known = self._known.get(value)
@@ -92,14 +85,14 @@ class Dictionary:
         return "\\" in text or any(value in text for value in self._known)
 
     def edits(self, text: str, *, given: bool = True) -> list[Edit]:
-        """Give the edits of a text; with `given` off, values given by paths may stay."""
+        """Return the edits of a text; with `given` off, values given by paths may stay."""
         found = [edit for view in views(text) for edit in self._view_edits(view, given=given)]
         return list(self._merged(text, sorted(found)))
 
     def tail(self, text: str) -> int:
-        """Give where the beginning of a known value stands at the end of a text, or its length.
+        """Return where a known value begins that the end of a text cuts off, or its length.
 
-        Half of the value and four characters at least: a stream that broke off inside it.
+        Half of the value and four characters at least are there.
         """
         starts = [len(text)]
         for value in self._known:
@@ -169,7 +162,7 @@ class Dictionary:
 
 
 def _outside_pseudonyms(text: str, found: list[PatternMatch]) -> list[PatternMatch]:
-    """Give the matches but those inside a pseudonym, which is nobody's data."""
+    """Return the matches outside pseudonyms, which are no personal data."""
     if not found or "<" not in text:
         return found
     taken = [one.span() for one in PSEUDONYM.finditer(text)]
@@ -181,7 +174,7 @@ def _outside_pseudonyms(text: str, found: list[PatternMatch]) -> list[PatternMat
 
 
 def _joined(found: list[PatternMatch]) -> list[PatternMatch]:
-    """Make one of matches that overlap."""
+    """Return the matches with overlapping ones merged."""
     joined: list[PatternMatch] = []
     for match in sorted(found, key=lambda one: (one.start, -one.end)):
         if joined and match.start < joined[-1].end:
@@ -196,7 +189,7 @@ def _least(value: str) -> int:
 
 
 def _bounded(value: str, *, given: bool) -> str:
-    """Give the expression of a value: short ones and names never match inside a longer word."""
+    """Return the expression of a value: short ones and names match no part of a longer word."""
     literal = re.escape(value)
     if len(value) == 1:
         return rf"(?<!\w){literal}(?!\w)"

@@ -11,7 +11,7 @@ from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserM
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
 from contract.wire.dialect import Dialect, EventNames, TextPaths
 from router.capture.redaction import Redactor
-from router.capture.redaction.places import Json
+from router.capture.redaction.passes import Json
 from router.config import Patterns, RedactionSettings
 
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\(.)")

@@ -7,11 +7,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.capture.redaction.places import (
+from router.capture.redaction.passes import (
     Json,
     Paths,
-    Walk,
     reachable,
+    walk,
 )
 
 NAMES = ("a", "b", "ü", 'q"', "0", "1")
@@ -51,7 +51,7 @@ class Noting:
 def found(tree: Json, paths: Paths) -> list[tuple[str, str]]:
     """Give what paths lead to."""
     noting = Noting()
-    Walk(noting).tree(tree, paths)
+    walk(tree, paths, noting)  # type: ignore[arg-type]
     return noting.pointed_at
 
 

@@ -1,8 +1,8 @@
-"""Views of a text: the stretches in which to look, decoded, with the way back to the text itself.
+"""Texts under redaction: the stretches to look in, and edits spread over pieces of a text.
 
 A text that is JSON (a tool call's arguments, an answer in JSON mode) is looked at string by string
 and number by number, so that an edit can never break it. Any other text is looked at as it stands
-and once more with its JSON escapes undone.
+and once more with its JSON escapes undone. Texts may end in half a UTF-16 surrogate pair.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from string import ascii_letters, digits
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from router.capture.redaction.halves import (
-    decoded,
-)
+import msgspec
 
 Kind = Literal["text", "key", "number"]
 
@@ -61,7 +59,7 @@ def views(text: str, depth: int = 0) -> Iterator[View]:
 
 
 def is_payload(text: str) -> bool:
-    """Whether a text is a data URL in base64: long, nothing to read, and slow to search."""
+    """Whether a text is a data URL in base64: long, unreadable and slow to search."""
     if not text.startswith("data:") or not text.isascii():
         return False
     head, mark, content = text.partition(";base64,")
@@ -73,14 +71,14 @@ def is_json(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
-        decoded(text)
+        decode_json(text)
     except (ValueError, RecursionError):
         return False
     return True
 
 
 def unescaped(text: str) -> View:
-    """Undo the JSON escapes in a text, and remember where everything stood."""
+    """Return a text with its JSON escapes undone, and where each character stood."""
     parts: list[str] = []
     at: list[int] = []
     done = 0
@@ -94,7 +92,7 @@ def unescaped(text: str) -> View:
 
 
 def quoted(pseudonym: str, depth: int) -> str:
-    """Give the JSON string that takes a number's place, `depth` string literals deep."""
+    """Return the JSON string that takes a number's place, `depth` string literals deep."""
     literal = f'"{pseudonym}"'
     for _ in range(depth):
         literal = json.dumps(literal)[1:-1]
@@ -130,3 +128,93 @@ def _meaning(found: re.Match[str]) -> str:
     if found["unit"]:
         return chr(int(found["unit"], 16))
     return _CHARS.get(found["char"], found["char"])
+
+
+def decode_json(text: str) -> Any:
+    """Read JSON; raises `ValueError` where it is none, `RecursionError` where it is too deep."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        if "\\u" not in text:
+            raise
+    return json.loads(text)
+
+
+def encode_json(tree: Any) -> str:
+    """Write JSON; only an escape can carry half a surrogate pair."""
+    try:
+        return msgspec.json.encode(tree).decode()
+    except UnicodeEncodeError:
+        return json.dumps(tree, separators=(",", ":"))
+
+
+def searchable(text: str) -> bytes:
+    """Return a text's bytes, to be searched."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+class Edit(NamedTuple):
+    """Replace `text[start:end]` by `put`."""
+
+    start: int
+    end: int
+    put: str
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """Apply edits, in order and without overlap, to one text."""
+    parts: list[str] = []
+    done = 0
+    for edit in edits:
+        parts += (text[done : edit.start], edit.put)
+        done = edit.end
+    parts.append(text[done:])
+    return "".join(parts)
+
+
+def over_deltas(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+    """Apply edits of the joined pieces to the pieces.
+
+    What is put in goes whole into the piece in which the edited stretch ends.
+    """
+    result: list[str] = []
+    start = 0
+    for piece in pieces:
+        end = start + len(piece)
+        result.append(applied(piece, list(_edits_within(edits, start, end))))
+        start = end
+    return result
+
+
+def over_prefixes(pieces: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+    """Apply edits of the last piece to all, each being the beginning of the next.
+
+    A piece that ends inside an edited stretch is cut back to before it.
+    """
+    return [_cut_back(piece, edits) for piece in pieces]
+
+
+def chains(pieces: Sequence[str]) -> Iterator[list[str]]:
+    """Split cumulative texts into runs in which each is the beginning of the next."""
+    chain: list[str] = []
+    for piece in pieces:
+        if chain and not piece.startswith(chain[-1]):
+            yield chain
+            chain = []
+        chain.append(piece)
+    if chain:
+        yield chain
+
+
+def _edits_within(edits: Sequence[Edit], start: int, end: int) -> Iterator[Edit]:
+    for edit in edits:
+        if edit.start < end and edit.end > start:
+            put = edit.put if edit.end <= end else ""
+            yield Edit(max(edit.start, start) - start, min(edit.end, end) - start, put)
+
+
+def _cut_back(piece: str, edits: Sequence[Edit]) -> str:
+    inside = next((edit for edit in edits if edit.start < len(piece) < edit.end), None)
+    if inside is not None:
+        piece = piece[: inside.start]
+    return applied(piece, [edit for edit in edits if edit.end <= len(piece)])
