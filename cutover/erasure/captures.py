@@ -22,7 +22,7 @@ from compare.input.batches import Batch, decompressed
 from compare.input.damage import Damage
 from compare.input.files import files_below, no_file, on_disk
 from cutover.erasure.subject import SubjectMatcher
-from router.capture.segments import alone, compressor, in_place
+from router.capture.segments import compressor, exclusive, in_place
 
 _PIECE = 1 << 20
 _BLOB = re.compile(rb'{"blob":"([0-9a-f]{64})","bytes":\d+}')
@@ -79,7 +79,7 @@ class Segment:
             with self._system.open(self.path, "rb") as file:
                 return self._rewritten(file, exchanges, self._put)
         while True:
-            with Path(self.path).open("rb") as file, alone(file):
+            with Path(self.path).open("rb") as file, exclusive(file):
                 if in_place(file, self.path):
                     return self._rewritten(file, exchanges, self._replace)
 

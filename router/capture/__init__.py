@@ -1,1 +1,1 @@
-"""Capture: exchanges recorded, redacted and written to segments."""
+"""Capture: finished exchanges are recorded, redacted and stored as compressed segments."""

@@ -1,9 +1,4 @@
-"""Segments: where batches of captures go, one complete zstd frame each.
-
-On a local disk a batch is appended to the open segment of its folder; a store that cannot append
-gets one object per batch. A crash in the middle of a batch tears that batch alone: the process
-that comes after writes files of its own.
-"""
+"""Segments: where batches are stored, appended as whole frames, within a quota of the disk."""
 
 from __future__ import annotations
 
@@ -22,12 +17,78 @@ import fsspec
 import zstandard
 
 from contract.errors import CutoverError
-from router.capture.retention import (
-    Room,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
+
+
+# Deleting goes a little beyond the cap, so that it is not done at every batch.
+_KEPT_SHARE = 0.9
+_DATE = re.compile(r"/date=(\d{4}-\d\d-\d\d)/")
+_DAY_SECONDS = 86_400
+
+
+class DiskQuota:
+    """Deletes files below a root: the oldest beyond `cap` bytes, and those older than `days`.
+
+    0 days: none by age. `wall` returns seconds since the Unix epoch. Other processes may write and
+    delete there, too.
+    """
+
+    def __init__(self, root: str, cap: int, days: int, wall: Callable[[], float]) -> None:
+        self._root = Path(root)
+        self._cap = cap
+        self._days = days
+        self._wall = wall
+        self._used = 0
+        self.deleted = 0
+        self.measure()
+
+    def measure(self) -> None:
+        """Sum the sizes of all files, those of other processes too."""
+        self._used = sum(size for _, size, _ in self._files())
+
+    def take(self, written: int, kept: Collection[str]) -> None:
+        """Count written bytes; beyond the cap delete the oldest files, but for those kept."""
+        self._used += written
+        if self._used <= self._cap:
+            return
+        files = self._files()
+        self._used = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if self._used <= self._cap * _KEPT_SHARE:
+                return
+            if path not in kept:
+                self._delete(path, size)
+
+    def expire(self) -> None:
+        """Delete old files: exchanges by their day, blobs by their last use."""
+        if not self._days:
+            return
+        oldest = self._wall() - self._days * _DAY_SECONDS
+        first_day = time.strftime("%Y-%m-%d", time.gmtime(oldest))
+        for changed, size, path in self._files():
+            day = _DATE.search(path)
+            if (day[1] < first_day) if day else (changed < oldest):
+                self._delete(path, size)
+
+    def _delete(self, path: str, size: int) -> None:
+        with suppress(OSError):  # another process was faster
+            Path(path).unlink()
+            self.deleted += 1
+        self._used -= size
+
+    def _files(self) -> list[tuple[float, int, str]]:
+        """Return time of change, size and path of every file below the root."""
+        found = []
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                path = f"{folder}/{name}"
+                with suppress(FileNotFoundError):  # as above
+                    facts = os.stat(path)  # noqa: PTH116 - thousands of files, once a segment
+                    found.append((facts.st_mtime, facts.st_size, path))
+        return found
+
 
 _APPENDING = frozenset({"file", "local"})
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
@@ -47,8 +108,8 @@ class CapturePlaceRefused(CutoverError):
 class Sizes:
     """When a segment is full, and what all files may take on a local disk, in bytes and days.
 
-    The cap deletes the oldest files first (what happened lately is what is asked about); `days` is
-    for how long any are kept, 0 for ever. A store elsewhere has rules of its own for both.
+    Beyond `disk` the oldest files go first; `days` is the age at which files go, 0 for never. A
+    remote store has rules of its own for both.
     """
 
     segment: int
@@ -68,7 +129,7 @@ class _Open:
 class SegmentStore:
     """Writes batches and blobs below a path or fsspec URL; blocking, for one thread.
 
-    `wall` gives seconds since the Unix epoch.
+    `wall` returns seconds since the Unix epoch.
     """
 
     def __init__(self, place: str, sizes: Sizes, wall: Callable[[], float] = time.time) -> None:
@@ -76,9 +137,9 @@ class SegmentStore:
         self._system, self._root = _reached(place)
         self._local = bool(_APPENDING & set(self._system.protocol))
         self._full = max(1, min(sizes.segment, sizes.disk // _SEGMENTS_UNDER_CAP))
-        self._room: Room | None = None
+        self._quota: DiskQuota | None = None
         if self._local:
-            self._room = Room(self._root, sizes.disk, sizes.days, wall)
+            self._quota = DiskQuota(self._root, sizes.disk, sizes.days, wall)
         self._prefix = _process_name()
         self._seq = 0
         self._open: dict[str, _Open] = {}
@@ -86,8 +147,8 @@ class SegmentStore:
 
     @property
     def deleted(self) -> int:
-        """How many files have been deleted, because they were too many or too old."""
-        return self._room.deleted if self._room is not None else 0
+        """How many files have been deleted for the disk quota or their age."""
+        return self._quota.deleted if self._quota is not None else 0
 
     def write(self, folder: str, lines: bytes) -> int:
         """Store lines as one batch; returns the bytes written; raises `OSError`."""
@@ -119,9 +180,9 @@ class SegmentStore:
         return digest
 
     def expire(self) -> None:
-        """Delete what is older than it may be."""
-        if self._room is not None:
-            self._room.expire()
+        """Delete files that are too old."""
+        if self._quota is not None:
+            self._quota.expire()
 
     def close(self) -> None:
         """Close every open segment."""
@@ -134,12 +195,9 @@ class SegmentStore:
             self._appended(folder, self._begin(folder), frame)
 
     def _appended(self, folder: str, segment: _Open, frame: bytes) -> bool:
-        """Append to a segment; False where it has been removed or replaced since it was opened.
-
-        Nobody would ever read what follows then.
-        """
+        """Append to a segment; False where it was removed or replaced since: none would read it."""
         try:
-            with alone(segment.file):
+            with exclusive(segment.file):
                 there = in_place(segment.file, segment.path)
                 if there:
                     segment.file.write(frame)
@@ -158,8 +216,8 @@ class SegmentStore:
     def _begin(self, folder: str) -> _Open:
         for other in [name for name in self._open if _flow_of(name) == _flow_of(folder)]:
             self._end(other)  # the day has changed
-        if self._room is not None:
-            self._room.measure()  # other processes write here, too
+        if self._quota is not None:
+            self._quota.measure()  # other processes write here, too
         path = self._new_path(folder)
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
         segment = _Open(path, self._system.open(path, "ab"))
@@ -168,7 +226,7 @@ class SegmentStore:
 
     def _end(self, folder: str) -> None:
         segment = self._open.pop(folder)
-        with suppress(OSError):  # what it still held is lost, and counted
+        with suppress(OSError):  # what it still buffered is lost, and counted
             segment.file.close()
 
     def _new_path(self, folder: str) -> str:
@@ -176,18 +234,18 @@ class SegmentStore:
         return f"{self._root}/{folder}/{self._prefix}-{self._seq:06d}.jsonl.zst"
 
     def _count(self, size: int) -> None:
-        if self._room is not None:
-            self._room.take(size, {segment.path for segment in self._open.values()})
+        if self._quota is not None:
+            self._quota.take(size, {segment.path for segment in self._open.values()})
 
 
 def compressor() -> zstandard.ZstdCompressor:
-    """Make what packs batches and blobs."""
+    """Return the compressor of batches and blobs."""
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
 
 
 @contextmanager
-def alone(file: IO[bytes]) -> Iterator[None]:
-    """Have a segment for oneself: nobody else appends to it or replaces it meanwhile."""
+def exclusive(file: IO[bytes]) -> Iterator[None]:
+    """Lock a segment: no other process appends to it or replaces it meanwhile."""
     flock(file.fileno(), LOCK_EX)
     try:
         yield
@@ -196,7 +254,7 @@ def alone(file: IO[bytes]) -> Iterator[None]:
 
 
 def in_place(file: IO[bytes], path: str) -> bool:
-    """Tell whether an open file is still the one at its path."""
+    """Whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
     except FileNotFoundError:

@@ -7,22 +7,18 @@ import pytest
 
 from contract.records import EntryRecord, RequestRecord, RunRecord, decode_run
 from cutover.flows import SPECS
-from router.capture.packing import (
-    Packed,
-    Packing,
-    size,
-)
 from router.capture.redaction import (
     Redactor,
 )
+from router.capture.writer import Packed, RecordPacker, size
 from router.config import compile_patterns
 
 RAW = msgspec.Raw(b"{}")
 
 
-def packing(*paths: str) -> Packing:
+def packing(*paths: str) -> RecordPacker:
     """Make one that redacts what these paths lead to, beside the usual."""
-    return Packing(Redactor(compile_patterns({}), paths, b"key"), SPECS, lambda _: "digest")
+    return RecordPacker(Redactor(compile_patterns({}), paths, b"key"), SPECS, lambda _: "digest")
 
 
 def at_once(run: RunRecord, *paths: str) -> Packed | None:

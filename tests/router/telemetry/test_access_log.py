@@ -36,7 +36,7 @@ async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -
     fields = lines.fields()
     nodes = fields.pop("nodes_ms")
     assert nodes == {node: spent / 1_000 for node, spent in run.nodes.items()}
-    assert "model" in nodes
+    assert "model_call" in nodes
     assert 0 < fields.pop("first_text_ms") < run.frames[-1][0] / 1_000
     assert fields == {
         "exchange": run.exchange,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from router.capture.batches import (
-    Dropped,
-)
 from router.capture.writer import (
     CaptureCounts,
+    Dropped,
 )
 
 

@@ -27,7 +27,7 @@ async def main() -> None:
     """Work until the input ends."""
     settings = parse_settings("", "nothing", {"chat": CHAT})
     nothing: Any = SimpleNamespace(
-        name="legacy", fingerprint="", powers=IN_PROCESS, serves=lambda _: True
+        name="legacy", fingerprint="", powers=IN_PROCESS, serves=lambda _: True, model=None
     )
     captures = Written()
     meters = open_metrics(cast("Any", SimpleNamespace(entries={})))
