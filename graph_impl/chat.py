@@ -103,7 +103,7 @@ def _draft(state: ChatState) -> Draft:
     return msgspec.convert(state.get("draft", {}), Draft)
 
 
-async def _initialize(state: ChatState, runtime: Chat) -> ChatState:  # noqa: ARG001 - as the engine calls it
+async def _initialize(_: ChatState, runtime: Chat) -> ChatState:
     """Admit the request and open the stream; raises `Refused`."""
     context = runtime.context
     turn = await _admit(context)

@@ -149,14 +149,14 @@ def _asked(form: Form, kind: str) -> HumanAnswer | None:
 # Messages
 
 
-async def _emotion(state: MessageState, runtime: Companion) -> MessageState:  # noqa: ARG001 - as the engine calls it
+async def _emotion(_: MessageState, runtime: Companion) -> MessageState:
     """Read the message's emotion and send it."""
     emotion = feel(runtime.context.request.body.message)
     await runtime.context.sink.send(emotion)
     return {"emotion": plain(emotion)}
 
 
-async def _memory(state: MessageState, runtime: Companion) -> MessageState:  # noqa: ARG001 - as the engine calls it
+async def _memory(_: MessageState, runtime: Companion) -> MessageState:
     """Recall memories."""
     context = runtime.context
     return {
@@ -260,7 +260,7 @@ async def _after_tools(state: MessageState) -> Literal["reasoning", "human"]:
 # Pictures
 
 
-async def _vision(state: PictureState, runtime: Companion) -> PictureState:  # noqa: ARG001 - as the engine calls it
+async def _vision(_: PictureState, runtime: Companion) -> PictureState:
     """Read the text in the picture, sending it on the way."""
     context = runtime.context
     text = await _read(context)

@@ -113,7 +113,7 @@ def end_on_failure(graph: Builder, failed: Callable[[str], Iterable[Event]]) -> 
     Any other error is raised by the run.
     """
 
-    async def fail(state: Any, error: NodeError, runtime: Runtime[Any]) -> dict[str, Any]:  # noqa: ARG001 - as the engine calls it
+    async def fail(_: Any, error: NodeError, runtime: Runtime[Any]) -> dict[str, Any]:
         if not isinstance(error.error, EffectFailed):
             raise error.error
         for event in failed(error.error.fault.code):

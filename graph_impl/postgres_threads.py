@@ -20,26 +20,9 @@ _CONNECTIONS = 8
 _CONNECT_SECONDS = 5
 """For one connection, and for all attempts at one: the next call that needs it tries again."""
 
-# One statement sees one state: the next turn's is there with its values, or not at all.
-_DELETE_OLDER = """
-WITH newest AS (
-    SELECT checkpoint_ns, max(checkpoint_id) AS checkpoint_id FROM checkpoints
-    WHERE thread_id = %(thread)s GROUP BY checkpoint_ns
-), outdated AS (
-    DELETE FROM checkpoints AS old USING newest
-    WHERE old.thread_id = %(thread)s AND old.checkpoint_ns = newest.checkpoint_ns
-      AND old.checkpoint_id < newest.checkpoint_id
-)
-DELETE FROM checkpoint_blobs AS old USING newest JOIN checkpoints AS kept
-    USING (checkpoint_ns, checkpoint_id)
-WHERE kept.thread_id = %(thread)s AND old.thread_id = %(thread)s
-  AND old.checkpoint_ns = kept.checkpoint_ns
-  AND kept.checkpoint -> 'channel_versions' ->> old.channel IS DISTINCT FROM old.version
-"""
-
 
 class PostgresThreads(Threads, AsyncPostgresSaver):
-    """Threads in a PostgreSQL database."""
+    """Threads in a PostgreSQL database, each replaced in one transaction."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection[DictRow]]) -> None:
         super().__init__(pool, serde=plain_values())
@@ -52,11 +35,10 @@ class PostgresThreads(Threads, AsyncPostgresSaver):
         metadata: CheckpointMetadata,
         versions: ChannelVersions,
     ) -> RunnableConfig:
-        stored = await AsyncPostgresSaver.aput(self, config, checkpoint, metadata, versions)
-        async with self._pool.connection() as connection:
-            thread = config["configurable"]["thread_id"]
-            await connection.execute(_DELETE_OLDER, {"thread": thread})
-        return stored
+        async with self._pool.connection() as connection, connection.transaction():
+            saver = AsyncPostgresSaver(connection, serde=self.serde)
+            await saver.adelete_thread(config["configurable"]["thread_id"])
+            return await saver.aput(config, checkpoint, metadata, versions)
 
 
 class ImpatientConnection(AsyncConnection[DictRow]):

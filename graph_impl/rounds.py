@@ -39,7 +39,7 @@ class _Messages(msgspec.Struct):
 
 
 def plain(value: object) -> Any:
-    """Turn structs into plain values; JSON nobody has read becomes a text."""
+    """Turn structs into plain values; JSON not yet read becomes a text."""
     return msgspec.to_builtins(value, enc_hook=lambda raw: bytes(raw).decode())
 
 

@@ -89,7 +89,7 @@ class SessionContext(RunContext):
 Session = Runtime[SessionContext]
 
 
-async def _recall_memory(state: SessionState, runtime: Session) -> SessionState:  # noqa: ARG001 - as the engine calls it
+async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
     """Open the stream and recall memories of the user."""
     context = runtime.context
     if context.new:
