@@ -22,7 +22,7 @@ from router.serving.stack import LocalStack
 from router.stack import StackName
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.session import announced, body, call, rows, say, setup, turns, types
-from tests.flows.session.reading import said
+from tests.flows.session.conversing import said
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

@@ -15,7 +15,7 @@ from loadtests.simulator import running
 from tests.e2e.deployment import PLANTED_KEY, deployed, moment
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.session import CHAT, body, say, setup, turns, types
-from tests.flows.session.reading import said
+from tests.flows.session.conversing import said
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

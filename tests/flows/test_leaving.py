@@ -1,6 +1,9 @@
-"""A flow whose reader leaves: nothing of it goes on, nor has it gone on before he came back."""
+"""A flow whose reader leaves: nothing of it goes on, nor has it gone on before the reader asks."""
+
+from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Any, cast
 
@@ -10,7 +13,7 @@ from contract.errors import Paused
 from contract.flows.chat import ChatOptions, ChatRequest
 from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk, ToolCallDelta
-from effects.tape import TapeSession
+from effects.tape import Exchange, TapeSession
 from tests.flows.companion.visits import ASKING, STOP, Visit, calling, image, turn
 from tests.flows.playing import STACKS, Case, Scene
 from tests.flows.session.conversing import Saying
@@ -25,7 +28,6 @@ CASE = Case(
     tools={"a": "1", "b": "2"},
     slow={"a": 1.0, "b": 5.0},
 )
-
 TALK = Saying(
     body=SessionRequest(message="x", session_id="s", user_id="u"),
     options=SessionOptions(unknown_session="create", extract_from=2),
@@ -34,42 +36,49 @@ TALK = Saying(
     tools=CASE.tools,
 )
 PAYING = calling(("pay", "{}"), ("dice", "{}"), text="x")
+SLOW = calling(("slow", "{}"), ("dice", "{}"), text="x")
+TOOLS = {"pay": "1", "dice": "2", "slow": "1"}
 SCENES: dict[str, Scene] = {
     "chat": CASE,
     "session": TALK,
-    "companion": Visit(turn(), answers=(PAYING, STOP), tools={"pay": "1", "dice": "2"}),
+    "companion": Visit(turn(), answers=(PAYING, STOP), tools=TOOLS),
     "a question": Visit(turn(), answers=(ASKING, STOP)),
     "a picture": Visit(image()),
 }
+CLOSED: list[tuple[Scene, int]] = [
+    *((CASE, events) for events in range(8)),
+    *(
+        (Visit(turn(), answers=(SLOW, STOP), tools=TOOLS, slow={"slow": 5}), events)
+        for events in range(6)
+    ),
+]
 
 
-async def tasks_after(stack: str, events: int) -> set[str]:
-    """Read so many events, close the flow, and name the tasks of the flow that are left."""
-    exchange = CASE.world().exchange()
-    flow = STACKS[stack].flows["chat"]
-    stream = cast("Any", flow(CASE.request, TapeSession(exchange, stack).effects()))
+def opened(stack: str, scene: Scene) -> tuple[Any, TapeSession, Exchange]:
+    """Open a flow on an exchange of its own."""
+    exchange = scene.world().exchange()
+    run = TapeSession(exchange, stack)
+    flow = STACKS[stack].flows[scene.spec.name]
+    return cast("AsyncIterator[Any]", flow(scene.request, run.effects())), run, exchange
+
+
+@pytest.mark.parametrize(("scene", "events"), CLOSED, ids=[f"{s.spec.name}-{n}" for s, n in CLOSED])
+async def test_a_closed_flow_leaves_no_task(stack: str, scene: Scene, events: int) -> None:
+    """Wherever it stood: not even tools it waited for, the pumps of the exchange apart."""
+    stream, _, exchange = opened(stack, scene)
     for _ in range(events):
         await anext(stream)
     await stream.aclose()
     left = {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
     await exchange.close()
-    return {name for name in left if not name.startswith("pump")}
-
-
-@pytest.mark.parametrize("events", range(8))
-async def test_a_closed_flow_leaves_no_task(stack: str, events: int) -> None:
-    """Wherever it stood: not even tools it waited for, the pumps of the exchange apart."""
-    assert await tasks_after(stack, events) == set()
+    assert {name for name in left if not name.startswith("pump")} == set()
 
 
 @pytest.mark.parametrize("scene", SCENES)
 async def test_nothing_is_done_while_the_reader_has_an_event(stack: str, scene: str) -> None:
-    """He may leave before he has passed it on: then no tool is to have run, no reply to be kept."""
-    case = SCENES[scene]
-    exchange = case.world().exchange()
-    run = TapeSession(exchange, stack)
-    flow = STACKS[stack].flows[case.spec.name](case.request, run.effects())
-    async with aclosing(cast("Any", flow)) as events:
+    """It may leave before it has passed it on: then no tool has run, and no reply is stored."""
+    stream, run, exchange = opened(stack, SCENES[scene])
+    async with aclosing(stream) as events:
         with suppress(Paused):
             async for _ in events:
                 made = len(run.plays)

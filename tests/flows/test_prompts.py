@@ -1,26 +1,45 @@
 """Two prompt engines, one text: Jinja2 and PromptTemplate render the same bytes."""
 
+from __future__ import annotations
+
 import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graph_impl.chat
+import graph_impl.companion
+import graph_impl.templates
+import legacy.chat
+import legacy.companion
+import legacy.templates
 from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
-from graph_impl.chat import chat as graph
-from graph_impl.templates import system_prompt as new
-from legacy.chat import chat as legacy
-from legacy.templates import system_prompt as old
 from router.serving.stack import LocalStack
 from rules.prompts import parameters
-from tests.flows.playing import Case, Played, record, replay
+from tests.flows.playing import Case, record, replay
 
-OLD, NEW = old("chat_system.j2"), new("chat_system.md")
+Render = Callable[[Mapping[str, Any]], str]
+
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 BODY = ChatRequest(message_id="m", content="hi", prompt_params={"self": 1, "city": "{{x}}"})
+NOWHERE = Path("no such folder")
+CHAT = [
+    (
+        legacy.templates.system_prompt(f"{name}.j2", *folder),
+        graph_impl.templates.system_prompt(f"{name}.md", *folder),
+    )
+    for name, folder in (("chat_system", ()), ("none", (NOWHERE,)))
+]
+COMPANION = [
+    (legacy.companion.read_prompts(*folder), graph_impl.companion.read_prompts(*folder))
+    for folder in ((), (NOWHERE,))
+]
 
 values = st.one_of(
     st.none(), st.integers(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8"))
@@ -29,46 +48,59 @@ names = st.one_of(
     st.sampled_from(["current_date", "current_time", "self", "template", "args", "loop", "a b"]),
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=9),
 )
+of_a_companion = st.fixed_dictionaries(
+    dict.fromkeys(
+        (
+            *("current_date", "current_time", "emotion", "intensity", "intent"),
+            *("working_memory", "memories", "no_text"),
+        ),
+        st.text(max_size=20),
+    )
+)
 
 
+@pytest.mark.parametrize("engines", CHAT, ids=["file", "default"])
 @given(st.dictionaries(names, values, max_size=4))
-def test_any_parameters_render_alike(params: dict[str, PromptValue]) -> None:
-    """Also names that mean something to an engine, braces, None, unicode."""
+def test_any_parameters_render_alike(
+    engines: tuple[Render, Render], params: dict[str, PromptValue]
+) -> None:
+    """Also names that mean something to an engine, braces, None, unicode, and without the file."""
     given_ = parameters(NOW, "UTC", params)
-    assert OLD(given_) == NEW(given_)
+    old, new = engines
+    assert old(given_) == new(given_)
 
 
-@given(st.dictionaries(names, values, max_size=4))
-def test_the_stand_in_for_a_missing_file_renders_alike(params: dict[str, PromptValue]) -> None:
-    """It is one text in `rules`, rendered by each engine."""
-    given_ = parameters(NOW, "UTC", params)
-    nowhere = Path("no such folder")
-    assert old("none.j2", nowhere)(given_) == new("none.md", nowhere)(given_)
+@pytest.mark.parametrize("engines", COMPANION, ids=["file", "default"])
+@given(of_a_companion)
+def test_prompts_of_a_companion_render_alike(
+    engines: tuple[dict[str, Render], dict[str, Render]], values: dict[str, str]
+) -> None:
+    """Also with braces in what is filled in, and where the files are missing."""
+    old, new = engines
+    assert old.keys() == new.keys() == {"system", "vision", "extraction"}
+    for name in old:
+        assert old[name](values) == new[name](values)
 
 
 def test_dates_are_of_the_configured_zone() -> None:
     """A minute before midnight in UTC is the next day in Shanghai."""
-    assert parameters(NOW, "Asia/Shanghai", None) == {
-        "current_date": "2026-02-01",
-        "current_time": "07:59:58",
-    }
-    assert "2026-02-01" in OLD(parameters(NOW, "Asia/Shanghai", None))
+    there = parameters(NOW, "Asia/Shanghai", None)
+    assert there == {"current_date": "2026-02-01", "current_time": "07:59:58"}
+    assert "2026-02-01" in CHAT[0][0](there)
 
 
 @pytest.mark.virtual
-async def test_a_missing_prompt_file_is_said_in_the_log_and_stood_in_for(
+async def test_a_missing_prompt_file_is_reported_and_the_default_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Both stacks go on with the built-in default and put the same bytes on the wire."""
     with caplog.at_level(logging.WARNING):
         stacks = [
-            LocalStack("legacy", {"chat": legacy(tmp_path)}, "l"),
-            LocalStack("graph", {"chat": graph(tmp_path)}, "g"),
+            LocalStack("legacy", {"chat": legacy.chat.chat(tmp_path)}, "l"),
+            LocalStack("graph", {"chat": graph_impl.chat.chat(tmp_path)}, "g"),
         ]
-    assert [record_.name for record_ in caplog.records] == [
-        "legacy.templates",
-        "graph_impl.templates",
-    ]
+    logged = [record_.name for record_ in caplog.records]
+    assert logged == ["legacy.templates", "graph_impl.templates"]
     assert all("built-in default" in record_.getMessage() for record_ in caplog.records)
     case = Case(BODY, answers=((Chunk(text="ok"), Chunk(finish="stop")),))
     for first, second in (stacks, stacks[::-1]):
@@ -78,6 +110,6 @@ async def test_a_missing_prompt_file_is_said_in_the_log_and_stood_in_for(
         assert system.content.startswith(
             "你是一个AI助手，当前时间是 00:00:00，当前日期是 2026-01-01。"
         )
-        played: Played = await replay(second, case, served.tape)
+        played = await replay(second, case, served.tape)
         assert played.frames == served.frames
         assert played.calls == served.calls

@@ -1,65 +1,77 @@
-"""What a flow turns down: the same status and code on both stacks, before any frame."""
+"""What a flow refuses: the same status and code on both stacks, before any frame."""
+
+from __future__ import annotations
 
 import pytest
 
 from contract.flows.chat import ChatRequest, ModelSettings
+from contract.flows.companion import CompanionOptions
+from contract.flows.session import lock_key as session_lock
 from contract.model import ModelInfo
 from contract.stores import Turn
 from rules.chat import lock_key
-from tests.flows.playing import Case, play, same_on_both
+from tests.flows.companion.visits import PNG, Visit, image, turn
+from tests.flows.playing import DIRECTIONS, Case, Scene, play, same_on_both
 
 pytestmark = pytest.mark.virtual
 
 INFO = ModelInfo(model_id="gpt-4.1", model="m", max_output_tokens=100)
 OTHER = Turn(message_id="m", role="user", content="something else")
 
-REFUSALS = {
-    "unknown_message": (Case(ChatRequest(message_id="m")), 404),
-    "message_locked": (Case(ChatRequest(message_id="m", content="x"), locked=True), 409),
-    "message_conflict": (Case(ChatRequest(message_id="m", content="x"), turns=(OTHER,)), 409),
-    "unknown_model": (
-        Case(
-            ChatRequest(message_id="m", content="x", model_config=ModelSettings(model_id="nobody")),
-            models=(INFO,),
-        ),
-        422,
-    ),
-    "max_tokens_too_large": (
-        Case(
-            ChatRequest(message_id="m", content="x", model_config=ModelSettings(max_tokens=101)),
-            models=(INFO,),
-        ),
-        422,
-    ),
-}
+
+def chat(content: str | None = "x", **settings: object) -> ChatRequest:
+    """Return a request of the chat flow."""
+    config = ModelSettings(**settings) if settings else None  # type: ignore[arg-type] # by name
+    return ChatRequest(message_id="m", content=content, model_config=config)
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-async def test_a_refusal_has_its_status_and_code_and_no_frame(stack: str, code: str) -> None:
-    """The model is not asked, and our lock is free again; another's stays."""
-    case, status = REFUSALS[code]
-    played = await play(stack, case)
+REFUSALS: list[tuple[Scene, str, int]] = [
+    (Case(chat(None)), "unknown_message", 404),
+    (Case(chat(), locked=True), "message_locked", 409),
+    (Case(chat(), turns=(OTHER,)), "message_conflict", 409),
+    (Case(chat(model_id="nobody"), models=(INFO,)), "unknown_model", 422),
+    (Case(chat(max_tokens=101), models=(INFO,)), "max_tokens_too_large", 422),
+    (Visit(turn(), taken=session_lock("s")), "session_busy", 409),
+    (Visit(image(url=PNG[:-1])), "image_not_base64", 422),
+    (Visit(turn(), CompanionOptions(max_tokens=65_536)), "max_tokens_too_large", 422),
+]
+each_refusal = pytest.mark.parametrize(
+    ("scene", "code", "status"),
+    REFUSALS,
+    ids=[f"{it.spec.name}-{code}" for it, code, _ in REFUSALS],
+)
+
+
+@each_refusal
+async def test_a_refusal_has_its_status_and_code_and_no_frame(
+    stack: str, scene: Scene, code: str, status: int
+) -> None:
+    """The model is not called, nothing is stored, our lock is free again; another's stays."""
+    before = scene.world().conversations.turns
+    played = await play(stack, scene)
     assert played.frames == []
     outcome, refused_code, refusal = played.ended
     assert (outcome, refused_code) == ("refused", code)
     assert isinstance(refusal, tuple)
     assert refusal[:2] == (status, code)
     assert played.world.count("model.stream") == 0
-    free = await played.world.locks.acquire("again", lock_key("m"), 1)
-    assert free == (not case.locked)
+    if scene.spec.name == "companion":
+        assert played.world.conversations.turns == before
+    key = lock_key("m") if scene.spec.name == "chat" else session_lock("s")
+    assert await played.world.locks.acquire("again", key, 1) == (not scene.taken)
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-async def test_both_stacks_refuse_alike(code: str) -> None:
+@each_refusal
+async def test_both_stacks_refuse_alike(scene: Scene, code: str, status: int) -> None:
     """The other stack refuses on the tape what the first refused for real."""
-    case, _ = REFUSALS[code]
-    await same_on_both(case, "legacy", "graph")
-    await same_on_both(case, "graph", "legacy")
+    for first, second in DIRECTIONS:
+        played = await same_on_both(scene, first, second)
+        assert played.ended[1] == code
+        assert status in played.ended[2]  # type: ignore[operator]
 
 
 async def test_sending_the_same_message_again_is_no_conflict(stack: str) -> None:
     """A retry finds its own message stored."""
     again = Turn(message_id="m", role="user", content="x")
-    case = Case(ChatRequest(message_id="m", content="x"), turns=(again,))
-    played = await play(stack, case)
+    played = await play(stack, Case(chat(), turns=(again,)))
     assert played.ended[0] == "completed"

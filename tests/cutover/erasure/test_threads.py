@@ -13,8 +13,7 @@ from effects.stores import SqlConversations
 from effects.stores.values import DataSubject, SubjectKind
 from graph_impl.threads import opened_threads
 from router.config import Settings, parse_settings
-from tests.flows.session.conversing import House
-from tests.flows.session.threads import SESSION, Place, hold
+from tests.flows.session.conversing import SESSION_ID, House, Place, hold
 from tests.support.postgres import own_schema
 
 ADDRESS = "THREADS_ADDRESS"
@@ -61,7 +60,9 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-@pytest.mark.parametrize(("kind", "value"), [("user", "u"), ("chat", SESSION), ("message", "id-1")])
+@pytest.mark.parametrize(
+    ("kind", "value"), [("user", "u"), ("chat", SESSION_ID), ("message", "id-1")]
+)
 async def test_no_thread_is_left(
     place: Place, tmp_path: Path, kind: SubjectKind, value: str
 ) -> None:
@@ -69,7 +70,7 @@ async def test_no_thread_is_left(
     environ, own = {ADDRESS: place.address}, settings(tmp_path)
     assert place.rows()["checkpoints"] == 1
     rows = await erase_rows(own.stores, environ, DataSubject(kind, value), ())
-    assert rows.chats == {SESSION}
+    assert rows.chats == {SESSION_ID}
     assert await erase_threads(own, environ, rows.chats) == (1, ())
     assert set(place.rows().values()) == {0}
 
@@ -77,7 +78,7 @@ async def test_no_thread_is_left(
 async def test_where_there_are_none_nothing_is_made(tmp_path: Path) -> None:
     """No file, no thread of this process, no address."""
     for where in (f"sqlite:///{tmp_path}/absent/threads.db", "memory://", ""):
-        assert await erase_threads(settings(tmp_path, where), {}, {SESSION}) == (0, ())
+        assert await erase_threads(settings(tmp_path, where), {}, {SESSION_ID}) == (0, ())
     assert names(tmp_path) == []
 
 

@@ -24,8 +24,7 @@ from legacy import FLOWS as LEGACY
 from router.problems import Problem
 from router.stack import StackName
 from rules.questions import NAME
-from tests.flows.companion.house import Place
-from tests.flows.companion.visits import FORM, MEMORIES, calling, image, turn
+from tests.flows.companion.visits import FORM, MEMORIES, Place, calling, image, turn
 from tests.router.asking import Reply
 
 T = TypeVar("T")

@@ -21,8 +21,17 @@ from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
 from router.stack import StackName
-from tests.flows.companion.house import Place, place
-from tests.flows.companion.visits import ASKING, FORM, STOP, Visit, calling, image, turn
+from tests.flows.companion.visits import (
+    ASKING,
+    FORM,
+    STOP,
+    Place,
+    Visit,
+    calling,
+    image,
+    place,
+    turn,
+)
 from tests.patience import PATIENCE_S
 from tests.router.resume.test_pauses import BOTH
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from contract.errors import Fault
-from contract.flow import FlowSpec, Request
+from contract.flow import Flow, FlowSpec, Request
 from contract.flows.companion import COMPANION, CompanionOptions, ImageTurn, MessageTurn
 from contract.human import HumanAnswer
 from contract.model import Chunk, ModelCall, ToolCallDelta, ToolResult, UserMessage
@@ -20,8 +20,11 @@ from effects.memory import InMemoryMemory
 from effects.model import Fail, ScriptedModel, Step, Wait
 from effects.testing import World
 from effects.tools import ScriptedTools
+from graph_impl import FLOWS as GRAPH
+from legacy import FLOWS as LEGACY
 from rules.questions import NAME
 from tests import pictures
+from tests.router.asking import Desk, Reply
 
 PNG = pictures.url(pictures.PNG)
 FORM = (
@@ -196,3 +199,38 @@ def _answer(draw: Random) -> Said:
         return (Chunk(text="…"), Fail(draw.choice(_FAULTS)))
     calls = draw.choices(_CALLS, k=draw.randint(1, 4))
     return calling(*calls, text=draw.choice(("", "Hm. ")))
+
+
+class Place(Desk):
+    """Takes turns of visits; the world is that of the first visit."""
+
+    options = CompanionOptions()
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        legacy: Flow = LEGACY["companion"],
+        graph: Flow = GRAPH["companion"],
+    ) -> None:
+        super().__init__(world, legacy=legacy, graph=graph, spec=COMPANION)
+
+    async def visit(self, body: MessageTurn | ImageTurn, leaves: int = -1) -> Reply:
+        """Take a turn, at the path its request belongs to."""
+        path = "/chat/image" if isinstance(body, ImageTurn) else ""
+        return await self.take(body, path, leaves)
+
+    @property
+    def kept(self) -> list[tuple[str, str]]:
+        """What the store holds: who said what."""
+        return [(turn.role, turn.content) for turn in self.turns]
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Every turn kept."""
+        return self.world.conversations.turns
+
+
+def place(visit: Visit) -> Place:
+    """Make a router over a visit's world, with its stores as they are."""
+    return Place(visit.world())

@@ -1,30 +1,43 @@
-"""Conversations of the session flow: turns in one house, with whatever can happen to each."""
+"""Turns of the session flow, all that can happen to one, and their threads seen from behind."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
+
+import psycopg
 
 from contract.errors import EffectFailed, Fault
 from contract.flow import FlowSpec, Request
 from contract.flows.session import SESSION, SessionOptions, SessionRequest, lock_key
-from contract.model import Chunk, ModelCall, ModelInfo, ToolResult
+from contract.model import Chunk, ModelCall, ModelInfo, ToolCallDelta, ToolResult
+from contract.stores import MemoryEntry, Recall, Turn
 from cutover.selftest.cases import WRITES, Answer, FailingConversations, FailingLookup, by_round
 from effects.ids import CountingIds
 from effects.memory import InMemoryMemory
-from effects.model import Script, ScriptedModel, Step
+from effects.model import ScriptedModel, Step
 from effects.stores import MemoryConversations
 from effects.testing import World
 from effects.tools import ScriptedTools
+from graph_impl import FLOWS
+from graph_impl.session import session
+from graph_impl.threads import Threads
+from router.serving.stack import LocalStack
+from tests.flows.playing import record
 
-if TYPE_CHECKING:
-    from contract.stores import MemoryEntry, Recall
+SESSION_ID = "s-1"
+SECRET = "quinces"
+
+Messages = list[tuple[str, str, str]]
+"""Messages as id, role and content, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What outlives a turn: what was said, what was learnt, which ids were drawn."""
+    """The stores that outlive a turn, and the ids drawn so far."""
 
     conversations: MemoryConversations = field(default_factory=MemoryConversations)
     memory: InMemoryMemory = field(default_factory=InMemoryMemory)
@@ -39,7 +52,7 @@ class FailingMemory:
         self._faults = faults
 
     async def recall(self, site: str, query: Recall) -> tuple[MemoryEntry, ...]:
-        """Find what is remembered."""
+        """Recall."""
         self._fail(site)
         return await self._memory.recall(site, query)
 
@@ -55,10 +68,10 @@ class FailingMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Saying:
-    """One turn and the world it meets; `answers` are the model's, by the round of tools.
+    """One turn and its world; `answers` are the model's, one for each round of tools.
 
-    `learnt` is what the model answers where facts are asked for; `fails` are faults of
-    conversations and memory by site.
+    `learnt` is the model's answer where facts are extracted; `fails` are faults of conversations
+    and memory by site; `begins` names the session of a request that names none.
     """
 
     body: SessionRequest
@@ -66,7 +79,7 @@ class Saying:
     house: House = field(default_factory=House)
     options: SessionOptions = field(default_factory=SessionOptions)
     answers: tuple[Answer, ...] = ()
-    learnt: Answer = ()
+    learnt: Answer = (Chunk(finish="stop"),)
     tools: Mapping[str, str | ToolResult] = field(default_factory=dict)
     slow: Mapping[str, float] = field(default_factory=dict)
     models: tuple[ModelInfo, ...] | None = None
@@ -75,46 +88,127 @@ class Saying:
     fails: Mapping[str, Fault] = field(default_factory=dict)
     busy: bool = False
 
-    @property
-    def spec(self) -> FlowSpec:
-        """The flow it is asked of."""
-        return SESSION
+    spec: FlowSpec = SESSION
 
     @property
     def session(self) -> str:
-        """The session it belongs to, one that begins included."""
+        """The session of the turn."""
         return self.body.session_id or self.begins
 
     @property
     def request(self) -> Request[SessionRequest, SessionOptions]:
-        """What the flow is asked."""
+        """The request as the flow gets it."""
         return Request(self.body, self.options, session=self.begins)
 
     @property
     def taken(self) -> str:
-        """The lock somebody else holds, if any."""
+        """The lock another exchange holds, "" for none."""
         return lock_key(self.session) if self.busy else ""
 
     def world(self) -> World:
         """Build the world around the house."""
-        tools = ScriptedTools(
-            dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
-        )
-        model = ScriptedModel(self._script(), self.models)
+        reply = by_round(self.answers)
+
+        def script(call: ModelCall) -> Iterable[Step]:
+            return self.learnt if call.json_object else reply(call)
+
+        model = ScriptedModel(script, self.models)
         return World(
             FailingLookup(self.lookup_fails) if self.lookup_fails else model,
-            tools=tools,
+            tools=ScriptedTools(
+                dict(self.tools), slow=self.slow, writes=WRITES, list_fails=self.tools_fail
+            ),
             conversations=FailingConversations(self.house.conversations, self.fails),
             memory=FailingMemory(self.house.memory, self.fails),
             ids=self.house.ids,
         )
 
-    def _script(self) -> Script:
-        reply = by_round(self.answers)
 
-        def script(call: ModelCall) -> Iterable[Step]:
-            if call.json_object:
-                return self.learnt or (Chunk(finish="stop"),)
-            return reply(call)
+async def said(threads: Threads, session_id: str) -> Messages | None:
+    """Read a thread; None where there is none. It holds messages, and nothing else."""
+    found = await threads.read(session_id)
+    if found is None:
+        return None
+    values: dict[str, Any] = dict(found.checkpoint["channel_values"])
+    messages: list[dict[str, str]] = values.pop("messages")
+    assert values == {}
+    assert {frozenset(one) for one in messages} <= {frozenset(("id", "role", "content"))}
+    assert {one["role"] for one in messages} <= {"user", "assistant"}
+    return [(one["id"], one["role"], one["content"]) for one in messages]
 
-        return script
+
+async def stored(turn_: Saying) -> Messages:
+    """Read from the store what a turn sees of its session, that turn included."""
+    kept = await turn_.house.conversations.history("", turn_.session, before="", limit=10_000)
+    return shown(kept)[-turn_.options.history_limit - 2 :]
+
+
+def shown(turns: tuple[Turn, ...]) -> Messages:
+    """Show stored turns as a thread holds them."""
+    return [(one.message_id, one.role, one.content) for one in turns]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where threads are stored, read without the engine."""
+
+    address: str
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables of threads."""
+        if self.address.startswith("sqlite"):
+            return ("checkpoints", "writes")
+        return ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+
+    def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement."""
+        if self.address.startswith("sqlite"):
+            with closing(sqlite3.connect(self.address.removeprefix("sqlite:///"))) as connection:
+                rows = connection.execute(statement, values).fetchall()
+                connection.commit()
+                return rows
+        with psycopg.connect(self.address) as own:
+            found = own.execute(statement.replace("?", "%s").encode(), values)
+            return found.fetchall() if found.description else []
+
+    def rows(self) -> dict[str, int]:
+        """Count the rows."""
+        return {one: self.execute(f"SELECT count(*) FROM {one}")[0][0] for one in self.tables}  # noqa: S608 (ours)
+
+    def everything(self) -> bytes:
+        """Return all that stands in the tables."""
+        found = [str(row) for one in self.tables for row in self.execute(f"SELECT * FROM {one}")]  # noqa: S608 (ours)
+        return "\n".join(found).encode()
+
+
+def turn(house: House, number: int, *, learns: bool = False) -> Saying:
+    """Say something that makes the model use a tool, with memories at hand."""
+    call = Chunk(tool_calls=(ToolCallDelta(0, "c", "dice", '{"of": "pears"}'),))
+    return Saying(
+        body=SessionRequest(
+            message=f"I like {SECRET} {number}", session_id=SESSION_ID, user_id="u"
+        ),
+        house=house,
+        options=SessionOptions(
+            unknown_session="create", system_prompt="BE BRIEF", extract_from=2 * learns
+        ),
+        answers=(
+            (Chunk(text="let me see"), call, Chunk(finish="tool_calls")),
+            (Chunk(text=f"heard {number}"),),
+        ),
+        tools={"dice": "SIX"},
+    )
+
+
+def graph(threads: Threads) -> LocalStack:
+    """Return the graph stack with its threads there."""
+    return LocalStack("graph", {**FLOWS, "session": session(threads=threads)}, "g1")
+
+
+async def hold(threads: Threads, house: House, turns: int) -> None:
+    """Hold so many turns."""
+    stack = graph(threads)
+    for number in range(turns):
+        served, _ = await record(stack, turn(house, number))
+        assert served.ended[0] == "completed"

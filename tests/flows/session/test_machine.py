@@ -31,13 +31,11 @@ from router.serving.run import Run, RunOutcome
 from router.serving.stack import LocalStack
 from router.stack import StackName
 from tests.flows.playing import FOREVER, begin, record, replay
-from tests.flows.session.conversing import House, Saying
-from tests.flows.session.reading import said, shown
+from tests.flows.session.conversing import SESSION_ID, House, Saying, said, shown
 from tests.support.postgres import own_schema
 
 Result = TypeVar("Result")
 
-SESSION = "s-1"
 OPTIONS = SessionOptions(unknown_session="create", extract_from=2)
 LEFT = RunOutcome("cancelled")
 
@@ -111,7 +109,7 @@ class Conversing(RuleBasedStateMachine):
         self.number += 1
         fact = f'["fact {self.number}"]'
         return Saying(
-            body=SessionRequest(message=f"said {self.number}", session_id=SESSION, user_id="u"),
+            body=SessionRequest(message=f"said {self.number}", session_id=SESSION_ID, user_id="u"),
             house=self.house,
             options=OPTIONS,
             answers=(steps or (Chunk(text="heard "), Chunk(text=str(self.number))),),
@@ -123,15 +121,15 @@ class Conversing(RuleBasedStateMachine):
         """Someone is answered; the other stack's shadow follows, and touches nothing."""
         turn = self.turn()
         other = self.stacks["graph" if stack == "legacy" else "legacy"]
-        before = self.run(said(self.threads, SESSION))
+        before = self.run(said(self.threads, SESSION_ID))
         served, _ = self.run(record(self.stacks[stack], turn))
         assert served.ended[0] == "completed"
         assert served.world.count("memory.write") == 1
-        kept = self.run(said(self.threads, SESSION))
+        kept = self.run(said(self.threads, SESSION_ID))
         assert (kept == before) is (stack == "legacy")
         replayed = self.run(replay(other, turn, served.tape))
         assert replayed.frames == served.frames
-        assert self.run(said(self.threads, SESSION)) == kept
+        assert self.run(said(self.threads, SESSION_ID)) == kept
         self.known += [("user", turn.body.message), ("assistant", f"heard {self.number}")]
         self.learnt.append(f"fact {self.number}")
         if stack == "graph":
@@ -142,9 +140,9 @@ class Conversing(RuleBasedStateMachine):
         """The client leaves, the provider fails, or the process dies, in the middle of it."""
         last = Fail(Fault("model_truncated")) if how == "fails" else Hang()
         turn = self.turn(Chunk(text="not to the end"), last)
-        before = self.run(said(self.threads, SESSION))
+        before = self.run(said(self.threads, SESSION_ID))
         self.run(self.break_off(self.stacks[stack], turn))
-        assert self.run(said(self.threads, SESSION)) == before
+        assert self.run(said(self.threads, SESSION_ID)) == before
         self.known.append(("user", turn.body.message))
         if how == "crashes":
             self.restart()
@@ -166,7 +164,7 @@ class Conversing(RuleBasedStateMachine):
         self.known += [("user", turn.body.message), ("assistant", f"heard {self.number}")]
         self.learnt.append(f"fact {self.number}")
         if first == "legacy":
-            assert self.run(said(self.threads, SESSION)) == self.stored()
+            assert self.run(said(self.threads, SESSION_ID)) == self.stored()
 
     async def take_over(self, first: StackName, turn: Saying) -> None:
         """Fence a run after its first text, and let another go on."""
@@ -192,10 +190,10 @@ class Conversing(RuleBasedStateMachine):
     def deleted(self) -> None:
         """Delete the session: nothing is left, nor anywhere learnt."""
         sessions = StoredSessions(Live(self.house), self.stacks, MemoryPauses())
-        found = self.run(sessions.forget(SESSION, lock=lock_key(SESSION)))
+        found = self.run(sessions.forget(SESSION_ID, lock=lock_key(SESSION_ID)))
         assert found is bool(self.known)
         self.known, self.learnt = [], []
-        assert self.run(said(self.threads, SESSION)) is None
+        assert self.run(said(self.threads, SESSION_ID)) is None
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:

@@ -11,8 +11,8 @@ from graph_impl.session import session
 from graph_impl.threads import MemoryThreads
 from router.serving.stack import LocalStack
 from tests.flows.playing import DIRECTIONS, STACKS, same_on_both
+from tests.flows.session.conversing import said, stored
 from tests.flows.session.drawn import conversation
-from tests.flows.session.reading import said, stored
 
 CONVERSATIONS = 64
 PER_TEST = 8

@@ -1,4 +1,4 @@
-"""What the engine keeps of a conversation, in each kind of store."""
+"""What the engine's threads hold of a conversation, in each store; what a session learns."""
 
 from __future__ import annotations
 
@@ -10,20 +10,35 @@ import pytest
 
 from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk
-from contract.stores import MemoryEntry
+from contract.stores import MemoryEntry, Recall
 from effects.memory import InMemoryMemory
 from effects.stores.values import DataSubject
-from graph_impl.threads import Threads, opened_threads
-from tests.flows.playing import FOREVER, STACKS, begin, record
-from tests.flows.session.conversing import House, Saying
-from tests.flows.session.reading import said, shown
-from tests.flows.session.threads import SECRET, SESSION, Place, graph, hold, turn
+from graph_impl.threads import opened_threads
+from tests.flows.playing import FOREVER, STACKS, begin, play, record
+from tests.flows.session.conversing import (
+    SECRET,
+    SESSION_ID,
+    House,
+    Place,
+    Saying,
+    graph,
+    hold,
+    said,
+    shown,
+    turn,
+)
 from tests.support.postgres import own_schema
+
+FACTS = (
+    '{"facts":["tea",{"text":"tea at five","confidence":0.29},'
+    '{"text":"green tea","confidence":0.3},{"text":"no tea","confidence":"high"}]}'
+)
+ALL = {"tea", "tea at five", "green tea", "no tea"}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """Give a place with nothing in it."""
+    """Return an empty place."""
     if request.param == "sqlite":
         yield Place(f"sqlite:///{tmp_path}/threads.db")
         return
@@ -39,7 +54,7 @@ async def test_only_the_newest_state_is_kept(place: Place) -> None:
         rows = place.rows()
         await hold(threads, house, 4)
         assert place.rows() == rows
-        assert await said(threads, SESSION) == shown(house.conversations.turns)
+        assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
 
 
 async def test_only_what_was_said_is_kept(place: Place) -> None:
@@ -55,51 +70,66 @@ async def test_only_what_was_said_is_kept(place: Place) -> None:
 
 async def test_what_is_forgotten_is_nowhere(place: Place, tmp_path: Path) -> None:
     """Not in the tables, not in free pages, not in the log; other threads stay."""
+    other = Saying(
+        body=SessionRequest(message="of another", session_id="s-2"),
+        options=SessionOptions(unknown_session="create"),
+    )
     async with opened_threads(place.address) as threads:
         await hold(threads, House(), 3)
-        await graph_of_another(threads)
-        await threads.forget(SESSION)
-        assert await said(threads, SESSION) is None
+        await record(graph(threads), other)
+        await threads.forget(SESSION_ID)
+        assert await said(threads, SESSION_ID) is None
         assert await said(threads, "s-2") is not None
         assert SECRET.encode() not in place.everything()
-        assert SECRET.encode() not in stored(tmp_path)
+        assert SECRET.encode() not in files(tmp_path)
         await threads.forget("s-2")
         assert set(place.rows().values()) == {0}
 
 
-def stored(folder: Path) -> bytes:
-    """Give the files of the threads."""
+def files(folder: Path) -> bytes:
+    """Return the files of the threads."""
     return b"".join(path.read_bytes() for path in folder.glob("threads.db*"))
 
 
-async def graph_of_another(threads: Threads) -> None:
-    """Hold a turn of another session."""
-    body = SessionRequest(message="of another", session_id="s-2")
-    options = SessionOptions(unknown_session="create")
-    await record(graph(threads), Saying(body=body, options=options))
-
-
 async def test_what_was_learnt_too_late_is_not_kept() -> None:
-    """A session deleted while facts are drawn from it leaves none."""
-    gone: list[int] = []
+    """A session deleted while facts are extracted from it leaves none."""
+    written: list[int] = []
 
-    class Forgetting(InMemoryMemory):
+    class Noticing(InMemoryMemory):
         """Notices when something is written."""
 
         async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
             """Remember."""
-            gone.append(len(entries))
+            written.append(len(entries))
             return await super().write(site, entries)
 
-    house = House(memory=Forgetting())
+    house = House(memory=Noticing())
     for name in ("legacy", "graph"):
         saying = replace(turn(house, 1, learns=True), learnt=(Chunk(text='["too late"]'),))
-        world = saying.world()
-        exchange = world.exchange()
+        exchange = saying.world().exchange()
         drive = begin(STACKS[name], saying, exchange)
         while not drive.complete:
             await drive.changed.wait()
-        await house.conversations.erase(DataSubject("chat", SESSION))
+        await house.conversations.erase(DataSubject("chat", SESSION_ID))
         assert await drive.gone(FOREVER)
         await exchange.close()
-    assert gone == []
+    assert written == []
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("least", "learnt"), [(0.3, {"tea", "green tea"}), (1.0, {"tea"}), (0.0, ALL)]
+)
+async def test_what_is_unsure_is_not_learnt(stack: str, least: float, learnt: set[str]) -> None:
+    """A fact without a confidence is certain; a confidence that is no number is 0."""
+    saying = Saying(
+        body=SessionRequest(message="I like tea", user_id="u"),
+        begins="s",
+        options=SessionOptions(extract_from=1, least_confidence=least),
+        answers=((Chunk(text="Good."),),),
+        learnt=(Chunk(text=FACTS),),
+    )
+    assert SessionOptions().least_confidence == 0.3
+    await play(stack, saying)
+    found = await saying.house.memory.recall("test", Recall(user_id="u", query="tea", limit=9))
+    assert {entry.text for entry in found} == learnt

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import ormsgpack
+import psycopg
 import pytest
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from contract.errors import EffectFailed
 from cutover.wiring.stacks import REST_SECONDS
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from graph_impl import opened
+from graph_impl.postgres_threads import ImpatientConnection
 from graph_impl.threads import (
+    STORED_BEFORE,
     WAIT_SECONDS,
     MemoryThreads,
     NoSuchThreads,
     ThreadsNotOpened,
     opened_threads,
+    sqlite_threads,
 )
-from tests.flows.session.conversing import House
-from tests.flows.session.reading import said, shown
-from tests.flows.session.threads import SECRET, SESSION, Place, hold
+from tests.e2e.relay import relayed
+from tests.flows.session.conversing import SECRET, SESSION_ID, House, Place, hold, said, shown
 from tests.support.postgres import own_schema
 
 CALLED: list[str] = []
@@ -73,7 +79,7 @@ async def test_what_is_no_state_of_ours_is_overwritten(tmp_path: Path, number: i
         await hold(threads, house, 1)
         place.execute("UPDATE checkpoints SET type = ?, checkpoint = ?", *STATES[number])
         await hold(threads, house, 1)
-        assert await said(threads, SESSION) == shown(house.conversations.turns)
+        assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
     assert place.rows()["checkpoints"] == 1
     assert CALLED == []
 
@@ -100,7 +106,7 @@ async def test_damage_in_postgres_is_overwritten(postgres_dsn: str, damage: str)
         await hold(threads, house, 1)
         Place(address).execute(damage)
         await hold(threads, house, 1)
-        assert await said(threads, SESSION) == shown(house.conversations.turns)
+        assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
 
 
 class Troubled(MemoryThreads):
@@ -143,7 +149,7 @@ async def test_a_store_that_fails_costs_nobody_an_answer(
     assert "secret" not in caplog.text
     threads.how = ""
     await hold(threads, house, 1)
-    assert await said(threads, SESSION) == shown(house.conversations.turns)
+    assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
 
 
 @pytest.mark.virtual
@@ -161,7 +167,7 @@ async def test_a_store_that_hangs_is_waited_for_once_in_a_while() -> None:
     threads.how = ""
     await asyncio.sleep(REST_SECONDS)
     await hold(threads, house, 1)
-    assert await said(threads, SESSION) == shown(house.conversations.turns)
+    assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
 
 
 @pytest.mark.virtual
@@ -186,7 +192,7 @@ async def test_one_turn_finds_out_whether_a_store_that_hung_answers() -> None:
 async def test_what_cannot_be_forgotten_is_said(how: str) -> None:
     """Whoever asks is told that it is not done."""
     with pytest.raises(EffectFailed) as told:
-        await Troubled(how).forget(SESSION)
+        await Troubled(how).forget(SESSION_ID)
     assert told.value.fault.code == "store_unavailable"
 
 
@@ -207,3 +213,92 @@ async def test_a_password_is_not_told() -> None:
         async with opened(address):
             pass
     assert SECRET not in str(told.value)
+
+
+CONFIG: RunnableConfig = {"configurable": {"thread_id": "s-1", "checkpoint_ns": ""}}
+METADATA: CheckpointMetadata = {"source": "loop", "step": 1}
+
+
+def state(value: object) -> Checkpoint:
+    """Give a state that holds a value; later ones have later ids."""
+    values = {"messages": value, f"branch:to:{STORED_BEFORE}": None}
+    return {**empty_checkpoint(), "channel_values": values}
+
+
+async def test_only_the_newest_state_of_a_thread_is_kept(tmp_path: Path) -> None:
+    """In one transaction: nobody sees two, or none."""
+    async with sqlite_threads(tmp_path / "t.db") as threads:
+        for value in ("one", "two"):
+            await threads.aput(CONFIG, state(value), METADATA, {})
+        other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
+        await threads.aput(other, state("three"), METADATA, {})
+        found = await threads.read("s-1")
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"messages": "two"}
+    assert Place(f"sqlite:///{tmp_path / 't.db'}").rows() == {"checkpoints": 2, "writes": 0}
+
+
+async def test_what_cannot_be_kept_leaves_what_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it leave anything undone that the next turn of another thread would complete."""
+    async with sqlite_threads(tmp_path / "t.db") as threads:
+        await threads.aput(CONFIG, state("one"), METADATA, {})
+        await threads.aput(CONFIG, state(object()), METADATA, {})
+        other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
+        await threads.aput(other, state("two"), METADATA, {})
+        found = await threads.read("s-1")
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"messages": "one"}
+    assert "a thread is not stored: TypeError" in caplog.text
+
+
+async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
+    """Also where what was is out of the way already."""
+    place = Place(f"sqlite:///{tmp_path / 't.db'}")
+    async with sqlite_threads(tmp_path / "t.db") as threads:
+        await threads.aput(CONFIG, state("one"), METADATA, {})
+        place.execute(
+            "CREATE TRIGGER refuses BEFORE INSERT ON checkpoints "
+            "BEGIN SELECT RAISE(ABORT, 'not this'); END"
+        )
+        await threads.aput(CONFIG, state("two"), METADATA, {})
+        found = await threads.read("s-1")
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"messages": "one"}
+
+
+async def test_who_waits_for_the_file_and_gives_up_keeps_nothing(tmp_path: Path) -> None:
+    """By then the session may be deleted, by another process."""
+    path, began = tmp_path / "t.db", threading.Event()
+    async with sqlite_threads(path) as threads:
+        await threads.hop(lambda: threads.conn.set_trace_callback(lambda _: began.set()))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            keeping = asyncio.create_task(threads.aput(CONFIG, state("late"), METADATA, {}))
+            await asyncio.to_thread(began.wait)
+            keeping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await keeping
+            other.execute("ROLLBACK")
+    assert Place(f"sqlite:///{path}").rows() == {"checkpoints": 0, "writes": 0}
+
+
+pytestmark = pytest.mark.sockets
+
+
+async def test_who_gives_up_a_statement_does_not_wait_for_the_server_to_agree(
+    postgres_dsn: str,
+) -> None:
+    """The library would wait ten seconds: an answer would come out so much later."""
+    there = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
+    async with relayed(int(str(there["port"]))) as relay:
+        through = psycopg.conninfo.make_conninfo(postgres_dsn, port=relay.port)
+        async with await ImpatientConnection.connect(through, autocommit=True) as connection:
+            relay.flows.clear()
+            limit = asyncio.timeout(5.0)
+            with pytest.raises(TimeoutError):
+                async with limit, asyncio.timeout(0.01):
+                    await connection.execute("SELECT 1")
+            assert connection.closed
+            assert not limit.expired()
