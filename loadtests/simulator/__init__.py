@@ -1,45 +1,43 @@
 """A simulated OpenAI-compatible provider whose answers follow from the request alone."""
 
 from loadtests.simulator.app import Simulator
-from loadtests.simulator.ending import (
+from loadtests.simulator.ledger import Record, RequestLedger
+from loadtests.simulator.profile import (
     Complete,
     Cut,
     Ending,
     ErrorEvent,
     HttpError,
     NoDone,
+    Profile,
     Reset,
     SilentBeforeFirst,
     Stall,
 )
-from loadtests.simulator.ledger import Ledger, Record
-from loadtests.simulator.plan import plan
-from loadtests.simulator.process import SimulatorDidNotStart, spawn
-from loadtests.simulator.profile import Profile
 from loadtests.simulator.request import ChatCompletionRequest
-from loadtests.simulator.script import Chunk, Script
-from loadtests.simulator.server import Served, running
+from loadtests.simulator.script import AnswerScript, TimedChunk, script_for
+from loadtests.simulator.server import Served, SimulatorDidNotStart, running, spawn
 
 __all__ = [
+    "AnswerScript",
     "ChatCompletionRequest",
-    "Chunk",
     "Complete",
     "Cut",
     "Ending",
     "ErrorEvent",
     "HttpError",
-    "Ledger",
     "NoDone",
     "Profile",
     "Record",
+    "RequestLedger",
     "Reset",
-    "Script",
     "Served",
     "SilentBeforeFirst",
     "Simulator",
     "SimulatorDidNotStart",
     "Stall",
-    "plan",
+    "TimedChunk",
     "running",
+    "script_for",
     "spawn",
 ]

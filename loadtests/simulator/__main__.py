@@ -9,10 +9,8 @@ from collections.abc import Sequence
 
 import uvloop
 
-from loadtests.simulator.ending import ENDING_KEYS
-from loadtests.simulator.process import ANNOUNCED
-from loadtests.simulator.profile import KEYS, Profile, merged
-from loadtests.simulator.server import running
+from loadtests.simulator.profile import ENDING_KEYS, KEYS, Profile, merged
+from loadtests.simulator.server import ANNOUNCED, running
 
 KEY_VARIABLE = "SIMULATOR_API_KEY"
 

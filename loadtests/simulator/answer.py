@@ -1,29 +1,119 @@
-"""What the simulated model says to a request. The first row that fits decides.
-
-| the request | the answer |
-|---|---|
-| a forbidden topic (`违禁话题`, `forbidden topic`) | some text, finish reason `content_filter` |
-| offers tools and asks for what they do (`tasks.py`) | tool calls, at times with text before them |
-| comes back with tool results | the results quoted, then prose |
-| holds a picture | a description |
-| wants JSON (`response_format`) | an object |
-| wants something very long (`写一篇很长的`, `a very long story`) | a story that ends by `length` |
-| anything else | prose in the language of the question, about its words |
-
-An answer longer than the request's `max_tokens` ends by `length`.
-"""
+"""The answer after tool rounds: what the tools said, quoted."""
 
 import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from hashlib import blake2b
 from typing import Literal
 
 import msgspec
 
-from loadtests.simulator import picture, prose, quoting, tasks
-from loadtests.simulator.draw import draw, name, pick
-from loadtests.simulator.language import Language, language_of, topic_of
+from loadtests.simulator import prose, tasks
 from loadtests.simulator.profile import Profile
-from loadtests.simulator.request import ChatCompletionRequest, FunctionCall, ToolCall
-from loadtests.simulator.tokens import count, pieces
+from loadtests.simulator.prose import BANK, Language, draw, language_of, name, pick, topic_of
+from loadtests.simulator.request import (
+    ChatCompletionRequest,
+    FunctionCall,
+    RequestedCall,
+    RequestMessage,
+    count,
+    pieces,
+)
+
+LONGEST_QUOTE = 200
+
+
+class FormAnswer(msgspec.Struct, frozen=True):
+    """What the tool `ask_human` says: what the user did, and the values of the form."""
+
+    action: str
+    data: dict[str, object] = {}
+
+
+FORM_ANSWER = msgspec.json.Decoder(FormAnswer)
+
+
+def quoted(turn: tuple[RequestMessage, ...], language: Language) -> str:
+    """Quote every tool result of a turn, in the order of the messages."""
+    names = {call.id: call.function.name for said in turn for call in said.tool_calls or ()}
+    space = " " if language == "en" else ""
+    told = [message for message in turn if message.role == "tool"]
+    return space.join(_quote(message, names, language) for message in told)
+
+
+def last_result(turn: tuple[RequestMessage, ...]) -> str:
+    """Return the text of the last tool message; empty when there is none."""
+    told = [message.text for message in turn if message.role == "tool"]
+    return told[-1] if told else ""
+
+
+def _quote(message: RequestMessage, names: dict[str, str], language: Language) -> str:
+    name, text = names.get(message.tool_call_id or "", "other"), message.text
+    kind = "error" if text.startswith("Error:") else name
+    if kind == "ask_human":
+        kind, text = _answered(text)
+    phrases = BANK[language]
+    pattern = getattr(phrases, f"quote_{kind}", phrases.quote_other)
+    return str(pattern).replace("{result}", text[:LONGEST_QUOTE])
+
+
+def _answered(text: str) -> tuple[str, str]:
+    """Read the user's answer: how it is quoted, and its values."""
+    try:
+        answer = FORM_ANSWER.decode(text)
+    except msgspec.MsgspecError:
+        return "other", text
+    if answer.action == "reject":
+        return "refused", ""
+    return "ask_human", ", ".join(map(_value, answer.data.values()))
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+DATA_URL = re.compile(r"data:image/([a-z+.-]+);base64,(.*)", re.DOTALL)
+PNG = b"\x89PNG\r\n\x1a\n"
+WIDTH = slice(16, 20)
+HEIGHT = slice(20, 24)
+
+
+class SeenPicture(msgspec.Struct, frozen=True):
+    """A picture's kind (`png`, `jpeg`, …), bytes, size in pixels where readable, and digest."""
+
+    kind: str
+    length: int
+    size: tuple[int, int] | None
+    digest: bytes
+
+
+def read_picture(url: str) -> SeenPicture:
+    """Read a data URL; anything else is a picture of unknown kind, never fetched."""
+    match = DATA_URL.match(url)
+    raw = _decoded(match[2]) if match else b""
+    size = None
+    if raw.startswith(PNG) and len(raw) >= HEIGHT.stop:
+        size = (int.from_bytes(raw[WIDTH], "big"), int.from_bytes(raw[HEIGHT], "big"))
+    digest = blake2b(url.encode(), digest_size=16).digest()
+    return SeenPicture(match[1] if match else "unknown", len(raw), size, digest)
+
+
+def describe(picture: SeenPicture, language: Language, scenes: tuple[str, ...]) -> str:
+    """Describe a picture; equal pictures are described equally."""
+    size = f"{picture.size[0]}×{picture.size[1]}" if picture.size else f"{picture.length} B"
+    scene = pick(picture.digest, "scene", scenes)
+    kind = picture.kind.upper()
+    if language == "zh":
+        return f"这是一张 {kind} 图片（{size}）。{scene}"
+    return f"This is a {kind} picture ({size}). {scene}"
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except Base64Error:
+        return b""
+
 
 Finish = Literal["stop", "length", "tool_calls", "content_filter"]
 FORBIDDEN = re.compile(r"违禁话题|forbidden topic", re.IGNORECASE)
@@ -36,12 +126,12 @@ PREFACED_ONE_IN = 3
 AFTER_RESULTS = 24
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SimulatedAnswer(msgspec.Struct, frozen=True):
     """What is said, cut into tokens, and why it ends."""
 
     content: tuple[str, ...]
     finish: Finish = "stop"
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[RequestedCall, ...] = ()
     reasoning: tuple[str, ...] = ()
 
     @property
@@ -53,7 +143,7 @@ class Answer(msgspec.Struct, frozen=True):
         return len(self.reasoning) + len(self.content) + called
 
 
-def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> Answer:
+def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> SimulatedAnswer:
     """Decide the answer; reasoning comes first and counts against the request's limit."""
     question = request.question
     language = language_of(question)
@@ -66,49 +156,51 @@ def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> A
 
 def _said(
     request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
-) -> Answer:
+) -> SimulatedAnswer:
     phrases = prose.BANK[language]
     if FORBIDDEN.search(request.question):
         begun = pick(digest, "filtered", phrases.filtered)
-        return Answer(tuple(pieces(begun)), "content_filter")
+        return SimulatedAnswer(tuple(pieces(begun)), "content_filter")
     if calls := _calls(request, digest, profile):
-        return Answer(_preface(digest, language, calls), "tool_calls", calls)
-    if results := quoting.quoted(request.turn, language):
+        return SimulatedAnswer(_preface(digest, language, calls), "tool_calls", calls)
+    if results := quoted(request.turn, language):
         more = prose.sentences(digest, language, AFTER_RESULTS)
-        return Answer(tuple(pieces(results + more)))
+        return SimulatedAnswer(tuple(pieces(results + more)))
     return _written(request, digest, profile, language)
 
 
 def _written(
     request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
-) -> Answer:
+) -> SimulatedAnswer:
     question = request.question
     if pictures := _pictures(request):
         scenes = prose.BANK[language].scenes
-        seen = [picture.describe(picture.read(url), language, scenes) for url in pictures]
-        return Answer(tuple(pieces("\n".join(seen))))
+        seen = [describe(read_picture(url), language, scenes) for url in pictures]
+        return SimulatedAnswer(tuple(pieces("\n".join(seen))))
     if request.response_format is not None and request.response_format.type != "text":
-        return Answer(tuple(pieces(_object(digest, language, question))))
+        return SimulatedAnswer(tuple(pieces(_object(digest, language, question))))
     if LONG.search(question):
-        return Answer(tuple(prose.story(digest, language, profile.limit)), "length")
+        return SimulatedAnswer(tuple(prose.story(digest, language, profile.limit)), "length")
     topic = topic_of(question, language)
-    return Answer(tuple(prose.plain(digest, language, topic, profile.tokens)))
+    return SimulatedAnswer(tuple(prose.plain(digest, language, topic, profile.tokens)))
 
 
-def _calls(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> tuple[ToolCall, ...]:
+def _calls(
+    request: ChatCompletionRequest, digest: bytes, profile: Profile
+) -> tuple[RequestedCall, ...]:
     """Decide the calls of this round; none when the rounds asked for are done."""
     done = sum(1 for message in request.turn if message.tool_calls)
-    rounds = tasks.rounds(request.question, request.offered)
+    rounds = tasks.call_rounds(request.question, request.offered)
     if not rounds:
         rounds = [_required(request)]
     elif tasks.endless(request.question):
         rounds *= done + 1
     if done >= len(rounds):
         return ()
-    previous = quoting.last_result(request.turn)
+    previous = last_result(request.turn)
     called = [tasks.resolved(call, previous) for call in rounds[done]]
     return tuple(
-        ToolCall(call, _call_id(digest, index, profile)) for index, call in enumerate(called)
+        RequestedCall(call, _call_id(digest, index, profile)) for index, call in enumerate(called)
     )
 
 
@@ -128,7 +220,9 @@ def _call_id(digest: bytes, index: int, profile: Profile) -> str:
     return "call_" + name(digest, label, 24)
 
 
-def _preface(digest: bytes, language: Language, calls: tuple[ToolCall, ...]) -> tuple[str, ...]:
+def _preface(
+    digest: bytes, language: Language, calls: tuple[RequestedCall, ...]
+) -> tuple[str, ...]:
     if draw(digest, "preface", PREFACED_ONE_IN):
         return ()
     bank = prose.BANK[language]
@@ -157,10 +251,10 @@ def _object(digest: bytes, language: Language, question: str) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-def _limited(said: Answer, limit: int | None) -> Answer:
+def _limited(said: SimulatedAnswer, limit: int | None) -> SimulatedAnswer:
     """Cut an answer to a number of tokens; calls are kept whole or dropped."""
     if limit is None or said.tokens <= limit:
         return said
     thought = said.reasoning[:limit]
     content = said.content[: limit - len(thought)]
-    return Answer(content, "length", (), thought)
+    return SimulatedAnswer(content, "length", (), thought)

@@ -1,29 +1,84 @@
-"""The provider as an ASGI application; no framework, because it shares cores with what it feeds.
-
-| endpoint | |
-|---|---|
-| `POST /v1/chat/completions` | streamed or not |
-| `POST /v1/embeddings` | floats or base64 |
-| `GET /v1/models` | |
-| `GET /sim/counts` | what was asked and what became of it (`ledger.py`) |
-| `GET /sim/requests?since=N` | up to 1 000 records from number N on |
-| `POST /sim/reset` | forget both |
-"""
+"""The models on offer."""
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from urllib.parse import parse_qs
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from loadtests.simulator import embeddings
-from loadtests.simulator.desk import Desk
-from loadtests.simulator.ledger import End, Ledger
-from loadtests.simulator.models import catalogue, known
-from loadtests.simulator.playing import play
-from loadtests.simulator.profile import Profile
-from loadtests.simulator.refusal import Refusal
+from loadtests.simulator.ledger import End, RequestLedger
+from loadtests.simulator.player import play_script
+from loadtests.simulator.profile import Complete, Profile, overridden
+from loadtests.simulator.request import ChatCompletionRequest, Refusal, decode, digest_of
+from loadtests.simulator.script import AnswerScript, script_for
+
+CHAT_MODELS = ("sim-chat", "gpt-4.1", "gpt-4.1-mini", "gpt-4o", "gpt-4o-mini", "deepseek-reasoner")
+EMBEDDING_MODELS = ("sim-embed", "text-embedding-3-small", "text-embedding-3-large")
+ANY_MODEL = "sim-"
+CREATED = 1_750_000_000
+
+
+def is_known_model(name: str) -> bool:
+    """Whether a model is on offer: those listed, and whatever begins with `sim-`."""
+    return name.startswith(ANY_MODEL) or name in CHAT_MODELS or name in EMBEDDING_MODELS
+
+
+def catalogue() -> bytes:
+    """List the models as OpenAI does."""
+    data = [
+        {"id": name, "object": "model", "created": CREATED, "owned_by": "simulator"}
+        for name in CHAT_MODELS + EMBEDDING_MODELS
+    ]
+    return msgspec.json.encode({"object": "list", "data": data})
+
+
+REMEMBERED = 4_096
+LARGEST_REMEMBERED = 64 * 1024
+
+
+class PlannedRequest(msgspec.Struct, frozen=True):
+    """A chat request that can be planned; the digest is hexadecimal."""
+
+    request: ChatCompletionRequest
+    profile: Profile
+    digest: str
+    scripts: dict[bool, AnswerScript]
+
+    def script(self, *, spent: bool) -> AnswerScript:
+        """Plan the answer, once; when its faults are `spent`, a request is answered whole."""
+        script = self.scripts.get(spent)
+        if script is None:
+            ending = Complete() if spent else self.profile.ending
+            script = script_for(self.request, msgspec.structs.replace(self.profile, ending=ending))
+            self.scripts[spent] = script
+        return script
+
+
+class RequestReader:
+    """Reads orders; bodies are the keys of what is remembered, so nothing is decoded twice."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._remembered = lru_cache(REMEMBERED)(self._read)
+
+    def order(self, body: bytes) -> PlannedRequest | Refusal:
+        """Read a request body: 400, 404 or 422 when it cannot be answered."""
+        return self._remembered(body) if len(body) <= LARGEST_REMEMBERED else self._read(body)
+
+    def _read(self, body: bytes) -> PlannedRequest | Refusal:
+        request = decode(body)
+        if isinstance(request, Refusal):
+            return request
+        if not is_known_model(request.model_name):
+            return Refusal(404, f"The model {request.model!r} does not exist.", "model_not_found")
+        profile = overridden(self._profile, request.model)
+        if isinstance(profile, Refusal):
+            return profile
+        return PlannedRequest(request, profile, digest_of(request).hex(), {})
+
 
 MAX_BODY = 16 * 1024 * 1024
 
@@ -34,8 +89,8 @@ class Simulator:
     """An OpenAI-compatible provider; `api_key` is required of clients when given."""
 
     def __init__(self, profile: Profile | None = None, api_key: str | None = None) -> None:
-        self.ledger = Ledger()
-        self._desk = Desk(profile or Profile())
+        self.ledger = RequestLedger()
+        self._desk = RequestReader(profile or Profile())
         self._expected = None if api_key is None else f"Bearer {api_key}".encode()
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/chat/completions": ("POST", self._chat),
@@ -76,7 +131,7 @@ class Simulator:
         line = scope["state"]["line"]
         end: End = "cut"  # unless it comes to its end
         try:
-            end = await play(order.script(spent=spent), record, line, receive, send)
+            end = await play_script(order.script(spent=spent), record, line, receive, send)
         finally:
             self.ledger.close(record, end, line.lost_ns)
 
@@ -85,7 +140,7 @@ class Simulator:
         request = body if isinstance(body, Refusal) else embeddings.decode(body)
         if isinstance(request, Refusal):
             await _refuse(send, request)
-        elif not known(request.model):
+        elif not is_known_model(request.model):
             message = f"The model {request.model!r} does not exist."
             await _refuse(send, Refusal(404, message, "model_not_found"))
         else:

@@ -13,8 +13,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from loadtests.simulator.refusal import Refusal, read
-from loadtests.simulator.tokens import count
+from loadtests.simulator.request import Refusal, count, read_body
 
 DIMENSIONS = 384
 FEATURE = re.compile(r"[A-Za-z\u00c0-\u024f']+|\d+|(?=([\u3400-\u9fff]{2}))?[\u3400-\u9fff]")
@@ -45,7 +44,7 @@ DECODER = msgspec.json.Decoder(EmbeddingRequest)
 
 def decode(body: bytes) -> EmbeddingRequest | Refusal:
     """Read a request body: 400 for broken JSON or nothing to embed, 422 for a wrong type."""
-    request = read(DECODER, body)
+    request = read_body(DECODER, body)
     if isinstance(request, Refusal):
         return request
     if not request.texts:

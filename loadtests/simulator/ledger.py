@@ -37,7 +37,7 @@ class Record(msgspec.Struct):
         self.chunks += chunks
 
 
-class Ledger:
+class RequestLedger:
     """Counts since the last reset, and the latest records."""
 
     def __init__(self) -> None:

@@ -1,34 +1,79 @@
-"""What a client asks for: the OpenAI chat completion request, as far as the simulator reads it."""
+"""A request turned down: an HTTP status and an error body in OpenAI's shape."""
 
 import re
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from loadtests.simulator.refusal import Refusal, read
+Decoded = TypeVar("Decoded")
+
+TYPES = {401: "authentication_error", 404: "invalid_request_error", 429: "rate_limit_error"}
+FIRST_SERVER_ERROR = 500
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request is not answered; `retry_after` in seconds becomes a header."""
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: float | None = None
+
+    @property
+    def type(self) -> str:
+        """OpenAI's name for this kind of error."""
+        kind = "server_error" if self.status >= FIRST_SERVER_ERROR else "invalid_request_error"
+        return TYPES.get(self.status, kind)
+
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": error})
+
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Headers beside the content type."""
+        if self.retry_after is None:
+            return ()
+        return ((b"retry-after", f"{self.retry_after:g}".encode()),)
+
+
+def read_body(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded | Refusal:
+    """Decode a request body: 400 for what is no JSON, 422 for a wrong type."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        return Refusal(422, f"Invalid request: {error}", code="invalid_type")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Refusal(
+            400, "We could not parse the JSON body of your request.", code="invalid_json"
+        )
+
 
 SPEAKER = re.compile(r"^\[[^\]\n]{1,64}\]: ")
 ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-class ImageUrl(msgspec.Struct, frozen=True):
+class RequestImageUrl(msgspec.Struct, frozen=True):
     """Where a picture is: a data URL, or an address that is never fetched."""
 
     url: str
     detail: str | None = None
 
 
-class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+class RequestText(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     """A piece of text in a message of several parts."""
 
     text: str
 
 
-class ImagePart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
+class RequestImage(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
     """A picture in a message of several parts."""
 
-    image_url: ImageUrl
+    image_url: RequestImageUrl
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -38,7 +83,7 @@ class FunctionCall(msgspec.Struct, frozen=True):
     arguments: str
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class RequestedCall(msgspec.Struct, frozen=True):
     """One tool call, as an assistant message carries it."""
 
     function: FunctionCall
@@ -46,12 +91,12 @@ class ToolCall(msgspec.Struct, frozen=True):
     type: str = "function"
 
 
-class Message(msgspec.Struct, frozen=True):
+class RequestMessage(msgspec.Struct, frozen=True):
     """One message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | tuple[TextPart | ImagePart, ...] | None = None
-    tool_calls: tuple[ToolCall, ...] | None = None
+    content: str | tuple[RequestText | RequestImage, ...] | None = None
+    tool_calls: tuple[RequestedCall, ...] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -59,7 +104,7 @@ class Message(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The text of all parts, joined by line ends."""
         if isinstance(self.content, tuple):
-            return "\n".join(part.text for part in self.content if isinstance(part, TextPart))
+            return "\n".join(part.text for part in self.content if isinstance(part, RequestText))
         return self.content or ""
 
     @property
@@ -67,7 +112,7 @@ class Message(msgspec.Struct, frozen=True):
         """The addresses of the pictures in this message."""
         if not isinstance(self.content, tuple):
             return ()
-        return tuple(part.image_url.url for part in self.content if isinstance(part, ImagePart))
+        return tuple(part.image_url.url for part in self.content if isinstance(part, RequestImage))
 
 
 class ToolFunction(msgspec.Struct, frozen=True):
@@ -78,7 +123,7 @@ class ToolFunction(msgspec.Struct, frozen=True):
     parameters: dict[str, object] | None = None
 
 
-class Tool(msgspec.Struct, frozen=True):
+class RequestTool(msgspec.Struct, frozen=True):
     """One tool on offer."""
 
     function: ToolFunction
@@ -101,10 +146,10 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True):
     """The body of `POST /v1/chat/completions`; fields not listed are read past."""
 
     model: str = ""
-    messages: tuple[Message, ...] = ()
+    messages: tuple[RequestMessage, ...] = ()
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: tuple[Tool, ...] | None = None
+    tools: tuple[RequestTool, ...] | None = None
     tool_choice: str | dict[str, object] | None = None
     response_format: ResponseFormat | None = None
     max_tokens: int | None = None
@@ -145,7 +190,7 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True):
         return -1
 
     @property
-    def turn(self) -> tuple[Message, ...]:
+    def turn(self) -> tuple[RequestMessage, ...]:
         """What came after the last user message: the tool rounds so far."""
         return self.messages[self.last_user + 1 :]
 
@@ -155,7 +200,7 @@ DECODER = msgspec.json.Decoder(ChatCompletionRequest)
 
 def decode(body: bytes) -> ChatCompletionRequest | Refusal:
     """Read a request body: 400 for broken JSON or a missing field, 422 for a wrong type."""
-    request = read(DECODER, body)
+    request = read_body(DECODER, body)
     if isinstance(request, Refusal):
         return request
     for field in ("model", "messages"):
@@ -186,3 +231,56 @@ def digest_of(request: ChatCompletionRequest) -> bytes:
         request.seed,
     )
     return blake2b(ENCODER.encode(deciding), digest_size=16).digest()
+
+
+PIECE = re.compile(r" ?[A-Za-z\u00c0-\u024f']+| ?\d{1,3}|[\u3400-\u9fff]{1,2}|\s+|\S")
+PER_MESSAGE = 4
+PER_PROMPT = 3
+PER_PICTURE = 85
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """Tokens of one call; reasoning is part of the completion."""
+
+    prompt: int
+    completion: int
+    reasoning: int
+
+    def encode(self) -> bytes:
+        """The usage object as JSON."""
+        return msgspec.json.encode(
+            {
+                "prompt_tokens": self.prompt,
+                "completion_tokens": self.completion,
+                "total_tokens": self.prompt + self.completion,
+                "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+                "completion_tokens_details": {
+                    "reasoning_tokens": self.reasoning,
+                    "audio_tokens": 0,
+                },
+            }
+        )
+
+
+def pieces(text: str) -> list[str]:
+    """Cut a text into tokens; joined again they are the text."""
+    return PIECE.findall(text)
+
+
+def count(text: str) -> int:
+    """Tokens of a text."""
+    return len(PIECE.findall(text))
+
+
+def prompt_tokens(request: ChatCompletionRequest) -> int:
+    """Tokens of everything a request sends to the model."""
+    tools = sum(count(msgspec.json.encode(tool).decode()) for tool in request.tools or ())
+    return PER_PROMPT + tools + sum(map(_message_tokens, request.messages))
+
+
+def _message_tokens(message: RequestMessage) -> int:
+    calls = sum(
+        count(call.function.name) + count(call.function.arguments)
+        for call in message.tool_calls or ()
+    )
+    return PER_MESSAGE + count(message.text) + calls + PER_PICTURE * len(message.pictures)

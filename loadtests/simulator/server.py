@@ -1,18 +1,53 @@
-"""The simulator on a socket of this process."""
+"""A connection that can be cut, and that knows when it was lost."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from contract.errors import CutoverError
 from loadtests.simulator.app import Simulator
-from loadtests.simulator.connection import Connection
-from loadtests.simulator.ledger import Ledger
-from loadtests.simulator.profile import Profile
+from loadtests.simulator.ledger import RequestLedger
+from loadtests.simulator.profile import Profile, to_arguments
+
+
+class SimulatorConnection(HttpToolsProtocol):
+    """uvicorn's connection, reachable for the application as `scope["state"]["line"]`."""
+
+    lost_ns = 0
+
+    def on_message_begin(self) -> None:
+        """Begin a request, and let it reach this connection."""
+        super().on_message_begin()
+        self.scope["state"]["line"] = self
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note when the connection was lost, by `time.monotonic_ns()`."""
+        self.lost_ns = time.monotonic_ns()
+        super().connection_lost(exc)
+
+    def cut(self) -> None:
+        """Close without a terminal chunk, after what was written has gone out."""
+        self._given_up()
+        self.transport.close()
+
+    def reset(self) -> None:
+        """Drop at once, with whatever was not sent yet."""
+        self._given_up()
+        self.transport.abort()
+
+    def _given_up(self) -> None:
+        # Otherwise uvicorn takes the unfinished answer for a mistake and answers 500.
+        self.cycle.disconnected = True
+
 
 HOST = "127.0.0.1"
 BACKLOG = 2_048
@@ -22,7 +57,7 @@ class Served(msgspec.Struct, frozen=True):
     """A running simulator: where it is, and its ledger."""
 
     url: str
-    ledger: Ledger
+    ledger: RequestLedger
 
     @property
     def base_url(self) -> str:
@@ -43,7 +78,7 @@ async def running(
     state = ServerState()
     server = await _listen(simulator, state, port)
     try:
-        yield Served(f"http://{HOST}:{_port(server)}", simulator.ledger)
+        yield Served(f"http://{HOST}:{_server_port(server)}", simulator.ledger)
     finally:
         server.close()
         await _break_off(state)
@@ -52,7 +87,7 @@ async def running(
 async def _listen(simulator: Simulator, state: ServerState, port: int) -> asyncio.Server:
     config = Config(
         simulator,
-        http=Connection,
+        http=SimulatorConnection,
         ws="none",
         lifespan="off",
         access_log=False,
@@ -64,7 +99,7 @@ async def _listen(simulator: Simulator, state: ServerState, port: int) -> asynci
     config.load()
     loop = asyncio.get_running_loop()
     return await loop.create_server(
-        lambda: Connection(config, state, {}, loop),
+        lambda: SimulatorConnection(config, state, {}, loop),
         HOST,
         port,
         backlog=BACKLOG,
@@ -72,7 +107,7 @@ async def _listen(simulator: Simulator, state: ServerState, port: int) -> asynci
     )
 
 
-def _port(server: asyncio.Server) -> int:
+def _server_port(server: asyncio.Server) -> int:
     port: int = server.sockets[0].getsockname()[1]
     return port
 
@@ -87,3 +122,47 @@ async def _break_off(state: ServerState) -> None:
         for task in stubborn:
             task.cancel()
     await asyncio.sleep(0)
+
+
+ANNOUNCED = "listening on "
+PATIENCE_S = 5.0
+
+
+class SimulatorDidNotStart(CutoverError):
+    """The process ended, or said something else, before it said where it listens."""
+
+    def __init__(self, command: list[str], said: str) -> None:
+        super().__init__(f"the simulator {command!r} did not start; its first line was {said!r}")
+
+
+@contextmanager
+def spawn(profile: Profile | None = None, port: int = 0, *extra: str) -> Iterator[str]:
+    """Start a simulator on loopback, give its address, end it on leaving.
+
+    `extra` are more options of `python -m loadtests.simulator`.
+
+    Raises:
+        SimulatorDidNotStart: it did not say where it listens.
+    """
+    options = ["--port", str(port), *to_arguments(profile or Profile()), *extra]
+    command = [sys.executable, "-m", "loadtests.simulator", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        try:
+            yield _address(process, command)
+        finally:
+            _end_process(process)
+
+
+def _address(process: subprocess.Popen[str], command: list[str]) -> str:
+    said = process.stdout.readline() if process.stdout is not None else ""
+    if not said.startswith(ANNOUNCED):
+        raise SimulatorDidNotStart(command, said)
+    return said.removeprefix(ANNOUNCED).strip()
+
+
+def _end_process(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()

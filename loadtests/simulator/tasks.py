@@ -1,28 +1,233 @@
-"""What a user's text asks tools to do: calls, in rounds.
-
-| asked for | example | tool |
-|---|---|---|
-| a sum | `12 * 7`, `15% of 80`, `3 加 5` | `calculate` |
-| the time | `what time is it in Tokyo`, `现在几点` | `current_time` |
-| a conversion | `5 km to miles`, `5 公斤等于多少磅` | `convert_units` |
-| a memory | `do you remember…`, `你还记得…` | `search_memory` |
-| a question back (`questions.py`) | `remind me: ask me when first`, `先问我` | `ask_human` |
-| no end | `keep checking`, `一直查` | `current_time`, in every round |
-| a fault | `no such tool`, `不存在的工具` | `no_such_tool` |
-| a fault | `broken arguments`, `参数写坏` | `calculate`, its arguments no JSON |
-
-Several tasks in one text are several calls of one round; `then`, `after that`, `然后`, `接着` begin
-the next round, which may refer to the result (`then multiply it by 3`, `然后把结果乘以 3`).
-"""
+"""Sums in a user's text, as expressions for the tool `calculate`."""
 
 import re
 
 import msgspec
 
-from loadtests.simulator.arithmetic import PREVIOUS, expressions
-from loadtests.simulator.questions import forms
+from loadtests.simulator.prose import BANK, Language, language_of
 from loadtests.simulator.request import FunctionCall
-from loadtests.simulator.units import Conversion, conversions
+
+NUMBER = r"\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
+OPERAND = rf"-?\(*(?:{NUMBER})\)*"
+EXPRESSION = re.compile(
+    rf"(?<![\w.@+/-])\(*(?:{NUMBER})\)*(?:(\s*)(\*\*|[-+*/×÷^]|(?<=\s)x(?=\s))\s*{OPERAND})+(?![\w@/-])"
+)
+PERCENT = re.compile(rf"({NUMBER})\s*(?:%|percent) of ({NUMBER})", re.IGNORECASE)
+PERCENT_ZH = re.compile(rf"({NUMBER})\s*的\s*({NUMBER})\s*%")
+SPELLED = re.compile(
+    rf"({NUMBER})\s*(plus|minus|times|multiplied by|divided by|加上?|减去?|乘以?|除以)"
+    rf"\s*({NUMBER})",
+    re.IGNORECASE,
+)
+CONTINUED = re.compile(
+    rf"(multiply|divide)\s+(?:it|that|the \w+)\s+by\s+({NUMBER})"
+    rf"|(?:结果|它|得数|总数)\s*(加上?|减去?|乘以?|除以)\s*({NUMBER})",
+    re.IGNORECASE,
+)
+ADDED = re.compile(
+    rf"(add|subtract)\s+({NUMBER})\s+(?:to|from)\s+(?:it|that|the \w+)", re.IGNORECASE
+)
+ASKED = re.compile(
+    r"calculate|compute|work out|how much|what(?:'s| is)|计算|算|等于|多少", re.IGNORECASE
+)
+OPERATORS = {"plus": "+", "add": "+", "加": "+", "minus": "-", "subtract": "-", "减": "-"}
+OPERATORS |= {"times": "*", "mult": "*", "乘": "*", "divi": "/", "除": "/"}
+PADDED = re.compile(r"(?<![\d.])0\d")  # as phone and order numbers have it
+SIGNS = str.maketrans({"×": "*", "÷": "/", "x": "*", ",": None})
+PREVIOUS = "{previous}"
+
+
+def expressions(text: str) -> list[tuple[int, str]]:
+    """Find every sum with its position; `PREVIOUS` stands for the result of the round before."""
+    found = [(match.start(), _symbolic(match)) for match in EXPRESSION.finditer(text)]
+    found = [(start, sum_) for start, sum_ in found if sum_ and _meant(text, start, sum_)]
+    for match in PERCENT.finditer(text):
+        found.append((match.start(), f"{_plain(match[2])} * {_plain(match[1])} / 100"))
+    for match in PERCENT_ZH.finditer(text):
+        found.append((match.start(), f"{_plain(match[1])} * {_plain(match[2])} / 100"))
+    for match in SPELLED.finditer(text):
+        sum_ = f"{_plain(match[1])} {_operator(match[2])} {_plain(match[3])}"
+        found.append((match.start(), sum_))
+    return sorted(found + _continued(text))
+
+
+def _continued(text: str) -> list[tuple[int, str]]:
+    found = []
+    for match in CONTINUED.finditer(text):
+        word, number = (match[1], match[2]) if match[1] else (match[3], match[4])
+        found.append((match.start(), f"{PREVIOUS} {_operator(word)} {_plain(number)}"))
+    return found + [
+        (match.start(), f"{PREVIOUS} {_operator(match[1])} {_plain(match[2])}")
+        for match in ADDED.finditer(text)
+    ]
+
+
+def _symbolic(match: re.Match[str]) -> str:
+    """Write a sum with Python's operators; empty when its brackets do not match."""
+    text = match[0]
+    while text.startswith("(") and text.count("(") > text.count(")"):
+        text = text[1:]
+    while text.endswith(")") and text.count(")") > text.count("("):
+        text = text[:-1]
+    if text.count("(") != text.count(")"):
+        return ""
+    return text.translate(SIGNS).replace("^", "**")
+
+
+def _meant(text: str, start: int, sum_: str) -> bool:
+    """Tell a sum from a date, a phone number, a score and a template's braces."""
+    if text[max(0, start - 2) : start] == "{{" or PADDED.search(sum_):
+        return False
+    if any(sign in sum_ for sign in "+*(") or re.search(r"\s[-/]\s", sum_):
+        return True
+    return ASKED.search(text) is not None and len(re.findall(r"[-/]", sum_)) == 1
+
+
+def _operator(word: str) -> str:
+    word = word.lower()
+    return next(sign for start, sign in OPERATORS.items() if word.startswith(start))
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "")
+
+
+NAMES = {
+    "km": ("kilometers", "kilometres", "kilometer", "kilometre", "km", "公里", "千米"),
+    "m": ("meters", "metres", "meter", "metre", "m", "米"),
+    "cm": ("centimeters", "centimetres", "centimeter", "cm", "厘米"),
+    "mi": ("miles", "mile", "mi", "英里"),
+    "ft": ("feet", "foot", "ft", "英尺"),
+    "in": ("inches", "inch", "英寸"),
+    "kg": ("kilograms", "kilogram", "kilos", "kg", "公斤", "千克"),
+    "g": ("grams", "gram", "g", "克"),
+    "lb": ("pounds", "pound", "lbs", "lb", "磅"),
+    "oz": ("ounces", "ounce", "oz", "盎司"),
+    "l": ("liters", "litres", "liter", "litre", "升"),
+    "gal": ("gallons", "gallon", "gal", "加仑"),
+    "c": ("degrees celsius", "celsius", "°c", "摄氏度"),
+    "f": ("degrees fahrenheit", "fahrenheit", "°f", "华氏度"),
+}
+SYMBOLS = {name: symbol for symbol, names in NAMES.items() for name in names}
+UNIT_NAMES = "|".join(sorted(map(re.escape, SYMBOLS), key=len, reverse=True))
+# A Latin unit must end as a word does; a Chinese one may be followed by anything.
+UNIT = rf"(?:{UNIT_NAMES})(?![A-Za-z])"
+DECIMAL = r"-?\d+(?:\.\d+)?"
+FORWARD = re.compile(
+    rf"({DECIMAL})\s*({UNIT})\s*(?:to|into|in|as|换算成|换算为|换成|转换成|转成|等于多少|是多少|合多少|折合多少|等于几)\s*({UNIT})",
+    re.IGNORECASE,
+)
+BACKWARD = re.compile(
+    rf"how many\s+({UNIT})\s+(?:is|are|in|are in|make)\s+({DECIMAL})\s*({UNIT})", re.IGNORECASE
+)
+
+
+class Conversion(msgspec.Struct, frozen=True):
+    """A value and the units it goes from and to, as symbols."""
+
+    value: float
+    source: str
+    target: str
+
+
+def conversions(text: str) -> list[tuple[int, Conversion]]:
+    """Find every conversion asked for, with its position."""
+    found = [(hit.start(), _conversion(hit[1], hit[2], hit[3])) for hit in FORWARD.finditer(text)]
+    found += [(hit.start(), _conversion(hit[2], hit[3], hit[1])) for hit in BACKWARD.finditer(text)]
+    return found
+
+
+def _conversion(value: str, source: str, target: str) -> Conversion:
+    number = float(value)
+    whole = int(number) if number.is_integer() else number
+    return Conversion(whole, SYMBOLS[source.lower()], SYMBOLS[target.lower()])
+
+
+ORDERED = re.compile(
+    r"(?:^|[.:;,!?\n–—-])[^\S\n]*(?:(?:please|but|and|so|just|first)\s+)*ask me\b"
+    r"(?P<what>[^.:;,!?\n]*)(?::\s*(?P<options>[^.;:!?\n]+))?"
+    # Whoever writes 请问我 asks something themselves.
+    r"|(?:^|[，。：；！？,.:;!?\n])[^\S\n]*(?:(?:但是?|不过|请|你|再)*先)?问(?:一下|问)?我(?:一下)?"
+    r"(?P<what_zh>[^，。：；！？,.:;!?\n]*)(?:[：:]\s*(?P<options_zh>[^。；：！？.;:!?\n]+))?",
+    re.IGNORECASE,
+)
+FIRST = re.compile(r"\bfirst\b|^\s*for\b", re.IGNORECASE)
+BETWEEN = re.compile(r"\s*(?:,\s*or\b|,|，|、|\bor\b|还是|或者?)\s*", re.IGNORECASE)
+SENTENCE_STOP = re.compile(r"[.?!。？！\n]")
+# A name for the field, its type, and the words that ask for it; the first that fits counts.
+KINDS = tuple(
+    (name, kind, re.compile(words, re.IGNORECASE))
+    for name, kind, words in (
+        ("how_many", "number", r"^how (?:many|much)\b|多少|几[个位人只本张]"),
+        ("when", "text", r"^when\b|什么时候|几点|哪天"),
+        ("where", "text", r"^where\b|哪里|哪儿|在哪$"),
+        ("which", "text", r"^which\b|哪"),
+        ("who", "text", r"^whom?\b|谁"),
+        ("how", "text", r"^how\b|怎么"),
+        ("what", "text", r"^(?:what|for)\b|什么"),
+    )
+)
+LONGEST_LABEL = 80
+LONGEST_OPTION = 40
+
+
+class QuestionField(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The one field of a form."""
+
+    name: str
+    label: str
+    type: str
+    required: bool
+    options: tuple[str, ...] = ()
+
+
+class QuestionForm(msgspec.Struct, frozen=True):
+    """What the tool `ask_human` takes."""
+
+    title: str
+    fields: tuple[QuestionField]
+
+
+def forms(text: str) -> list[tuple[int, QuestionForm]]:
+    """Find every question the user wants to be asked, with its position."""
+    found = [(hit.start(), _form(text, hit)) for hit in ORDERED.finditer(text)]
+    return [(at, form) for at, form in found if form is not None]
+
+
+def _form(text: str, hit: re.Match[str]) -> QuestionForm | None:
+    language = language_of(text)
+    said = (hit["what"] or hit["what_zh"] or "").strip()
+    field = _field(said, hit["options"] or hit["options_zh"] or "", language)
+    if field is None:
+        return None
+    before = SENTENCE_STOP.split(text[: hit.start()].strip())[-1].strip(" ,，:：;；")
+    return QuestionForm(_headed(before)[:LONGEST_LABEL] or field.label, (field,))
+
+
+def _field(said: str, listed: str, language: Language) -> QuestionField | None:
+    """Say what is asked; None where nothing plainly is."""
+    asked = FIRST.sub("", said).strip()
+    if not asked:
+        return QuestionField("go_on", BANK[language].go_on, "boolean", required=True)
+    label = _headed(asked)[:LONGEST_LABEL] + ("？" if language == "zh" else "?")
+    options = _options(listed)
+    for name, kind, words in KINDS:
+        if words.search(said):
+            shape = "choice" if options else kind
+            return QuestionField(name, label, shape, required=True, options=options)
+    return None
+
+
+def _options(listed: str) -> tuple[str, ...]:
+    """Read what there is to choose from; nothing where there is no choice."""
+    parts = (part.strip()[:LONGEST_OPTION] for part in BETWEEN.split(listed))
+    found = tuple(dict.fromkeys(part for part in parts if part))
+    return found if len(found) > 1 else ()
+
+
+def _headed(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
 
 NEXT_ROUND = re.compile(
     r"\b(?:and )?then\b|\bafter that\b|\bafterwards\b|然后再?|接着再?", re.IGNORECASE
@@ -58,7 +263,7 @@ ZONES = {
 Found = list[tuple[int, FunctionCall]]
 
 
-def rounds(question: str, offered: tuple[str, ...]) -> list[list[FunctionCall]]:
+def call_rounds(question: str, offered: tuple[str, ...]) -> list[list[FunctionCall]]:
     """Read the rounds of calls a text asks for, of the tools that are offered."""
     if not offered:
         return []
@@ -90,10 +295,10 @@ def _sums(text: str) -> Found:
 
 
 def _conversions(text: str) -> Found:
-    return [(at, _conversion(wanted)) for at, wanted in conversions(text)]
+    return [(at, _conversion_call(wanted)) for at, wanted in conversions(text)]
 
 
-def _conversion(wanted: Conversion) -> FunctionCall:
+def _conversion_call(wanted: Conversion) -> FunctionCall:
     units = {"from_unit": wanted.source, "to_unit": wanted.target}
     return _call("convert_units", value=wanted.value, **units)
 

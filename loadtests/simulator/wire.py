@@ -2,11 +2,10 @@
 
 import msgspec
 
-from loadtests.simulator.answer import Answer
-from loadtests.simulator.draw import draw, name
+from loadtests.simulator.answer import SimulatedAnswer
 from loadtests.simulator.profile import Profile
-from loadtests.simulator.request import ChatCompletionRequest, ToolCall
-from loadtests.simulator.tokens import Usage, pieces
+from loadtests.simulator.prose import draw, name
+from loadtests.simulator.request import ChatCompletionRequest, RequestedCall, TokenUsage, pieces
 
 DONE = b"data: [DONE]\n\n"
 EPOCH = 1_750_000_000
@@ -33,7 +32,7 @@ class Envelope(msgspec.Struct, frozen=True):
         choice = b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}' % reason.encode()
         return b'%b,"choices":[%b]%b}\n\n' % (self.head, choice, self.tail)
 
-    def usage(self, usage: Usage) -> bytes:
+    def usage(self, usage: TokenUsage) -> bytes:
         """Write the chunk after the last choice: no choices, but the usage."""
         return b'%b,"choices":[],"usage":%b}\n\n' % (self.head, usage.encode())
 
@@ -44,13 +43,13 @@ def envelope(request: ChatCompletionRequest, digest: bytes) -> Envelope:
     return Envelope(head, b',"usage":null' if request.include_usage else b"")
 
 
-def first_delta(answer: Answer) -> bytes:
+def first_delta(answer: SimulatedAnswer) -> bytes:
     """Write the role-only delta; its content is null when no text follows."""
     content = b'""' if answer.content else b"null"
     return b'{"role":"assistant","content":%b,"refusal":null}' % content
 
 
-def deltas(answer: Answer, profile: Profile) -> list[bytes]:
+def deltas(answer: SimulatedAnswer, profile: Profile) -> list[bytes]:
     """Write the deltas that carry something: reasoning, then text, then calls."""
     field = profile.reasoning_field.encode()
     thoughts = _grouped(answer.reasoning, profile.chunk)
@@ -68,7 +67,11 @@ def error_event(code: str) -> bytes:
 
 
 def body(
-    request: ChatCompletionRequest, digest: bytes, answer: Answer, usage: Usage, profile: Profile
+    request: ChatCompletionRequest,
+    digest: bytes,
+    answer: SimulatedAnswer,
+    usage: TokenUsage,
+    profile: Profile,
 ) -> bytes:
     """Write the answer as one JSON body."""
     message: dict[str, object] = {"role": "assistant", "content": "".join(answer.content) or None}
@@ -93,7 +96,7 @@ def _identity(request: ChatCompletionRequest, digest: bytes, kind: str) -> dict[
     }
 
 
-def _call_deltas(calls: tuple[ToolCall, ...], size: int) -> list[bytes]:
+def _call_deltas(calls: tuple[RequestedCall, ...], size: int) -> list[bytes]:
     """Id and name in the first delta of an index only; then the arguments, taking turns."""
     parts = [_grouped(tuple(pieces(call.function.arguments)), size) for call in calls]
     written = [
@@ -108,7 +111,7 @@ def _call_deltas(calls: tuple[ToolCall, ...], size: int) -> list[bytes]:
     return written
 
 
-def _call(call: ToolCall, arguments: str | None = None) -> dict[str, object]:
+def _call(call: RequestedCall, arguments: str | None = None) -> dict[str, object]:
     text = call.function.arguments if arguments is None else arguments
     function = {"name": call.function.name, "arguments": text}
     identity = {"id": call.id} if call.id else {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from loadtests.simulator.presence import Presence
+from loadtests.simulator.player import ClientPresence
 from tests.e2e.deployment import Answer, Deployment, Setup, deployed
 from tests.e2e.redis_server import own_redis
 from tests.patience import PATIENCE_S
@@ -32,7 +32,7 @@ FAULTS = {
 }
 
 
-class Held(Presence):
+class Held(ClientPresence):
     """A client of the provider whose answer waits behind its first words until it is let go on."""
 
     let_go: ClassVar[asyncio.Event]
@@ -94,7 +94,7 @@ async def test_streams_go_on_without_redis_and_locks_are_shared_again_with_it(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, during and after the outage every stream ends well; `/readyz` tells the outage."""
-    monkeypatch.setattr("loadtests.simulator.playing.Presence", Held)
+    monkeypatch.setattr("loadtests.simulator.player.Presence", Held)
     async with own_redis(tmp_path) as redis:
         setup = Setup(
             more=MORE, route_key="session_id", locks=redis.url, pins=redis.url, lock_ttl=1.5

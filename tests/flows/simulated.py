@@ -12,6 +12,7 @@ from effects.model.chunks import encode_call
 from effects.model.errors import status_fault
 from effects.model.stream import StreamAssembler
 from loadtests.simulator import (
+    AnswerScript,
     Complete,
     Cut,
     ErrorEvent,
@@ -20,12 +21,10 @@ from loadtests.simulator import (
     Profile,
     Reset,
     SilentBeforeFirst,
-    plan,
+    script_for,
 )
-from loadtests.simulator import Script as Plan
-from loadtests.simulator.ending import Stall
-from loadtests.simulator.refusal import Refusal
-from loadtests.simulator.request import decode
+from loadtests.simulator.profile import Stall
+from loadtests.simulator.request import Refusal, decode
 
 MODEL = "sim-chat"
 
@@ -37,12 +36,12 @@ def simulated(profile: Profile | None = None) -> Script:
     def script(call: ModelCall) -> Iterator[Step]:
         asked = decode(encode_call(call, MODEL))
         assert not isinstance(asked, Refusal)
-        return steps(plan(asked, shape))
+        return steps(script_for(asked, shape))
 
     return script
 
 
-def steps(planned: Plan) -> Iterator[Step]:
+def steps(planned: AnswerScript) -> Iterator[Step]:
     """Turn a planned answer into what a model port gives, with its times."""
     if planned.status != 200:
         yield Fail(status_fault(planned.status, {}, None))

@@ -12,7 +12,7 @@ from effects.model import Script
 from effects.testing import World
 from effects.tools import ScriptedTools, ToolRegistry, builtin_tools
 from loadtests.simulator import Cut, ErrorEvent, HttpError, NoDone, Profile, SilentBeforeFirst
-from loadtests.simulator.ending import Ending, Stall
+from loadtests.simulator.profile import Ending, Stall
 from tests.flows.playing import DIRECTIONS, STACKS, Case, Played, begin, replay
 from tests.flows.simulated import simulated
 

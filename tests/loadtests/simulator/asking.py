@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from loadtests.simulator import ChatCompletionRequest, Script
+from loadtests.simulator import AnswerScript, ChatCompletionRequest
 
 ALL = ("calculate", "current_time", "convert_units", "search_memory")
 
@@ -31,7 +31,7 @@ def asked(
     return msgspec.convert(body, ChatCompletionRequest)
 
 
-def events(script: Script) -> list[Event]:
+def events(script: AnswerScript) -> list[Event]:
     """Read the objects of a stream back; `[DONE]` is left out."""
     wire = b"".join(chunk.wire for chunk in script.chunks)
     lines = [part.removeprefix(b"data: ") for part in wire.split(b"\n\n") if part]
@@ -55,7 +55,7 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-def choices(script: Script) -> list[Choice]:
+def choices(script: AnswerScript) -> list[Choice]:
     """Read the choices of a stream back."""
     return [
         choice
@@ -64,12 +64,12 @@ def choices(script: Script) -> list[Choice]:
     ]
 
 
-def text(script: Script) -> str:
+def text(script: AnswerScript) -> str:
     """Join the answer's text."""
     return "".join(choice.delta.content or "" for choice in choices(script))
 
 
-def finish(script: Script) -> str | None:
+def finish(script: AnswerScript) -> str | None:
     """Read the finish reason; None when the stream has none."""
     return choices(script)[-1].finish_reason
 
@@ -89,13 +89,13 @@ class Part(msgspec.Struct):
     id: str | None = None
 
 
-def parts(script: Script) -> list[Part]:
+def parts(script: AnswerScript) -> list[Part]:
     """Read every part of every tool call, in the order of the stream."""
     found = [part for choice in choices(script) for part in choice.delta.tool_calls]
     return msgspec.convert(found, list[Part])
 
 
-def calls(script: Script) -> list[tuple[str, str]]:
+def calls(script: AnswerScript) -> list[tuple[str, str]]:
     """Assemble the tool calls by index: name and arguments."""
     whole: dict[int, tuple[str, str]] = {}
     for part in parts(script):

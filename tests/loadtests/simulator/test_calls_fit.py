@@ -13,8 +13,7 @@ from effects.clock import ManualClock
 from effects.memory import InMemoryMemory
 from effects.tools import builtin_tools
 from effects.tools.units import unit
-from loadtests.simulator.tasks import ZONES, resolved, rounds
-from loadtests.simulator.units import NAMES, SYMBOLS
+from loadtests.simulator.tasks import NAMES, SYMBOLS, ZONES, call_rounds, resolved
 from tests.loadtests.simulator.asking import ALL
 
 TOOLS = {one.spec.name: one for one in builtin_tools(ManualClock(), InMemoryMemory())}
@@ -43,7 +42,7 @@ QUESTIONS = st.lists(TASKS, min_size=1, max_size=4).flatmap(
 
 def fits(text: str, previous: str = "-4.5") -> int:
     """Read every call a text leads to as its tool does; gives how many there are."""
-    made = [resolved(call, previous) for stage in rounds(text, ALL) for call in stage]
+    made = [resolved(call, previous) for stage in call_rounds(text, ALL) for call in stage]
     for call in made:
         if (call.name, call.arguments) not in FAULTS:
             TOOLS[call.name].read(call.arguments)

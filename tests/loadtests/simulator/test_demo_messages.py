@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loadtests.simulator import Profile, plan
-from loadtests.simulator.language import language_of
-from loadtests.simulator.tasks import rounds
+from loadtests.simulator import Profile, script_for
+from loadtests.simulator.prose import language_of
+from loadtests.simulator.tasks import call_rounds
 from tests.loadtests.simulator.asking import ALL, asked, finish
 
 FILE = Path(__file__).resolve().parents[3] / "cutover" / "demo_messages.jsonl"
@@ -45,11 +45,11 @@ def test_there_are_enough_and_each_is_its_own(messages: list[Message]) -> None:
 
 def test_every_ending_and_every_kind_of_tool_use_is_seen(messages: list[Message]) -> None:
     """As the simulated provider answers them."""
-    ends = Counter(finish(plan(asked(it.content, offer=ALL), Profile())) for it in messages)
+    ends = Counter(finish(script_for(asked(it.content, offer=ALL), Profile())) for it in messages)
     assert ends["content_filter"] >= 2
     assert ends["length"] >= 2
     assert ends["stop"] >= 30
-    asked_for = [rounds(message.content, ALL) for message in messages]
+    asked_for = [call_rounds(message.content, ALL) for message in messages]
     assert sum(1 for stages in asked_for if len(stages) > 1) >= 4
     assert sum(1 for stages in asked_for if stages and len(stages[0]) > 1) >= 4
     assert sum(1 for stages in asked_for if [len(stage) for stage in stages] == [1]) >= 8

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtests.simulator.embeddings import EmbeddingRequest, decode, embed, vector
-from loadtests.simulator.refusal import Refusal
+from loadtests.simulator.request import Refusal
 
 
 def similarity(one: str, other: str) -> float:

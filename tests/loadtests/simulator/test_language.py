@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.simulator.language import language_of, topic_of
+from loadtests.simulator.prose import language_of, topic_of
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from loadtests.simulator import Ledger
+from loadtests.simulator import RequestLedger
 
 
 def test_requests_are_counted_by_how_they_end() -> None:
     """Open ones are in flight."""
-    ledger = Ledger()
+    ledger = RequestLedger()
     records = [ledger.open("d", "m", stream=True) for _ in range(3)]
     records[0].sent(5)
     ledger.close(records[0], "completed")
@@ -23,7 +23,7 @@ def test_requests_are_counted_by_how_they_end() -> None:
 
 def test_requests_from_before_a_reset_are_not_counted_after_it() -> None:
     """Their end would otherwise make the number in flight negative."""
-    ledger = Ledger()
+    ledger = RequestLedger()
     before = ledger.open("d", "m", stream=True)
     ledger.reset()
     ledger.close(before, "completed")
@@ -33,7 +33,7 @@ def test_requests_from_before_a_reset_are_not_counted_after_it() -> None:
 
 def test_records_come_in_pages() -> None:
     """At most a thousand at a time, from a number on."""
-    ledger = Ledger()
+    ledger = RequestLedger()
     for _ in range(1_500):
         ledger.open("d", "m", stream=False)
     first = msgspec.to_builtins(ledger.page(0))

@@ -19,7 +19,7 @@ from loadtests.simulator import (
     Reset,
     SilentBeforeFirst,
     Stall,
-    plan,
+    script_for,
 )
 from tests.loadtests.simulator.asking import (
     ALL,
@@ -54,8 +54,8 @@ PROFILES = st.builds(
 @given(st.text(), PROFILES)
 def test_the_same_request_always_gets_the_same_bytes(content: str, profile: Profile) -> None:
     """A script is a function of request and profile; its moments never go back."""
-    script = plan(asked(content, offer=ALL), profile)
-    assert script == plan(asked(content, offer=ALL), profile)
+    script = script_for(asked(content, offer=ALL), profile)
+    assert script == script_for(asked(content, offer=ALL), profile)
     due = [chunk.due_us for chunk in script.chunks]
     assert due == sorted(due)
 
@@ -64,8 +64,8 @@ def test_the_same_request_always_gets_the_same_bytes(content: str, profile: Prof
 def test_another_process_says_the_same() -> None:
     """Nothing comes from Python's salted `hash()`."""
     code = (
-        "from tests.loadtests.simulator.test_plan import PLAIN, asked, plan\n"
-        "print(plan(asked('How do I grow tomatoes?'), PLAIN).chunks[0].wire.hex())"
+        "from tests.loadtests.simulator.test_plan import PLAIN, asked, script_for\n"
+        "print(script_for(asked('How do I grow tomatoes?'), PLAIN).chunks[0].wire.hex())"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code],
@@ -74,7 +74,7 @@ def test_another_process_says_the_same() -> None:
         check=True,
         env={"PYTHONHASHSEED": "7"},
     )
-    wire = plan(asked("How do I grow tomatoes?"), PLAIN).chunks[0].wire
+    wire = script_for(asked("How do I grow tomatoes?"), PLAIN).chunks[0].wire
     assert ran.stdout.strip() == wire.hex()
 
 
@@ -82,8 +82,8 @@ def test_another_process_says_the_same() -> None:
 def test_stream_and_body_say_the_same(content: str) -> None:
     """Text, calls, finish reason, usage and id do not depend on streaming."""
     usage = {"include_usage": True}
-    streamed = plan(asked(content, offer=ALL, stream_options=usage), PLAIN)
-    whole = plan(asked(content, offer=ALL, stream=False), PLAIN)
+    streamed = script_for(asked(content, offer=ALL, stream_options=usage), PLAIN)
+    whole = script_for(asked(content, offer=ALL, stream=False), PLAIN)
     body = msgspec.json.decode(whole.chunks[0].wire)
     choice = body["choices"][0]
     assert (choice["message"]["content"] or "") == text(streamed)
@@ -102,7 +102,7 @@ def test_stream_and_body_say_the_same(content: str) -> None:
 )
 def test_plain_answers_take_up_the_question(question: str, word: str) -> None:
     """Prose in the language of the question, 40 to 64 deltas, with its words."""
-    script = plan(asked(question), PLAIN)
+    script = script_for(asked(question), PLAIN)
     assert word in text(script)
     assert finish(script) == "stop"
     assert 40 <= len([choice for choice in choices(script) if choice.delta.content]) <= 64
@@ -111,7 +111,7 @@ def test_plain_answers_take_up_the_question(question: str, word: str) -> None:
 @given(st.integers(1, 300), st.integers(1, 7))
 def test_the_number_of_tokens_can_be_set(tokens: int, chunk: int) -> None:
     """`tokens` tokens come in deltas of `chunk`."""
-    script = plan(asked("How do I grow tomatoes?"), Profile(tokens=tokens, chunk=chunk))
+    script = script_for(asked("How do I grow tomatoes?"), Profile(tokens=tokens, chunk=chunk))
     said = [choice for choice in choices(script) if choice.delta.content]
     assert len(said) == -(-tokens // chunk)
 
@@ -119,7 +119,7 @@ def test_the_number_of_tokens_can_be_set(tokens: int, chunk: int) -> None:
 def test_a_stream_has_the_shape_of_real_ones() -> None:
     """Role, text, finish, usage without choices, `[DONE]`."""
     request = asked("Hello there", stream_options={"include_usage": True})
-    script = plan(request, PLAIN)
+    script = script_for(request, PLAIN)
     read = events(script)
     first, *_, last = choices(script)
     assert (first.delta.role, first.delta.content) == ("assistant", "")
@@ -131,7 +131,7 @@ def test_a_stream_has_the_shape_of_real_ones() -> None:
 
 def test_without_include_usage_there_is_no_usage() -> None:
     """No chunk mentions usage."""
-    assert all("usage" not in event for event in events(plan(asked("Hello there"), PLAIN)))
+    assert all("usage" not in event for event in events(script_for(asked("Hello there"), PLAIN)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_without_include_usage_there_is_no_usage() -> None:
 )
 def test_tasks_become_calls(question: str, expected: list[tuple[str, str]]) -> None:
     """What a text asks of a tool is called, in both languages."""
-    script = plan(asked(question, offer=ALL), PLAIN)
+    script = script_for(asked(question, offer=ALL), PLAIN)
     assert calls(script) == expected
     assert finish(script) == "tool_calls"
 
@@ -160,7 +160,7 @@ def test_tasks_become_calls(question: str, expected: list[tuple[str, str]]) -> N
 def test_several_tasks_are_called_at_once_and_interleaved() -> None:
     """Ids and names only in the first part of an index; arguments in several, taking turns."""
     question = "What is 12 * 7, what time is it in Paris, and how many miles is 42 km?"
-    streamed = parts(plan(asked(question, offer=ALL), PLAIN))
+    streamed = parts(script_for(asked(question, offer=ALL), PLAIN))
     assert [part.function.name for part in streamed[:3]] == [
         "calculate",
         "current_time",
@@ -175,7 +175,7 @@ def test_several_tasks_are_called_at_once_and_interleaved() -> None:
 def test_ids_of_calls_can_be_wrong(kind: str, different: int) -> None:
     """Some providers leave ids out or repeat them."""
     profile = msgspec.convert({"call_ids": kind}, Profile)
-    streamed = parts(plan(asked("3 + 4 and 5 + 6", offer=ALL), profile))
+    streamed = parts(script_for(asked("3 + 4 and 5 + 6", offer=ALL), profile))
     assert len({part.id for part in streamed[:2]}) == different
     assert (streamed[0].id is None) == (kind == "missing")
 
@@ -183,7 +183,7 @@ def test_ids_of_calls_can_be_wrong(kind: str, different: int) -> None:
 def test_results_are_quoted() -> None:
     """After the tools have answered, the model tells their results and is done."""
     round_ = called(("c1", "calculate", '{"expression":"12 * 7"}'), result="84")
-    script = plan(asked("What is 12 * 7?", *round_, offer=ALL), PLAIN)
+    script = script_for(asked("What is 12 * 7?", *round_, offer=ALL), PLAIN)
     assert text(script).startswith("The result is 84.")
     assert finish(script) == "stop"
 
@@ -191,7 +191,7 @@ def test_results_are_quoted() -> None:
 def test_failed_tools_are_told_of() -> None:
     """An error result is not presented as a result."""
     round_ = called(("c1", "calculate", '{"expression":"1 / 0"}'), result="Error: tool_failed")
-    script = plan(asked("1 / 0 等于多少", *round_, offer=ALL), PLAIN)
+    script = script_for(asked("1 / 0 等于多少", *round_, offer=ALL), PLAIN)
     assert text(script).startswith("这一次没有成功（Error: tool_failed）。")
 
 
@@ -199,42 +199,42 @@ def test_then_means_another_round_that_knows_the_result() -> None:
     """Chained tasks are called one round after the other."""
     question = "先算 15 加 27，然后再把结果乘以 3"
     round_ = called(("c1", "calculate", "{}"), result="42")
-    assert calls(plan(asked(question, offer=ALL), PLAIN)) == [
+    assert calls(script_for(asked(question, offer=ALL), PLAIN)) == [
         ("calculate", '{"expression":"15 + 27"}')
     ]
     second = asked(question, *round_, offer=ALL)
-    assert calls(plan(second, PLAIN)) == [("calculate", '{"expression":"42 * 3"}')]
-    assert not calls(plan(asked(question, *round_, *round_, offer=ALL), PLAIN))
+    assert calls(script_for(second, PLAIN)) == [("calculate", '{"expression":"42 * 3"}')]
+    assert not calls(script_for(asked(question, *round_, *round_, offer=ALL), PLAIN))
 
 
 def test_some_questions_have_no_last_round() -> None:
     """Only the client's limit of rounds ends them."""
     rounds = called(("c1", "current_time", "{}"), result="12:00") * 7
-    assert calls(plan(asked("keep checking", *rounds, offer=ALL), PLAIN))
+    assert calls(script_for(asked("keep checking", *rounds, offer=ALL), PLAIN))
     ended = asked("keep checking", *rounds, offer=ALL, tool_choice="none")
-    assert not calls(plan(ended, PLAIN))
+    assert not calls(script_for(ended, PLAIN))
 
 
 def test_tools_not_offered_are_not_called() -> None:
     """No tools, other tools, or `tool_choice: "none"`: text."""
     question = "What is 12 * 7?"
-    assert not calls(plan(asked(question), PLAIN))
-    assert not calls(plan(asked(question, offer=("current_time",)), PLAIN))
-    assert not calls(plan(asked(question, offer=ALL, tool_choice="none"), PLAIN))
+    assert not calls(script_for(asked(question), PLAIN))
+    assert not calls(script_for(asked(question, offer=("current_time",)), PLAIN))
+    assert not calls(script_for(asked(question, offer=ALL, tool_choice="none"), PLAIN))
 
 
 def test_a_demanded_call_is_made() -> None:
     """`tool_choice` may demand any call, or one by name, though nothing in the text does."""
     named = {"type": "function", "function": {"name": "current_time"}}
-    anything = plan(asked("Hello", offer=ALL, tool_choice="required"), PLAIN)
-    one = plan(asked("Hello", offer=ALL, tool_choice=named), PLAIN)
+    anything = script_for(asked("Hello", offer=ALL, tool_choice="required"), PLAIN)
+    one = script_for(asked("Hello", offer=ALL, tool_choice=named), PLAIN)
     assert calls(anything) == [("calculate", "{}")]
     assert calls(one) == [("current_time", "{}")]
 
 
 def test_some_calls_have_text_before_them() -> None:
     """Content and calls in one answer, for some requests and not for others."""
-    scripts = [plan(asked(f"What is 12 * {n}?", offer=ALL), PLAIN) for n in range(20)]
+    scripts = [script_for(asked(f"What is 12 * {n}?", offer=ALL), PLAIN) for n in range(20)]
     prefaced = [script for script in scripts if text(script)]
     assert 0 < len(prefaced) < len(scripts)
     assert all(calls(script) for script in scripts)
@@ -243,16 +243,16 @@ def test_some_calls_have_text_before_them() -> None:
 @pytest.mark.parametrize("question", ["写一篇很长的小说", "Tell me a very long story"])
 def test_long_answers_end_by_length(question: str) -> None:
     """After the provider's limit, or the request's smaller one."""
-    assert finish(plan(asked(question), PLAIN)) == "length"
-    short = plan(asked(question, max_tokens=7), PLAIN)
+    assert finish(script_for(asked(question), PLAIN)) == "length"
+    short = script_for(asked(question, max_tokens=7), PLAIN)
     assert len([choice for choice in choices(short) if choice.delta.content]) == 7
-    assert text(plan(asked(question), PLAIN)).startswith(text(short))
+    assert text(script_for(asked(question), PLAIN)).startswith(text(short))
 
 
 def test_any_answer_ends_by_length_when_it_must() -> None:
     """`max_tokens` cuts a plain answer too; usage says what was sent."""
     usage = {"include_usage": True}
-    script = plan(asked("Hello", max_completion_tokens=5, stream_options=usage), PLAIN)
+    script = script_for(asked("Hello", max_completion_tokens=5, stream_options=usage), PLAIN)
     assert finish(script) == "length"
     counted = msgspec.convert(events(script)[-1]["usage"], dict[str, object])
     assert counted["completion_tokens"] == 5
@@ -261,19 +261,19 @@ def test_any_answer_ends_by_length_when_it_must() -> None:
 @pytest.mark.parametrize("question", ["聊聊违禁话题", "Let us enter a Forbidden Topic"])
 def test_refused_topics_end_by_the_filter(question: str) -> None:
     """Some text, then `content_filter`, even where tools could be called."""
-    script = plan(asked(question + " 1 + 1", offer=ALL), PLAIN)
+    script = script_for(asked(question + " 1 + 1", offer=ALL), PLAIN)
     assert finish(script) == "content_filter"
     assert text(script)
 
 
 def test_reasoning_comes_first() -> None:
     """In the field the profile names, with null content."""
-    thinking = plan(asked("Hello there"), Profile(reasoning=9))
+    thinking = script_for(asked("Hello there"), Profile(reasoning=9))
     thoughts = [choice for choice in choices(thinking) if choice.delta.reasoning_content]
     assert len(thoughts) == 9
     assert choices(thinking)[1 : 1 + 9] == thoughts
-    assert text(thinking) == text(plan(asked("Hello there"), PLAIN))
-    other = plan(asked("Hello there"), Profile(reasoning=9, reasoning_field="reasoning"))
+    assert text(thinking) == text(script_for(asked("Hello there"), PLAIN))
+    other = script_for(asked("Hello there"), Profile(reasoning=9, reasoning_field="reasoning"))
     assert choices(other)[1].delta.reasoning
 
 
@@ -284,7 +284,7 @@ def test_pictures_are_described() -> None:
         {"type": "image_url", "image_url": {"url": PIXEL}},
     ]
     request = asked("", messages=[{"role": "user", "content": content}])
-    assert "PNG picture (1×1)" in text(plan(request, PLAIN))
+    assert "PNG picture (1×1)" in text(script_for(request, PLAIN))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/cat.png", "data:image/webp;base64,###"])
@@ -292,12 +292,14 @@ def test_pictures_that_cannot_be_read_are_described_too(url: str) -> None:
     """Nothing is fetched, nothing fails."""
     content = [{"type": "image_url", "image_url": {"url": url}}]
     request = asked("", messages=[{"role": "user", "content": content}])
-    assert "(0 B)" in text(plan(request, PLAIN))
+    assert "(0 B)" in text(script_for(request, PLAIN))
 
 
 def test_json_answers_are_json() -> None:
     """With a response format the text is one object."""
-    script = plan(asked("Summarise the harvest", response_format={"type": "json_object"}), PLAIN)
+    script = script_for(
+        asked("Summarise the harvest", response_format={"type": "json_object"}), PLAIN
+    )
     assert set(msgspec.json.decode(text(script))) == {
         "answer",
         "language",
@@ -321,8 +323,8 @@ def test_json_answers_are_json() -> None:
 )
 def test_endings_of_streams(ending: Ending, deltas: int, *, finished: bool, done: bool) -> None:
     """A fault strikes after so many deltas; all of them begin like the whole answer."""
-    script = plan(asked("Hello there"), Profile(tokens=64, ending=ending))
-    whole = plan(asked("Hello there"), Profile(tokens=64))
+    script = script_for(asked("Hello there"), Profile(tokens=64, ending=ending))
+    whole = script_for(asked("Hello there"), Profile(tokens=64))
     assert len([choice for choice in choices(script) if choice.delta.content]) == deltas
     assert (finish(script) == "stop") is finished
     assert script.chunks[-1].wire.endswith(b"[DONE]\n\n") is done
@@ -331,36 +333,36 @@ def test_endings_of_streams(ending: Ending, deltas: int, *, finished: bool, done
 
 def test_an_error_event_is_the_last() -> None:
     """The error of a stream is an object of its own, with its code."""
-    script = plan(asked("Hello"), Profile(ending=ErrorEvent(3, "overloaded")))
+    script = script_for(asked("Hello"), Profile(ending=ErrorEvent(3, "overloaded")))
     error = msgspec.convert(events(script)[-1]["error"], dict[str, object])
     assert error["code"] == "overloaded"
 
 
 def test_http_errors_have_a_body_and_perhaps_a_wait() -> None:
     """Status, `Retry-After`, and OpenAI's error shape."""
-    script = plan(asked("Hello"), Profile(ending=HttpError(429, 1.5)))
+    script = script_for(asked("Hello"), Profile(ending=HttpError(429, 1.5)))
     assert script.status == 429
     assert script.headers == ((b"retry-after", b"1.5"),)
     error = msgspec.json.decode(script.chunks[0].wire)["error"]
     assert error["type"] == "rate_limit_error"
-    assert plan(asked("Hello"), Profile(ending=HttpError(503))).headers == ()
+    assert script_for(asked("Hello"), Profile(ending=HttpError(503))).headers == ()
 
 
 @pytest.mark.parametrize("ending", [SilentBeforeFirst(), SilentBeforeFirst(headers=True), Reset()])
 def test_silence_has_no_chunks(ending: Ending) -> None:
     """Nothing is ever sent."""
-    assert plan(asked("Hello"), Profile(ending=ending)).chunks == ()
+    assert script_for(asked("Hello"), Profile(ending=ending)).chunks == ()
 
 
 @pytest.mark.parametrize("ending", [Cut(), Stall()])
 def test_a_body_breaks_off_in_its_middle(ending: Ending) -> None:
     """What is not streamed is cut at half its length."""
-    whole = plan(asked("Hello", stream=False), PLAIN).chunks[0].wire
-    script = plan(asked("Hello", stream=False), Profile(ending=ending))
+    whole = script_for(asked("Hello", stream=False), PLAIN).chunks[0].wire
+    script = script_for(asked("Hello", stream=False), Profile(ending=ending))
     assert script.chunks[0].wire == whole[: len(whole) // 2]
 
 
 def test_a_body_fails_where_a_stream_has_an_error_event() -> None:
     """Without a stream the in-band error is a status."""
-    script = plan(asked("Hello", stream=False), Profile(ending=ErrorEvent(code="overloaded")))
+    script = script_for(asked("Hello", stream=False), Profile(ending=ErrorEvent(code="overloaded")))
     assert script.status == 500

@@ -4,7 +4,7 @@ import pytest
 
 from loadtests.simulator import Cut, HttpError, Profile, SilentBeforeFirst
 from loadtests.simulator.profile import merged, overridden, to_arguments
-from loadtests.simulator.refusal import Refusal
+from loadtests.simulator.request import Refusal
 
 DEFAULT = Profile(rate=50)
 

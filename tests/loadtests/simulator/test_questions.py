@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from benchmarks.load import PROBES, QUESTIONS
 from contract.human import HumanAnswer
-from loadtests.simulator import Profile, plan
+from loadtests.simulator import Profile, script_for
 from loadtests.simulator.prose import BANK
-from loadtests.simulator.questions import forms
-from loadtests.simulator.tasks import rounds
+from loadtests.simulator.tasks import call_rounds, forms
 from rules.questions import NAME, answer_result, read_form
 from tests.loadtests.simulator.asking import ALL, asked, called, calls, finish, text
 
@@ -47,7 +46,7 @@ def test_whoever_wants_to_be_asked_is(
     message: str, title: str, name: str, kind: str, label: str
 ) -> None:
     """By a form that can be put, whose one field must be filled in."""
-    script = plan(asked(message, offer=EVERYTHING), Profile())
+    script = script_for(asked(message, offer=EVERYTHING), Profile())
     assert finish(script) == "tool_calls"
     ((tool, arguments),) = calls(script)
     form = read_form(arguments)
@@ -61,12 +60,12 @@ def test_whoever_wants_to_be_asked_is(
 @pytest.mark.parametrize("message", [row[0] for row in WANTED])
 def test_nobody_is_asked_where_the_tool_is_not_offered(message: str) -> None:
     """Other tools are not for that, and one that may not be called is not called."""
-    assert rounds(message, ALL) == []
+    assert call_rounds(message, ALL) == []
     for request in (
         asked(message, offer=ALL),
         asked(message, offer=EVERYTHING, tool_choice="none"),
     ):
-        script = plan(request, Profile())
+        script = script_for(request, Profile())
         assert (finish(script), calls(script)) == ("stop", [])
 
 
@@ -101,7 +100,7 @@ def test_what_there_is_to_choose_from_is_offered(message: str, options: tuple[st
 def test_what_comes_before_and_after_is_done_in_its_turn() -> None:
     """The answer is what the next round goes on from."""
     message = "What is 12*7? Ask me how many guests first, then multiply it by 3."
-    stages = [[call.name for call in stage] for stage in rounds(message, EVERYTHING)]
+    stages = [[call.name for call in stage] for stage in call_rounds(message, EVERYTHING)]
     assert stages == [["calculate", NAME], ["calculate"]]
 
 
@@ -116,19 +115,21 @@ def test_what_comes_before_and_after_is_done_in_its_turn() -> None:
 def test_the_text_uses_the_answer(answer: HumanAnswer, said: str) -> None:
     """Nobody is asked twice."""
     message = WANTED[0][0]
-    ((_, arguments),) = calls(plan(asked(message, offer=EVERYTHING), Profile()))
+    ((_, arguments),) = calls(script_for(asked(message, offer=EVERYTHING), Profile()))
     form = read_form(arguments)
     assert form is not None
     result = answer_result(form, answer).content
     later = called(("c1", NAME, arguments), result=result)
-    script = plan(asked(message, *later, offer=EVERYTHING), Profile())
+    script = script_for(asked(message, *later, offer=EVERYTHING), Profile())
     assert (finish(script), calls(script)) == ("stop", [])
     assert text(script).startswith(said)
 
 
 def test_nothing_is_looked_up_where_the_user_is_asked() -> None:
     """What is said before the question, if anything, leads to it."""
-    said = {text(plan(asked(f"Ask me when. {n}", offer=EVERYTHING), Profile())) for n in range(40)}
+    said = {
+        text(script_for(asked(f"Ask me when. {n}", offer=EVERYTHING), Profile())) for n in range(40)
+    }
     assert said == {"", *BANK["en"].preface_question}
 
 
@@ -144,7 +145,9 @@ def test_an_answer_of_another_kind_is_quoted_as_it_is() -> None:
         ("Error: tool_failed", "That did not work this time (Error: tool_failed)."),
     ):
         later = called(("c1", NAME, "{}"), result=result)
-        assert text(plan(asked(request, *later, offer=EVERYTHING), Profile())).startswith(said)
+        assert text(script_for(asked(request, *later, offer=EVERYTHING), Profile())).startswith(
+            said
+        )
 
 
 ASKING = ("ask me", "问我", "先", "first", "for", "when", "how many", "which", "什么时候", "哪")
@@ -155,6 +158,6 @@ WORDS = st.sampled_from((*ASKING, *AROUND))
 @given(st.lists(WORDS, max_size=12).map(" ".join))
 def test_every_form_can_be_put(message: str) -> None:
     """Whatever stands around the words that ask for it."""
-    for stage in rounds(message, (NAME,)):
+    for stage in call_rounds(message, (NAME,)):
         for call in stage:
             assert read_form(call.arguments) is not None

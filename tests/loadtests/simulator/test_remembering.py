@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from contract.flows.companion import CompanionOptions
-from loadtests.simulator import ChatCompletionRequest, Profile, plan
-from loadtests.simulator.language import Language
-from loadtests.simulator.prose import BANK
+from loadtests.simulator import ChatCompletionRequest, Profile, script_for
+from loadtests.simulator.prose import BANK, Language
 from rules.memories import confident_facts
 from tests.loadtests.simulator.asking import asked, text
 from tests.pictures import JPEG, PNG, WEBP, url
@@ -20,7 +19,7 @@ JSON = {"type": "json_object"}
 @pytest.mark.parametrize(("language", "scene"), SCENES)
 def test_every_picture_tells_something_to_remember(language: Language, scene: str) -> None:
     """Sure enough to be proposed to the user."""
-    script = plan(asked(scene, response_format=JSON), Profile())
+    script = script_for(asked(scene, response_format=JSON), Profile())
     found = confident_facts(text(script), CompanionOptions().least_confidence)
     assert len(found) == 1, language
 
@@ -34,7 +33,7 @@ def test_every_picture_tells_something_to_remember(language: Language, scene: st
 )
 def test_what_is_written_in_a_picture_goes_before_what_it_shows(scene: str, fact: str) -> None:
     """As the words between quotation marks; nobody wants the notebook remembered."""
-    (found,) = confident_facts(text(plan(asked(scene, response_format=JSON), Profile())), 0.3)
+    (found,) = confident_facts(text(script_for(asked(scene, response_format=JSON), Profile())), 0.3)
     assert found.text == fact
 
 
@@ -43,5 +42,5 @@ def test_pictures_are_read_as_one_of_the_scenes(image: str) -> None:
     """Whatever their type."""
     shows = [{"type": "text", "text": "[图片]"}, {"type": "image_url", "image_url": {"url": image}}]
     body = {"model": "sim-chat", "stream": True, "messages": [{"role": "user", "content": shows}]}
-    read = text(plan(msgspec.convert(body, ChatCompletionRequest), Profile()))
+    read = text(script_for(msgspec.convert(body, ChatCompletionRequest), Profile()))
     assert any(read.endswith(scene) for scene in BANK["zh"].scenes)

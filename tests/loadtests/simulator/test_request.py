@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from loadtests.simulator.refusal import Refusal
-from loadtests.simulator.request import ChatCompletionRequest, decode, digest_of
+from loadtests.simulator.request import ChatCompletionRequest, Refusal, decode, digest_of
 from tests.loadtests.simulator.asking import asked
 
 

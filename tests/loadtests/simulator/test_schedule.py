@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.simulator import Profile, plan
-from loadtests.simulator.schedule import due_times
-from loadtests.simulator.script import Chunk, merged
+from loadtests.simulator import Profile, script_for
+from loadtests.simulator.script import TimedChunk, due_times, merged_chunks
 from tests.loadtests.simulator.asking import asked
 
 HERE = b"here"
@@ -37,14 +36,14 @@ def test_jitter_is_drawn_and_bounded(digest: bytes, jitter: int, rate: int) -> N
 
 def test_what_is_due_together_goes_out_together() -> None:
     """Unless the profile splits."""
-    chunks = [Chunk(0, b"a"), Chunk(0, b"b"), Chunk(5, b"c")]
-    assert merged(chunks) == (Chunk(0, b"ab", 2), Chunk(5, b"c", 1))
-    assert len(plan(asked("Hello"), Profile(tokens=8)).chunks) == 1
-    assert len(plan(asked("Hello"), Profile(tokens=8, split=True)).chunks) == 1 + 8 + 2
+    chunks = [TimedChunk(0, b"a"), TimedChunk(0, b"b"), TimedChunk(5, b"c")]
+    assert merged_chunks(chunks) == (TimedChunk(0, b"ab", 2), TimedChunk(5, b"c", 1))
+    assert len(script_for(asked("Hello"), Profile(tokens=8)).chunks) == 1
+    assert len(script_for(asked("Hello"), Profile(tokens=8, split=True)).chunks) == 1 + 8 + 2
 
 
 def test_the_role_goes_out_with_the_first_delta_and_the_end_with_the_last() -> None:
     """Ten tokens at ten a second: ten moments."""
-    script = plan(asked("Hello"), Profile(ttft_ms=500, rate=10, tokens=10))
+    script = script_for(asked("Hello"), Profile(ttft_ms=500, rate=10, tokens=10))
     assert [chunk.due_us for chunk in script.chunks] == [500_000 + k * 100_000 for k in range(10)]
     assert [chunk.count for chunk in script.chunks] == [2, *[1] * 8, 3]

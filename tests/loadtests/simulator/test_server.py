@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from loadtests.simulator import Ledger, Served, running
+from loadtests.simulator import RequestLedger, Served, running
 from loadtests.simulator.app import MAX_BODY
 from tests.patience import PATIENCE_S
 
@@ -43,7 +43,7 @@ async def drain(response: aiohttp.ClientResponse, received: list[bytes]) -> None
         received.append(part)  # noqa: PERF401
 
 
-async def counted(ledger: Ledger, key: str) -> None:
+async def counted(ledger: RequestLedger, key: str) -> None:
     """Wait until the one request is counted there."""
     async with asyncio.timeout(PATIENCE_S):
         await ledger.until(key, 1)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from loadtests.simulator.arithmetic import expressions
-from loadtests.simulator.tasks import rounds
-from loadtests.simulator.units import conversions
+from loadtests.simulator.tasks import call_rounds, conversions, expressions
 from tests.loadtests.simulator.asking import ALL
 
 
@@ -73,5 +71,5 @@ def test_what_is_no_conversion_is_left_alone(text: str) -> None:
 
 def test_calls_come_in_the_order_of_the_text() -> None:
     """What is asked first is called first."""
-    (first,) = rounds("what time is it in Tokyo and Berlin, and 3 + 4?", ALL)
+    (first,) = call_rounds("what time is it in Tokyo and Berlin, and 3 + 4?", ALL)
     assert [call.name for call in first] == ["current_time", "current_time", "calculate"]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.simulator.tokens import count, pieces, prompt_tokens
+from loadtests.simulator.request import count, pieces, prompt_tokens
 from tests.loadtests.simulator.asking import asked
 
 
