@@ -1,4 +1,4 @@
-"""The wall clock, and one that moves only when told."""
+"""The wall clock, and one for tests that moves only when advanced."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class SystemClock:
     """The machine's clock."""
 
     async def now(self, site: str) -> datetime:
-        """Tell the time, aware, in UTC."""
+        """Return the time, aware, in UTC."""
         return datetime.now(UTC)
 
     def time(self) -> float:
-        """Tell the time in seconds since the Unix epoch, for stores that count leases."""
+        """Return the seconds since the Unix epoch, for stores that count leases."""
         return time.time()
 
 
@@ -27,11 +27,11 @@ class ManualClock:
         self._now = start.astimezone(UTC)
 
     async def now(self, site: str) -> datetime:
-        """Tell the time, aware, in UTC."""
+        """Return the time, aware, in UTC."""
         return self._now
 
     def time(self) -> float:
-        """Tell the time in seconds since the Unix epoch."""
+        """Return the seconds since the Unix epoch."""
         return self._now.timestamp()
 
     def advance(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Fresh identifiers: random ones, and ones a test can foretell."""
+"""Fresh identifiers: random ones, and predictable ones for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import uuid4
 
 
 class RandomIds:
-    """Identifiers nobody has used: 32 hexadecimal digits, 122 random bits."""
+    """Unique identifiers: 32 hexadecimal digits, 122 random bits."""
 
     async def new(self, site: str) -> str:
         """Make an identifier."""

@@ -18,7 +18,7 @@ from effects.circuit_breaker import BreakerPolicy, Result
 from effects.model import ClientPool, ProviderBreakers, RescuePolicy
 from effects.model.errors import error_in, status_fault
 from effects.model.retry import CallModel, GiveUp, Rescue, RescueMeans, RetryAfter, blames_provider
-from effects.model.stream import Deadline, total_deadline
+from effects.model.stream import CallDeadline, total_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -198,7 +198,7 @@ class EndpointEmbedder:
                     assert_never(step)
 
     async def _attempt(
-        self, ask: CallModel, body: bytes, texts: int, ends: Deadline
+        self, ask: CallModel, body: bytes, texts: int, ends: CallDeadline
     ) -> Vectors | Fault:
         """Ask once, and tell the breaker how it ended."""
         result: Result = "ignored"
@@ -213,7 +213,7 @@ class EndpointEmbedder:
         finally:
             self._means.breakers.of(ask.entry).record(ask.permit, result, _now())
 
-    async def _answer(self, body: bytes, ends: Deadline) -> bytes:
+    async def _answer(self, body: bytes, ends: CallDeadline) -> bytes:
         limit = asyncio.timeout_at(ends.when)
         try:
             async with limit, self._clients.lease(self._entry.provider) as client:

@@ -15,7 +15,6 @@ from effects.model.fake import (
 from effects.model.port import (
     AttemptLine,
     LimitedModel,
-    OpenAIModel,
     RescueCounts,
     Rescued,
     RescueLine,
@@ -48,7 +47,6 @@ __all__ = [
     "Limits",
     "ModelEntry",
     "ModelRegistry",
-    "OpenAIModel",
     "Prices",
     "Provider",
     "ProviderBreakerState",

@@ -104,30 +104,6 @@ class RescueCounts:
         return kinds
 
 
-class OpenAIModel:
-    """Implements `contract.ports.Model`; calls once and never again."""
-
-    def __init__(self, registry: ModelRegistry) -> None:
-        self._registry = registry
-
-    async def lookup(self, site: str, model_id: str) -> ModelInfo:
-        """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
-        return self._registry.entry(model_id).info
-
-    async def stream(self, site: str, call: ModelCall) -> AsyncGenerator[Chunk, None]:
-        """Call the registered model; raises `EffectFailed` with any of the model faults.
-
-        Closing the generator, or cancelling the task that reads it, drops the connection.
-        """
-        # Looked up here: a stream fails when it is read, not when it is made.
-        entry = self._registry.entry(call.model_id)
-        body = encode_call(call, entry.model)
-        async with open_answer(self._registry, entry, body) as answer:
-            while (chunks := await answer.next()) is not None:
-                for chunk in chunks:
-                    yield chunk
-
-
 class RescuingModel:
     """Implements `contract.ports.Model`; rescues what can be rescued.
 

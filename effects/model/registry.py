@@ -146,11 +146,6 @@ class ModelRegistry:
         self.entries = _by_id(entries)
         self.clients = ClientPool(self._providers())
 
-    @property
-    def open_clients(self) -> int:
-        """How many clients are open."""
-        return len(self.clients)
-
     def entry(self, model_id: str) -> ModelEntry:
         """Return what is registered; raises `EffectFailed` (`unknown_model`)."""
         entry = self.entries.get(model_id)

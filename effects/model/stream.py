@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class CallDeadline:
     """When waiting ends, and the fault if it does; in seconds."""
 
     when: float
@@ -50,9 +50,9 @@ class Deadline:
         return Fault(self.code, retryable=True, data={"seconds": self.seconds})
 
 
-def total_deadline(limits: Limits, now: float) -> Deadline:
+def total_deadline(limits: Limits, now: float) -> CallDeadline:
     """Return the end of a whole call that begins now."""
-    return Deadline(now + limits.total, "model_timeout_total", limits.total)
+    return CallDeadline(now + limits.total, "model_timeout_total", limits.total)
 
 
 class StreamDeadlines:
@@ -63,7 +63,7 @@ class StreamDeadlines:
 
     __slots__ = ("_answered", "_ends", "_heard", "_limits", "_over", "_spoke", "_start")
 
-    def __init__(self, limits: Limits, now: float, ends: Deadline | None = None) -> None:
+    def __init__(self, limits: Limits, now: float, ends: CallDeadline | None = None) -> None:
         self._limits = limits
         self._start = self._heard = now
         self._ends = ends or total_deadline(limits, now)
@@ -85,19 +85,19 @@ class StreamDeadlines:
         until = now + wait
         self._over = until if self._over is None else min(self._over, until)
 
-    def next(self) -> Deadline:
+    def next(self) -> CallDeadline:
         """Return the deadline of the wait that begins now."""
         limits = self._limits
         if self._over is not None:
-            stage = Deadline(self._over, "model_timeout_idle", limits.tail)
+            stage = CallDeadline(self._over, "model_timeout_idle", limits.tail)
         elif self._spoke:
-            stage = Deadline(self._heard + limits.idle, "model_timeout_idle", limits.idle)
+            stage = CallDeadline(self._heard + limits.idle, "model_timeout_idle", limits.idle)
         elif self._answered or limits.first_token < limits.first_byte:
             when = self._start + limits.first_token
-            stage = Deadline(when, "model_timeout_first_token", limits.first_token)
+            stage = CallDeadline(when, "model_timeout_first_token", limits.first_token)
         else:
             when = self._start + limits.first_byte
-            stage = Deadline(when, "model_timeout_first_byte", limits.first_byte)
+            stage = CallDeadline(when, "model_timeout_first_byte", limits.first_byte)
         return stage if stage.when < self._ends.when else self._ends
 
 
@@ -291,7 +291,7 @@ async def open_answer(
     registry: ModelRegistry,
     entry: ModelEntry,
     body: bytes,
-    ends: Deadline | None = None,
+    ends: CallDeadline | None = None,
     assembler: type[StreamAssembler] = StreamAssembler,
 ) -> AsyncIterator[ProviderAnswer]:
     """Call one entry once; leaving drops the connection, or keeps it for the next request.

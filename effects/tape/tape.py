@@ -73,7 +73,7 @@ class Budget:
         self.left = total
 
 
-class Usage:
+class TapeUsage:
     """Bytes on one tape and of the frames stored with it; `changed` is woken when it overflows."""
 
     __slots__ = ("_budget", "_changed", "_charged", "frames", "limit", "overflowed", "size")
@@ -155,7 +155,7 @@ class Entry:
 
     def __init__(
         self,
-        usage: Usage,
+        usage: TapeUsage,
         operation: Operation,
         site: str,
         args: bytes,
@@ -251,7 +251,7 @@ class Tape:
         self.entries: list[Entry] = []
         self.recording = True
         self.changed = Signal()
-        self.usage = Usage(limit, self.changed)
+        self.usage = TapeUsage(limit, self.changed)
         self._by_key: dict[tuple[Operation, str, bytes], list[Entry]] = {}
         self._by_site: dict[tuple[Operation, str], list[Entry]] = {}
 

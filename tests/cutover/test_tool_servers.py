@@ -19,7 +19,7 @@ from effects.extras import MissingExtra
 from effects.model import Secret
 from router.config import ConfigRefused, Settings, parse_settings
 from tests.e2e.deployment import Setup, deployed, until
-from tests.effects.mcp.tools_server import tools_server
+from tests.effects.tools.mcp.tools_server import tools_server
 from tests.support.asgi import served
 
 if TYPE_CHECKING:

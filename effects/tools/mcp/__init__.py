@@ -2,7 +2,7 @@
 
 from effects.tools.mcp.client import McpSession, ToolFailed, describe_error, open_session
 from effects.tools.mcp.connection import McpConnection
-from effects.tools.mcp.offering import ListedTool, McpServer, OfferedTool, Offering, offer_tools
+from effects.tools.mcp.server import ListedTool, McpServer, OfferedTool, Offering, offer_tools
 
 __all__ = [
     "ListedTool",

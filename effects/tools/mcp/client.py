@@ -40,7 +40,7 @@ from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from contract.errors import CutoverError
-from effects.tools.mcp.offering import ListedTool, McpServer
+from effects.tools.mcp.server import ListedTool, McpServer
 from effects.tools.tool import BadArguments
 
 MAX_ANSWER_BYTES: Final = 4_194_304

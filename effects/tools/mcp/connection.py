@@ -13,7 +13,7 @@ import msgspec
 
 from contract.model import ToolSpec
 from effects.tools.mcp.client import McpSession, ServerAway, describe_error, open_session
-from effects.tools.mcp.offering import McpServer, OfferedTool, Offering, offer_tools
+from effects.tools.mcp.server import McpServer, OfferedTool, Offering, offer_tools
 from effects.tools.tool import BadArguments, Json, Tool, ToolContext, parameters
 
 OpenSession = Callable[[McpServer, Callable[[], None]], AbstractAsyncContextManager[McpSession]]

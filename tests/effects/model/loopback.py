@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract.model import Chunk, ModelCall, UserMessage
-from effects.model import Limits, ModelEntry, ModelRegistry, OpenAIModel, Provider, Secret
+from effects.model import (
+    Limits,
+    ModelEntry,
+    ModelRegistry,
+    Provider,
+    RescuePolicy,
+    RescuingModel,
+    Secret,
+)
 
 KEY = "sk-loopback-0123456789"
 CALL = ModelCall(model_id="m", messages=(UserMessage("Hello"),))
@@ -200,7 +208,12 @@ async def whole(chunks: AsyncIterator[Chunk]) -> list[Chunk]:
     return [chunk async for chunk in chunks]
 
 
+def once(registry: ModelRegistry) -> RescuingModel:
+    """Make a model port that calls once and never again."""
+    return RescuingModel(registry, RescuePolicy(attempts=1))
+
+
 async def ask(entry: ModelEntry) -> list[Chunk]:
     """Ask through the port and read to the end."""
     async with registry_of(entry) as registry:
-        return await whole(OpenAIModel(registry).stream("reply", CALL))
+        return await whole(once(registry).stream("reply", CALL))

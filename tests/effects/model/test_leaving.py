@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from effects.model import OpenAIModel
-from tests.effects.model.loopback import CALL, Wire, ask, delta, registry_of, serving
+from tests.effects.model.loopback import CALL, Wire, ask, delta, once, registry_of, serving
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -43,7 +42,7 @@ def test_a_loop_that_ends_closes_a_forgotten_stream(recwarn: pytest.WarningsReco
             left.append(True)
 
         async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
-            stream = OpenAIModel(registry).stream("reply", CALL)
+            stream = once(registry).stream("reply", CALL)
             await anext(stream)
             del stream
             async with asyncio.timeout(PATIENCE_S):

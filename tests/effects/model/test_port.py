@@ -19,13 +19,21 @@ from effects.model import (
     Fail,
     Hang,
     ModelRegistry,
-    OpenAIModel,
     RescuePolicy,
     RescuingModel,
     ScriptedModel,
     Step,
 )
-from tests.effects.model.loopback import CALL, Wire, finish, registry_of, serving, usage, whole
+from tests.effects.model.loopback import (
+    CALL,
+    Wire,
+    finish,
+    once,
+    registry_of,
+    serving,
+    usage,
+    whole,
+)
 from tests.patience import PATIENCE_S
 
 TRUNCATED = Fault("model_truncated", retryable=True, data={"malformed": 0})
@@ -50,7 +58,7 @@ def rescuing(registry: ModelRegistry) -> Model:
 
 @asynccontextmanager
 async def real(
-    steps: Sequence[Step], port: Callable[[ModelRegistry], Model] = OpenAIModel
+    steps: Sequence[Step], port: Callable[[ModelRegistry], Model] = once
 ) -> AsyncIterator[Played]:
     """Play through a provider on loopback and the adapter."""
     left = asyncio.Event()

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from contract.errors import EffectFailed, Fault
 from contract.model import Chunk
-from effects.model import ModelEntry, OpenAIModel
+from effects.model import ModelEntry
 from effects.model.client import MAX_ERROR_BYTES
 from tests.effects.model.loopback import (
     CALL,
@@ -24,6 +24,7 @@ from tests.effects.model.loopback import (
     ask,
     delta,
     finish,
+    once,
     refusing,
     registry_of,
     serving,
@@ -123,7 +124,7 @@ async def test_a_connection_is_used_again() -> None:
     """Reading on to the end of the body keeps it."""
     async with serving(complete) as loopback, registry_of(loopback.entry()) as registry:
         for _ in range(3):
-            await whole(OpenAIModel(registry).stream("reply", CALL))
+            await whole(once(registry).stream("reply", CALL))
     assert (len(loopback.requests), loopback.connections) == (3, 1)
 
 
@@ -213,7 +214,7 @@ async def after_a_break(
 
     async with serving(answer) as loopback, registry_of(loopback.entry(**limits)) as registry:
         chunks = []
-        async for chunk in OpenAIModel(registry).stream("reply", CALL):
+        async for chunk in once(registry).stream("reply", CALL):
             chunks.append(chunk)
             if len(chunks) == len(events):
                 heard.set()
@@ -305,7 +306,7 @@ async def stalled(loopback_events: list[bytes], **limits: float) -> tuple[list[C
 
     async def read(entry: ModelEntry) -> None:
         async with registry_of(entry) as registry:
-            async for chunk in OpenAIModel(registry).stream("reply", CALL):
+            async for chunk in once(registry).stream("reply", CALL):
                 chunks.append(chunk)  # noqa: PERF401 (kept when the stream fails)
 
     async with serving(answer) as loopback:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from effects.model import OpenAIModel
 from effects.model.stream import StreamAssembler
 from tests.effects.model.accumulated import Accumulated, of_ours, of_the_sdk
-from tests.effects.model.loopback import CALL, Loopback, Wire, registry_of, serving
+from tests.effects.model.loopback import CALL, Loopback, Wire, once, registry_of, serving
 
 RECORDINGS = 36
 WITH_AN_ERROR_INSIDE = 2
@@ -42,7 +41,7 @@ async def by_the_sdk(loopback: Loopback) -> Accumulated:
 async def by_us(loopback: Loopback) -> Accumulated:
     """Ask through the port."""
     async with registry_of(loopback.entry()) as registry:
-        return await of_ours(OpenAIModel(registry).stream("reply", CALL))
+        return await of_ours(once(registry).stream("reply", CALL))
 
 
 def pieces(body: bytes, size: int) -> Sequence[bytes]:

@@ -17,13 +17,21 @@ from effects.model import (
     KeyUnusable,
     ModelEntry,
     ModelRegistry,
-    OpenAIModel,
     Prices,
     Provider,
     Secret,
 )
 from effects.model.stream import open_answer
-from tests.effects.model.loopback import CALL, Wire, delta, finish, registry_of, serving, whole
+from tests.effects.model.loopback import (
+    CALL,
+    Wire,
+    delta,
+    finish,
+    once,
+    registry_of,
+    serving,
+    whole,
+)
 
 HERE = Provider("here", "http://127.0.0.1:1/v1", Secret("sk-1"))
 ENTRY = ModelEntry("gpt-4.1", HERE, "gpt-4.1-2025", 1000, 100, Prices(2.0, 8.0), ("other",))
@@ -31,7 +39,7 @@ ENTRY = ModelEntry("gpt-4.1", HERE, "gpt-4.1-2025", 1000, 100, Prices(2.0, 8.0),
 
 def streaming(registry: ModelRegistry) -> AsyncGenerator[Chunk, None]:
     """Begin to ask model `m`."""
-    return OpenAIModel(registry).stream("reply", CALL)
+    return once(registry).stream("reply", CALL)
 
 
 async def held(wire: Wire) -> None:
@@ -94,7 +102,7 @@ async def test_a_changed_entry_holds_from_the_next_call() -> None:
         await whole(streaming(registry))
         await registry.replace([replace(loopback.entry(), model="loop-2")])
         await whole(streaming(registry))
-        assert registry.open_clients == 1
+        assert len(registry.clients) == 1
     assert [request.body["model"] for request in loopback.requests] == ["loop-1", "loop-2"]
 
 
@@ -106,10 +114,10 @@ async def test_equal_providers_share_a_client() -> None:
         entries = [one, replace(other, model_id="m2"), replace(one, model_id="m3", provider=keyed)]
         async with registry_of(*entries) as registry, asyncio.TaskGroup() as group:
             calls = [structs.replace(CALL, model_id=entry.model_id) for entry in entries]
-            streams = [OpenAIModel(registry).stream("reply", call) for call in calls]
+            streams = [once(registry).stream("reply", call) for call in calls]
             for stream in streams:
                 await anext(stream)
-            assert registry.open_clients == 2
+            assert len(registry.clients) == 2
             for stream in streams:
                 group.create_task(stream.aclose())
         assert [request.headers["authorization"] for request in loopback.requests][-1] == (
@@ -123,11 +131,11 @@ async def test_a_client_in_use_is_closed_when_its_last_stream_ends() -> None:
         first, second = streaming(registry), streaming(registry)
         assert (await anext(first)).text == (await anext(second)).text == "Hi"
         await registry.replace([])
-        assert registry.open_clients == 1
+        assert len(registry.clients) == 1
         await first.aclose()
-        assert registry.open_clients == 1
+        assert len(registry.clients) == 1
         await second.aclose()
-        assert registry.open_clients == 0
+        assert len(registry.clients) == 0
 
 
 async def test_clients_can_be_made_before_anybody_asks() -> None:
@@ -137,11 +145,11 @@ async def test_clients_can_be_made_before_anybody_asks() -> None:
         other = replace(one, model_id="m2", provider=replace(one.provider, key=Secret("sk-2")))
         async with registry_of(one, other) as registry:
             registry.warm()
-            assert registry.open_clients == 2
+            assert len(registry.clients) == 2
             stream = streaming(registry)
             await anext(stream)
             await stream.aclose()
-            assert registry.open_clients == 2
+            assert len(registry.clients) == 2
     assert len(loopback.requests) == 1
 
 
@@ -151,9 +159,9 @@ async def test_an_idle_client_is_closed_at_once() -> None:
         stream = streaming(registry)
         await anext(stream)
         await stream.aclose()
-        assert registry.open_clients == 1
+        assert len(registry.clients) == 1
         await registry.replace([ENTRY])
-        assert registry.open_clients == 0
+        assert len(registry.clients) == 0
 
 
 async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
@@ -161,7 +169,7 @@ async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
     async with serving(held) as loopback, registry_of() as registry:
         async with open_answer(registry, loopback.entry(), b"{}") as answer:
             assert await answer.next()
-        assert registry.open_clients == 0
+        assert len(registry.clients) == 0
 
 
 async def test_a_server_that_needs_no_key_gets_a_placeholder() -> None:

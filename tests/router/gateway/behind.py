@@ -13,8 +13,8 @@ from effects.model import Rescued
 from router.telemetry.metrics import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.effects.model.calling import reset
 from tests.effects.model.loopback import Answer, Loopback, Wire, serving
-from tests.effects.model.rescue.calling import reset
 from tests.router.gateway.asking_service import AskingService
 from tests.router.gateway.gateways import client_of
 from tests.router.remote.service import serving as service_at

@@ -17,8 +17,8 @@ from effects.model.errors import Facts
 from router.gateway import Gateway, add_gateway
 from router.http.app import create_app
 from tests.e2e.deployment import listening
+from tests.effects.model.calling import NO_WAIT, Heard
 from tests.effects.model.loopback import registry_of
-from tests.effects.model.rescue.calling import NO_WAIT, Heard
 from tests.router.answering import CASE
 from tests.router.house import House, Rules
 

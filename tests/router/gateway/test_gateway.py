@@ -15,6 +15,7 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError, NotFoundError
 
 from effects.model import RescuingModel
+from tests.effects.model.calling import DONE, counted, pair, reset, said, saying
 from tests.effects.model.loopback import (
     Answer,
     Loopback,
@@ -25,7 +26,6 @@ from tests.effects.model.loopback import (
     serving,
     sse,
 )
-from tests.effects.model.rescue.calling import DONE, counted, pair, reset, said, saying
 from tests.patience import PATIENCE_S
 from tests.router.gateway.gateways import MOST_BYTES, client_of, opened
 

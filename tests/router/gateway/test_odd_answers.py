@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.effects.model.rescue.calling import counted, said
+from tests.effects.model.calling import counted, said
 from tests.router.gateway.test_gateway import HELLO, STREAMED, events, placed
 
 pytestmark = pytest.mark.sockets

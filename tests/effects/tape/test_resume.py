@@ -15,7 +15,7 @@ from contract.model import ToolCall
 from effects.stores import MemoryPauses, SqlPauses
 from effects.tape import Tape, TapeSession, canonical, paused_request, resume
 from effects.testing import World
-from tests.effects.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
+from tests.effects.tape.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
 from effects.tools.mcp import McpServer
-from tests.effects.mcp.connecting import in_process, tools_of
+from tests.effects.tools.mcp.connecting import in_process, tools_of
 
 if TYPE_CHECKING:
     from effects.tools import ToolRegistry

@@ -29,7 +29,7 @@ from effects.tape import (
 )
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
-from tests.effects.pausing import REQUEST
+from tests.effects.tape.pausing import REQUEST
 
 if TYPE_CHECKING:
     from contract.operations import Operation

@@ -25,7 +25,7 @@ from effects.tools import (
     tool,
 )
 from effects.tools.tool import SelfContainedSchema, schema_of
-from tests.effects.mcp.suite_server import suite_tools
+from tests.effects.tools.mcp.suite_server import suite_tools
 
 
 class KnowingTools(Tools, Protocol):

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from contract.model import ToolResult
 from effects.model import Secret
 from effects.tools.mcp import McpServer
-from tests.effects.mcp.connecting import names, run, tools_of, until, why_not
-from tests.effects.mcp.tools_server import tools_server
+from tests.effects.tools.mcp.connecting import names, run, tools_of, until, why_not
+from tests.effects.tools.mcp.tools_server import tools_server
 from tests.patience import PATIENCE_S
 from tests.support.asgi import served
 

@@ -6,8 +6,8 @@ import pytest
 
 from contract.model import ToolResult
 from effects.tools.mcp import McpServer
-from tests.effects.mcp.connecting import Mode, in_process, names, run, tools_of, until
-from tests.effects.mcp.tools_server import tools_server
+from tests.effects.tools.mcp.connecting import Mode, in_process, names, run, tools_of, until
+from tests.effects.tools.mcp.tools_server import tools_server
 
 pytestmark = pytest.mark.virtual
 

@@ -12,7 +12,7 @@ from effects.clock import ManualClock
 from effects.tools import ToolRegistry, builtin_tools
 from effects.tools.mcp import McpConnection, McpServer
 from effects.tools.mcp.connection import CHECK_SECONDS, reconnect_wait
-from tests.effects.mcp.connecting import FakeServer, listed, names, run, tools_of, until
+from tests.effects.tools.mcp.connecting import FakeServer, listed, names, run, tools_of, until
 
 pytestmark = pytest.mark.virtual
 

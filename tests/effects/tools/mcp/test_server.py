@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from effects.tools.mcp import ListedTool, McpServer, offer_tools
-from effects.tools.mcp.offering import MAX_SCHEMA_BYTES, MAX_TOOLS, ToolSchema, offered_name
-from tests.effects.mcp.connecting import listed
+from effects.tools.mcp.server import MAX_SCHEMA_BYTES, MAX_TOOLS, ToolSchema, offered_name
+from tests.effects.tools.mcp.connecting import listed
 
 # Few characters, of every kind: a table of all of Unicode takes seconds to make.
 WRITTEN = "aZ0_-./ :é家😀"

@@ -11,9 +11,9 @@ from contract.model import ToolCall, ToolResult
 from effects.tape import Exchange, TapeSession
 from effects.testing import World
 from effects.tools.mcp import McpServer
-from tests.effects.mcp.connecting import Mode, in_process, run, tools_of
-from tests.effects.mcp.tools_server import tools_server
 from tests.effects.tape.calls import turns
+from tests.effects.tools.mcp.connecting import Mode, in_process, run, tools_of
+from tests.effects.tools.mcp.tools_server import tools_server
 
 pytestmark = pytest.mark.virtual
 

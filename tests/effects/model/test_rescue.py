@@ -11,8 +11,7 @@ import pytest
 
 from contract.model import Usage
 from effects.model import AttemptLine, BreakerPolicy, ModelEntry, RescuePolicy
-from tests.effects.model.loopback import Answer, Loopback, Wire, in_turn, refusing, serving
-from tests.effects.model.rescue.calling import (
+from tests.effects.model.calling import (
     NO_WAIT,
     Caller,
     Calling,
@@ -25,6 +24,7 @@ from tests.effects.model.rescue.calling import (
     silence,
     through_the_port,
 )
+from tests.effects.model.loopback import Answer, Loopback, Wire, in_turn, refusing, serving
 from tests.router.gateway.gateways import through_the_gateway
 
 pytestmark = pytest.mark.sockets
