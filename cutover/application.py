@@ -24,7 +24,7 @@ from router.admin.operations import Operations
 from router.admin.routes import add_admin
 from router.admin.tokens import Tokens, read_tokens
 from router.config import Settings, SettingsWatcher, on_loopback
-from router.gateway import Gateway, Neighbours, add_gateway
+from router.gateway import Gateway, WorkerPeers, add_gateway
 from router.http.app import create_app
 from router.stack import Stack, StackName
 from router.telemetry.health import Watchdog
@@ -207,7 +207,7 @@ def open_gateway(
     services: Services,
     environ: Mapping[str, str],
     host: str,
-    neighbours: Neighbours | None = None,
+    neighbours: WorkerPeers | None = None,
 ) -> Gateway | None:
     """Return the gateway of a router that listens on `host`; None where it is not enabled.
 

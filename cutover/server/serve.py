@@ -26,7 +26,7 @@ from cutover.server.sockets import listen, shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
 from cutover.wiring.addresses import WorkerGroup, resolve_stores
 from router.config import Settings, SettingsWatcher
-from router.gateway import Neighbours
+from router.gateway import WorkerPeers
 from router.router import Router
 from router.telemetry.metrics.instruments import FOLDER
 
@@ -176,7 +176,7 @@ async def _serve(
             await stack.enter_async_context(watched.watching())
         sockets, neighbours = [listening], None
         if plan.gateways is not None and settings.gateway.enabled:
-            neighbours = stack.enter_context(Neighbours.joined(plan.gateways))
+            neighbours = stack.enter_context(WorkerPeers.joined(plan.gateways))
             sockets.append(neighbours.listening)
         built = await stack.enter_async_context(
             application(

@@ -8,7 +8,7 @@ from typing import Final
 
 from contract.errors import CutoverError
 from router.config import AUTO, PROCESS, StoreSettings, resolve_address
-from router.gateway import Neighbours
+from router.gateway import WorkerPeers
 from router.parts import exchange_id
 
 _STORES = ("conversations", "memory", "pauses")
@@ -32,7 +32,7 @@ class WorkerGroup:
     """The workers that share this host's stores, and how their gateways reach each other."""
 
     workers: int = 1
-    neighbours: Neighbours | None = None
+    neighbours: WorkerPeers | None = None
 
     def exchange_id(self) -> str:
         """Return a new exchange id, from which the other workers know whose it is."""

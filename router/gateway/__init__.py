@@ -1,7 +1,7 @@
-"""The model gateway: OpenAI's wire for stacks elsewhere, on our port and the exchange's tape."""
+"""The model gateway: OpenAI's API for remote stacks, on the model port and the exchange's tape."""
 
-from router.gateway.document import add_gateway
+from router.gateway.correlation import WorkerPeers
 from router.gateway.endpoint import Gateway
-from router.gateway.neighbours import Neighbours
+from router.gateway.openapi import add_gateway
 
-__all__ = ["Gateway", "Neighbours", "add_gateway"]
+__all__ = ["Gateway", "WorkerPeers", "add_gateway"]

@@ -1,4 +1,4 @@
-"""The gateway's endpoints: plain ASGI on the model port."""
+"""The gateway's endpoints, as plain ASGI on the model port."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from starlette.routing import Route
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
-from router.gateway.correlating import SITE, asking, here
-from router.gateway.keying import key_of
-from router.gateway.neighbours import NOT_HERE
-from router.gateway.refusals import GatewayRefused, refused
-from router.gateway.request import ILLEGIBLE, Asked, NoObject, read
-from router.gateway.whole import WholeAnswer
-from router.gateway.writing import DONE, Writer, event
+from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
+from router.gateway.correlation import NOT_HERE, SITE, calling_session, is_here
+from router.gateway.requests import (
+    ILLEGIBLE,
+    CompletionRequest,
+    GatewayRefused,
+    NoObject,
+    call_key,
+    read_request,
+    refusal_of,
+)
 from router.http.disconnect import Deadline, SlowClient, drop
 from router.problems import Problem
 
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 
     from contract.model import Chunk, PassedCall
     from effects.model import ModelRegistry, RescuingModel
-    from router.gateway.neighbours import Neighbours
+    from router.gateway.correlation import WorkerPeers
     from router.http.body import Room
     from router.router import Router
 
@@ -43,24 +47,24 @@ _JSON: Final = (b"content-type", b"application/json")
 _STREAM: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    # Proxies such as nginx hold streams back unless told not to.
+    # nginx and others buffer streams otherwise.
     (b"x-accel-buffering", b"no"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """OpenAI's wire on the model port; with a key, whoever asks must show it."""
+    """OpenAI's API on the model port; with a key, callers must show it."""
 
     router: Router
     model: RescuingModel
     registry: ModelRegistry
     key: bytes
     max_body_bytes: int
-    neighbours: Neighbours | None = None
+    peers: WorkerPeers | None = None
 
     def routes(self) -> list[Route]:
-        """Give the routes, each also below the address of an exchange."""
+        """Return the routes, each also below the address of an exchange."""
         return [
             route
             for below in ("", "/exchanges/{exchange}")
@@ -71,41 +75,43 @@ class Gateway:
         ]
 
     def admit(self, scope: Scope) -> None:
-        """Look at a caller's key; raises `GatewayRefused` 401."""
+        """Check a caller's key; raises `GatewayRefused` 401."""
         if not self.key:
             return
-        said = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        kind, _, key = said.partition(b" ")
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, key = header.partition(b" ")
         if kind.lower() != b"bearer" or not compare_digest(key.strip(), self.key):
-            raise GatewayRefused(401, "invalid_api_key", "the gateway's key is due as bearer token")
+            raise GatewayRefused(
+                401, "invalid_api_key", "the gateway's key is required as bearer token"
+            )
 
-    def elsewhere(self, scope: Scope) -> bool:
-        """Whether a call is not known here, and another worker of this host may know it."""
-        if self.neighbours is None or not self.neighbours.asked(scope):
+    def is_elsewhere(self, scope: Scope) -> bool:
+        """Whether a call's exchange is not open here, and may be in another worker of this host."""
+        if self.peers is None or not self.peers.candidates(scope):
             return False
-        return not here(self.router, scope["headers"], scope["path_params"].get("exchange"))
+        return not is_here(self.router, scope["headers"], scope["path_params"].get("exchange"))
 
     async def ask(self, scope: Scope, call: PassedCall) -> AsyncGenerator[Chunk, None]:
-        """Ask the model, or play what was answered to the same question in this exchange.
+        """Call the model, or play its answer to the same call in this exchange.
 
         Raises `GatewayRefused`.
         """
         path_id = scope["path_params"].get("exchange")
-        by_neighbour = self.neighbours is not None and scope.get("client") is None
-        if by_neighbour and not here(self.router, scope["headers"], path_id):
-            raise GatewayRefused(NOT_HERE, "not_here", "another worker's, or nobody's")
-        run = asking(self.router, scope["headers"], path_id)
+        from_peer = self.peers is not None and scope.get("client") is None
+        if from_peer and not is_here(self.router, scope["headers"], path_id):
+            raise GatewayRefused(NOT_HERE, "not_here", "no such exchange is open in this worker")
+        run = calling_session(self.router, scope["headers"], path_id)
         if run is None:
             return self.model.stream(SITE, call)
         try:
-            args = await key_of(call)
+            args = await call_key(call)
         except ILLEGIBLE as error:
             raise NoObject from error
         return run.stream(MODEL_STREAM, SITE, call, args)
 
 
 class Models:
-    """Lists the models that can be asked, by our own ids."""
+    """Lists the registered models by our own ids."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -125,7 +131,7 @@ class Models:
 
 
 class Completions:
-    """Answers chat completions; when a caller goes, what was asked for it is dropped."""
+    """Answers chat completions; a disconnect cancels the model call."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -139,39 +145,45 @@ class Completions:
         try:
             self._gateway.admit(scope)
             body = await room.read(scope, receive, self._gateway.max_body_bytes)
-            asked = read(body)
-            if self._gateway.elsewhere(scope):
-                await self._within(receive, self._passed_on(scope, body, asked, send))
+            request = read_request(body)
+            if self._gateway.is_elsewhere(scope):
+                await self._within(receive, self._forward(scope, body, request, send))
                 return
-            chunks = await self._gateway.ask(scope, asked.call)
+            chunks = await self._gateway.ask(scope, request.call)
         except Problem as problem:
             await _refuse(send, _shed(problem))
             return
         except GatewayRefused as error:
             await _refuse(send, error)
             return
-        await self._within(receive, self._answered(chunks, asked, scope, send))
+        await self._within(receive, self._respond(chunks, request, scope, send))
 
-    async def _passed_on(self, scope: Scope, body: bytes, asked: Asked, send: Send) -> None:
-        """Let the worker answer whose exchange it is; where there is none, do it here."""
-        neighbours = self._gateway.neighbours
-        if neighbours is not None and await neighbours.answered(scope, body, send):
+    async def _forward(
+        self, scope: Scope, body: bytes, request: CompletionRequest, send: Send
+    ) -> None:
+        """Let the worker of the exchange answer; without one, answer here."""
+        peers = self._gateway.peers
+        if peers is not None and await peers.answer(scope, body, send):
             return
         try:
-            chunks = await self._gateway.ask(scope, asked.call)
+            chunks = await self._gateway.ask(scope, request.call)
         except GatewayRefused as error:
             await _refuse(send, error)
             return
-        await self._answered(chunks, asked, scope, send)
+        await self._respond(chunks, request, scope, send)
 
-    async def _answered(
-        self, chunks: AsyncGenerator[Chunk, None], asked: Asked, scope: Scope, send: Send
+    async def _respond(
+        self,
+        chunks: AsyncGenerator[Chunk, None],
+        request: CompletionRequest,
+        scope: Scope,
+        send: Send,
     ) -> None:
         sending = Deadline(send, self._gateway.router.parts.settings().limits.send_seconds)
-        await _answer_in_time(chunks, asked, sending, scope)
+        await _answer_in_time(chunks, request, sending, scope)
 
     async def _within(self, receive: Receive, doing: Coroutine[Any, Any, None]) -> None:
-        """Do it for as long as the caller is there."""
+        """Run `doing` until it ends or the caller disconnects."""
         loop = asyncio.get_running_loop()
         work = loop.create_task(doing, name="gateway")
         gone = loop.create_task(_gone(receive), name="gateway watch")
@@ -186,41 +198,45 @@ class Completions:
 
 
 async def _answer_in_time(
-    chunks: AsyncGenerator[Chunk, None], asked: Asked, sending: Deadline, scope: Scope
+    chunks: AsyncGenerator[Chunk, None], request: CompletionRequest, sending: Deadline, scope: Scope
 ) -> None:
-    """Answer; a client that takes nothing for too long is given up, and the model with it."""
+    """Answer; abort for a client that reads nothing for too long, and cancel the model call."""
     try:
         async with sending:
-            await _answer(chunks, asked, sending)
+            await _answer(chunks, request, sending)
     except SlowClient as unread:
-        log.warning("a call of the gateway is given up: %s", unread)
+        log.warning("gateway call aborted: %s", unread)
         drop(scope)
 
 
-async def _answer(chunks: AsyncGenerator[Chunk, None], asked: Asked, send: Send) -> None:
-    """Send an answer; its head waits for the first chunk, so that a fault has its status."""
+async def _answer(
+    chunks: AsyncGenerator[Chunk, None], request: CompletionRequest, send: Send
+) -> None:
+    """Send an answer; its head waits for the first chunk, so that a fault gets its own status."""
     answer_id, created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
-    # An answer in one piece holds the usage without being asked.
-    writer = Writer(answer_id, created, asked.call.model_id, usage=asked.usage or not asked.stream)
+    # A whole answer always holds the usage.
+    writer = Writer(
+        answer_id, created, request.call.model_id, usage=request.usage or not request.stream
+    )
     began = False
     try:
         async with aclosing(chunks):
-            if not asked.stream:
+            if not request.stream:
                 await _send(send, 200, [_JSON], await _whole(chunks, writer))
                 return
             async for chunk in chunks:
                 if not began:
                     await send({"type": "http.response.start", "status": 200, "headers": _STREAM})
                     began = True
-                if data := b"".join(map(event, writer.write(chunk))):
+                if data := b"".join(map(frame_event, writer.write(chunk))):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
     except CutoverError as error:
-        failed = refused(error)
+        failed = refusal_of(error)
         if not began:
             await _refuse(send, failed)
             return
-        # No [DONE]: a client that does not know errors inside a stream sees that it was cut.
-        await send({"type": "http.response.body", "body": event(failed.body())})
+        # No [DONE]: a client that ignores errors inside a stream sees that it is cut.
+        await send({"type": "http.response.body", "body": frame_event(failed.body())})
         return
     await send({"type": "http.response.body", "body": DONE})
 
@@ -239,7 +255,7 @@ async def _gone(receive: Receive) -> None:
 
 
 def _shed(problem: Problem) -> GatewayRefused:
-    """Tell what the router tells of any request, in the API's own words."""
+    """Return a problem of the router in OpenAI's format."""
     error = GatewayRefused(
         problem.status, problem.code, problem.detail, retry_after=problem.retry_after or None
     )

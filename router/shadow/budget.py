@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from contract import operations as ops
 from effects.stores import NO_SPENDING, Spending
 from router.capture.records import answered_by, asked_of
-from router.gateway.correlating import SITE
+from router.gateway.correlation import SITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

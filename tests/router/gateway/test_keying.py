@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from contract.model import PassedCall
 from effects.tape import canonical
-from router.gateway import keying
-from router.gateway.keying import PIECE, key_of
-from router.gateway.refusals import GatewayRefused
-from router.gateway.request import read
+from router.gateway import requests
+from router.gateway.requests import PIECE, GatewayRefused, call_key, read_request
 
 values = st.recursive(
     st.none()
@@ -50,22 +48,22 @@ def whole(messages: Any, **more: Any) -> bytes:
 async def test_a_large_call_has_the_key_it_had(shape: str) -> None:
     """Tapes that were written with the body decoded whole are found again."""
     tools = [{"type": "function", "function": {"name": f"f{n}", "a": {}}} for n in range(3_000)]
-    asked = read(body(LARGE[shape], tools=tools, temperature=0.5))
-    assert await key_of(asked.call) == whole(LARGE[shape], tools=tools, temperature=0.5)
+    asked = read_request(body(LARGE[shape], tools=tools, temperature=0.5))
+    assert await call_key(asked.call) == whole(LARGE[shape], tools=tools, temperature=0.5)
 
 
 @given(st.lists(values, min_size=1), st.dictionaries(st.text("ab€"), values), st.integers(1, 40))
 def test_any_call_has_the_key_it_had(messages: Any, more: Any, piece: int) -> None:
     """However small the pieces are."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keying, "PIECE", piece)
-        key = asyncio.run(key_of(read(body(messages, **more)).call))
+        patched.setattr(requests, "PIECE", piece)
+        key = asyncio.run(call_key(read_request(body(messages, **more)).call))
     assert key == whole(messages, **more)
 
 
 @pytest.mark.parametrize("shape", sorted(LARGE.keys() - {"one text"}))
 async def test_others_have_their_turn_meanwhile(shape: str) -> None:
-    """At least once for every few pieces: nobody waits for all of a large body."""
+    """At least once for every few pieces: no task waits for a large body as a whole."""
     data = body(LARGE[shape])
     turns = 0
 
@@ -76,7 +74,7 @@ async def test_others_have_their_turn_meanwhile(shape: str) -> None:
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(others())
-    await key_of(read(data).call)
+    await call_key(read_request(data).call)
     beside.cancel()
     assert turns > len(data) // PIECE // 3
 
@@ -86,7 +84,7 @@ def test_what_nobody_reads_is_passed_on_as_it_was_written() -> None:
     written = (
         b'{"stream_options":{"x":1,"include_usage":true},"model":"m","z": {"b":1, "a":1e999}, '
     )
-    asked = read(written + b'"messages":[ {"role":"user", "content":"a"} ],"n":1}')
+    asked = read_request(written + b'"messages":[ {"role":"user", "content":"a"} ],"n":1}')
     assert bytes(asked.call.messages) == b'[ {"role":"user", "content":"a"} ]'
     more = {name: bytes(raw) for name, raw in asked.call.more.items()}
     assert more == {"z": b'{"b":1, "a":1e999}', "n": b"1", "stream_options": b'{"x":1}'}
@@ -112,12 +110,12 @@ def test_what_nobody_reads_is_passed_on_as_it_was_written() -> None:
 def test_what_is_no_call_is_refused_unread(wrong: bytes) -> None:
     """Also where what is wrong stands in what nobody reads."""
     with pytest.raises(GatewayRefused) as refused:
-        read(wrong)
+        read_request(wrong)
     assert refused.value.status == 400
 
 
 async def test_a_number_that_is_none_has_no_key() -> None:
     """It is the provider's to refuse; on a tape it cannot stand."""
-    asked = read(b'{"model":"m","messages":[1e999]}')
+    asked = read_request(b'{"model":"m","messages":[1e999]}')
     with pytest.raises(msgspec.DecodeError):
-        await key_of(asked.call)
+        await call_key(asked.call)

@@ -8,13 +8,13 @@ from typing import get_args
 import pytest
 
 from contract.errors import EffectFailed, Fault, FaultCode, Fenced, TapeCut, TapeMiss
-from router.gateway.refusals import refused
+from router.gateway.requests import refusal_of
 
 
 @pytest.mark.parametrize("code", get_args(FaultCode))
 def test_every_fault_is_an_error_with_our_code(code: FaultCode) -> None:
     """Whatever it is, clients learn that asking again is done already."""
-    error = refused(EffectFailed(Fault(code, data={"status": 418, "retry_after": 1.2})))
+    error = refusal_of(EffectFailed(Fault(code, data={"status": 418, "retry_after": 1.2})))
     assert 400 <= error.status < 600
     assert json.loads(error.body())["error"]["code"] == code
     assert (b"x-should-retry", b"false") in error.headers()
@@ -26,7 +26,7 @@ def test_every_fault_is_an_error_with_our_code(code: FaultCode) -> None:
 def test_the_type_is_openais(status: int, kind: str) -> None:
     """By status."""
     codes: dict[int, FaultCode] = {429: "model_rate_limited", 503: "model_unavailable"}
-    error = refused(EffectFailed(Fault(codes[status])))
+    error = refusal_of(EffectFailed(Fault(codes[status])))
     assert error.status == status
     assert json.loads(error.body())["error"]["type"] == kind
 
@@ -34,7 +34,7 @@ def test_the_type_is_openais(status: int, kind: str) -> None:
 def test_runs_that_are_over() -> None:
     """One that was replaced, an exchange that ended, a tape without the call."""
     assert [
-        refused(error).status for error in (Fenced("r"), TapeCut("c"), TapeMiss("w", None))
+        refusal_of(error).status for error in (Fenced("r"), TapeCut("c"), TapeMiss("w", None))
     ] == [
         410,
         410,

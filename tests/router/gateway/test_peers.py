@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from router.gateway.neighbours import Neighbours
+from router.gateway.correlation import WorkerPeers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,17 +37,17 @@ def scope(*headers: tuple[bytes, bytes], client: object = CLIENT, **path: str) -
 
 def test_the_worker_stands_in_the_id_of_an_exchange(folder: Path) -> None:
     """Of as many digits as any; ids of nobody here are looked for nowhere."""
-    with Neighbours.joined(folder) as one, Neighbours.joined(folder) as two:
+    with WorkerPeers.joined(folder) as one, WorkerPeers.joined(folder) as two:
         mine, theirs = one.exchange_id(), two.exchange_id()
         assert [len(mine), len(theirs)] == [32, 32]
-        assert one.asked(scope(exchange=mine)) == []
-        assert [path.name for path in one.asked(scope(exchange=theirs))] == [theirs[:6]]
-        assert one.asked(scope((b"x-cutover-exchange", theirs.encode())))
+        assert one.candidates(scope(exchange=mine)) == []
+        assert [path.name for path in one.candidates(scope(exchange=theirs))] == [theirs[:6]]
+        assert one.candidates(scope((b"x-cutover-exchange", theirs.encode())))
         for odd in ("", "gone", "../..", "f" * 32):
-            assert one.asked(scope(exchange=odd)) == []
-        assert len(one.asked(scope((b"traceparent", TRACEPARENT)))) == 1
-        assert one.asked(scope()) == []
-        assert one.asked(scope(client=None, exchange=theirs)) == [], "asked by a worker"
+            assert one.candidates(scope(exchange=odd)) == []
+        assert len(one.candidates(scope((b"traceparent", TRACEPARENT)))) == 1
+        assert one.candidates(scope()) == []
+        assert one.candidates(scope(client=None, exchange=theirs)) == [], "asked by a worker"
     assert list(folder.iterdir()) == []
 
 
@@ -55,18 +55,18 @@ def test_who_cannot_look_for_others_is_alone(folder: Path) -> None:
     """What clears temporary folders must not end the calls of what is open here."""
     below = folder / "below"
     below.mkdir()
-    with Neighbours.joined(below) as one:
+    with WorkerPeers.joined(below) as one:
         rmtree(below)
-        assert one.asked(scope(exchange="a" * 32)) == []
-        assert one.asked(scope((b"traceparent", TRACEPARENT))) == []
+        assert one.candidates(scope(exchange="a" * 32)) == []
+        assert one.candidates(scope((b"traceparent", TRACEPARENT))) == []
 
 
 async def test_a_worker_that_has_died_is_passed_over(folder: Path) -> None:
     """Its socket stays behind, with nobody there."""
-    with Neighbours.joined(folder) as one:
+    with WorkerPeers.joined(folder) as one:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(folder / "aaaaaa"))
-        assert not await one.answered(scope(exchange="a" * 32), b"{}", unsent)
+        assert not await one.answer(scope(exchange="a" * 32), b"{}", unsent)
 
 
 async def unsent(_: object) -> None:
@@ -77,9 +77,9 @@ async def unsent(_: object) -> None:
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n"])
 async def test_a_worker_that_dies_before_its_answer(folder: Path, said: bytes) -> None:
     """Nothing was sent: the call can still be answered here."""
-    with Neighbours.joined(folder) as one:
+    with WorkerPeers.joined(folder) as one:
         async with await dying(folder / "aaaaaa", said):
-            assert await one.answered(scope(exchange="a" * 32), b"{}", unsent) is False
+            assert await one.answer(scope(exchange="a" * 32), b"{}", unsent) is False
 
 
 async def test_a_worker_that_dies_over_its_answer(folder: Path) -> None:
@@ -90,9 +90,9 @@ async def test_a_worker_that_dies_over_its_answer(folder: Path) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    with Neighbours.joined(folder) as one:
+    with WorkerPeers.joined(folder) as one:
         async with await dying(folder / "aaaaaa", head + b"\r\n9\r\ndata: {}\n\r\n"):
-            assert await one.answered(scope(exchange="a" * 32), b"{}", send)
+            assert await one.answer(scope(exchange="a" * 32), b"{}", send)
     begin, *pieces = sent
     assert begin["headers"] == [(b"content-type", b"text/event-stream")]
     body = b"".join(piece["body"] for piece in pieces)

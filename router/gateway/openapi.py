@@ -1,10 +1,10 @@
-"""What the OpenAPI document says of the gateway: OpenAI's shapes, as far as they concern us."""
+"""The gateway in the OpenAPI document: OpenAI's shapes, as far as the gateway reads them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from router.gateway.refusals import BODY_SCHEMA
+from router.gateway.requests import BODY_SCHEMA
 from router.openapi import answer
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _KEY: Final = "GatewayKey"
 _BELOW: Final = ("", "/exchanges/{exchange}")
 _NOT_ANSWERED: Final[Mapping[int, str]] = {
-    400: "The request is none, or the model's provider refuses it.",
-    401: "The gateway's key is due.",
+    400: "The request is malformed, or the provider refuses it.",
+    401: "The gateway's key is required.",
     404: "No such model, exchange or run.",
     410: "The run has been replaced, or its exchange has ended.",
     413: "The body is too large.",
     422: "The run plays a tape, and the call is not on it.",
-    429: "The provider asks to come back later.",
+    429: "The provider is rate limited; see retry-after.",
     502: "The provider failed, or broke off.",
     503: "The provider is not available.",
     504: "The provider took too long.",
@@ -35,22 +35,22 @@ _EXCHANGE: Final = {
     "description": "An exchange that is open.",
     "schema": {"type": "string"},
 }
-_TELLING: Final = [
+_EXCHANGE_HEADERS: Final = [
     {
         "name": name,
         "in": "header",
         "required": False,
-        "description": tells,
+        "description": text,
         "schema": {"type": "string"},
     }
-    for name, tells in (
-        ("x-cutover-exchange", "The exchange the call belongs to, as the router said it."),
-        ("x-cutover-role", "`serving`, `fallback` or `shadow`, as the router said it."),
+    for name, text in (
+        ("x-cutover-exchange", "The exchange the call belongs to, from the router's request."),
+        ("x-cutover-role", "`serving`, `fallback` or `shadow`, from the router's request."),
     )
 ]
 _MESSAGE: Final = {
     "type": "object",
-    "description": "Passed on as it is: what is in it is between client and provider.",
+    "description": "Passed on unread.",
     "required": ["role"],
     "properties": {
         "role": {"enum": ["developer", "system", "user", "assistant", "tool"]},
@@ -59,7 +59,7 @@ _MESSAGE: Final = {
 }
 _REQUEST: Final = {
     "type": "object",
-    "description": "A chat completion. Fields that are not named here are passed on as they are.",
+    "description": "A chat completion. Other fields are passed on as they are.",
     "required": ["model", "messages"],
     "properties": {
         "model": {"type": "string", "minLength": 1, "description": "The id of `[models.*]`."},
@@ -100,7 +100,7 @@ _MODELS: Final = {
 
 
 def add_gateway(app: FastAPI, gateway: Gateway) -> None:
-    """Let an application answer for a gateway, and say so in its OpenAPI document."""
+    """Mount the gateway on an application, and in its OpenAPI document."""
     app.router.routes.extend(gateway.routes())
     build = app.openapi
 
@@ -125,7 +125,7 @@ def _completions(below: str) -> dict[str, Any]:
     }
     return {
         **_about("Chat completion through the gateway", "completions", below),
-        "parameters": [*_path(below), *_TELLING],
+        "parameters": [*_path(below), *_EXCHANGE_HEADERS],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _REQUEST}}},
         "responses": {
             "200": {"description": "As OpenAI's, in one piece or as events.", "content": content},
@@ -140,7 +140,7 @@ def _models(below: str) -> dict[str, Any]:
         **_about("Models of the gateway", "models", below),
         "parameters": _path(below),
         "responses": {
-            "200": {"description": "The models that can be asked.", "content": content},
+            "200": {"description": "The registered models.", "content": content},
             **{str(status): _refusal(status, below) for status in (401, 404)},
         },
     }
@@ -158,15 +158,15 @@ def _path(below: str) -> list[dict[str, Any]]:
 def _refusal(status: int, below: str) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": BODY_SCHEMA}}
     if below and status == 404:  # noqa: PLR2004 - "not found"
-        # What is no exchange's name at all is nobody's address.
+        # A path without an exchange's id is the application's own 404.
         content |= answer(status)["content"]
     return {"description": _NOT_ANSWERED[status], "content": content}
 
 
 def _ask_for_key(schema: dict[str, Any]) -> None:
     schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
-    tells = "The key of `[gateway] key_env`."
-    schemes[_KEY] = {"type": "http", "scheme": "bearer", "description": tells}
+    text = "The key of `[gateway] key_env`."
+    schemes[_KEY] = {"type": "http", "scheme": "bearer", "description": text}
     for path, operations in schema["paths"].items():
         if path.endswith(("/v1/chat/completions", "/v1/models")):
             for operation in operations.values():

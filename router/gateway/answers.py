@@ -1,0 +1,189 @@
+"""Answers as a client of the gateway gets them: the provider's own events, or made from chunks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from contract.model import Chunk, RawChunk, ToolCallDelta, Usage
+from effects.model.chunks import mend
+
+
+def decode_event(data: bytes) -> dict[str, Any]:
+    """Return an event's data, {} where it is no object.
+
+    A token may end inside a character: strict decoders refuse such an event, and lose the rest of
+    it. Halves stand as in `effects.model.chunks`.
+    """
+    try:
+        try:
+            event = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            event = json.loads(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def encode_answer(answer: dict[str, Any]) -> bytes:
+    """Encode an answer joined from events; halves that have met are one character again."""
+    try:
+        return msgspec.json.encode(answer)
+    except UnicodeEncodeError:
+        return mend(json.dumps(answer, ensure_ascii=False)).encode()
+
+
+DONE: Final = b"data: [DONE]\n\n"
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class Writer:
+    """Writes the chunks of one answer as events' data; `usage` where the client asked for it."""
+
+    def __init__(self, answer_id: str, created: int, model: str, *, usage: bool) -> None:
+        self._head = {"id": answer_id, "object": "chat.completion.chunk", "created": created}
+        self._model = model
+        self._usage = usage
+        self._began = False
+
+    def write(self, chunk: Chunk) -> list[bytes]:
+        """Return the data of the events that carry a chunk."""
+        self._model = chunk.model or self._model
+        if isinstance(chunk, RawChunk) and chunk.raw:
+            self._began = True
+            return [data for data in chunk.raw if self._usage or not _only_usage(chunk, data)]
+        return [_ENCODER.encode(frame_event) for frame_event in self._made_up(chunk)]
+
+    def _made_up(self, chunk: Chunk) -> list[dict[str, Any]]:
+        events = []
+        delta = _delta(chunk)
+        if delta or chunk.finish:
+            if not self._began:
+                delta = {"role": "assistant", **delta}
+                self._began = True
+            choice = {"index": 0, "delta": delta, "finish_reason": chunk.finish or None}
+            events.append(self._event([choice]))
+        if chunk.usage is not None and self._usage:
+            events.append({**self._event([]), "usage": _usage(chunk.usage)})
+        return events
+
+    def _event(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {**self._head, "model": self._model, "choices": choices}
+
+
+def frame_event(data: bytes) -> bytes:
+    """Return data as an event; a line end inside it begins another line of data."""
+    return b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
+
+
+def _only_usage(chunk: Chunk, data: bytes) -> bool:
+    if chunk.usage is None:
+        return False
+    event = decode_event(data)
+    return bool(event.get("usage")) and not event.get("choices")
+
+
+def _delta(chunk: Chunk) -> dict[str, Any]:
+    delta: dict[str, Any] = {}
+    if chunk.reasoning:
+        delta["reasoning_content"] = chunk.reasoning
+    if chunk.text:
+        delta["content"] = chunk.text
+    if chunk.tool_calls:
+        delta["tool_calls"] = [_call_delta(one) for one in chunk.tool_calls]
+    return delta
+
+
+def _call_delta(delta: ToolCallDelta) -> dict[str, Any]:
+    function = {"arguments": delta.arguments}
+    if not delta.id and not delta.name:
+        return {"index": delta.index, "function": function}
+    opening = {"name": delta.name, **function}
+    return {"index": delta.index, "id": delta.id, "type": "function", "function": opening}
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return msgspec.structs.asdict(usage)
+
+
+_WHOLE: Final = frozenset({"role", "type", "id", "name", "index"})
+"""Texts that are never split; some providers repeat them with every event."""
+
+
+class WholeAnswer:
+    """Joins the data of a stream's events into one `chat.completion`."""
+
+    def __init__(self) -> None:
+        self._head: dict[str, Any] = {}
+        self._choice: dict[str, Any] = {"index": 0, "finish_reason": None}
+        self._message: dict[str, Any] = {}
+
+    def take(self, data: bytes) -> None:
+        """Add the data of one event; data that is no chunk is ignored."""
+        event = decode_event(data)
+        choices = event.pop("choices", None)
+        self._head.update({name: value for name, value in event.items() if value is not None})
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and not choice.get("index"):
+                self._take_choice(choice)
+
+    def body(self) -> bytes:
+        """Return the answer so far."""
+        message = {"role": "assistant", "content": None, **self._message}
+        if isinstance(
+            calls := message.get("tool_calls"), list
+        ):  # some providers send null in every delta
+            message["tool_calls"] = [_whole_call(one) for one in calls if isinstance(one, dict)]
+        choice = {**self._choice, "message": message}
+        answer = {**self._head, "object": "chat.completion", "choices": [choice]}
+        return encode_answer(answer)
+
+    def _take_choice(self, choice: dict[str, Any]) -> None:
+        delta = choice.pop("delta", None)
+        if isinstance(delta, dict):
+            _merge(self._message, delta)
+        _merge(self._choice, choice)
+
+
+def _whole_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call as a whole answer has it: without its index, with arguments."""
+    given = call.get("function")
+    function = given if isinstance(given, dict) else {}
+    whole = {**call, "function": {**function, "arguments": function.get("arguments") or ""}}
+    whole.pop("index", None)
+    return whole
+
+
+def _merge(into: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Add a delta: texts and lists grow, anything else is replaced."""
+    for name, value in delta.items():
+        known = into.get(name)
+        if value is None:
+            into.setdefault(name, None)
+        elif isinstance(value, str) and isinstance(known, str) and name not in _WHOLE:
+            into[name] = value if name == "finish_reason" else known + value
+        elif isinstance(value, dict) and isinstance(known, dict):
+            _merge(known, value)
+        elif isinstance(value, list):
+            into[name] = _joined(known if isinstance(known, list) else [], value)
+        else:
+            into[name] = value
+
+
+def _joined(known: list[Any], more: list[Any]) -> list[Any]:
+    """Join lists; elements with an index are pieces of the element of that index."""
+    for piece in more:
+        index = _index(piece)
+        same = next((one for one in known if index is not None and _index(one) == index), None)
+        if same is None:
+            known.append(piece)
+        else:
+            _merge(same, piece)
+    return known
+
+
+def _index(piece: Any) -> Any:
+    return piece.get("index") if isinstance(piece, dict) else None

@@ -1,0 +1,208 @@
+"""The exchange and the run a gateway call belongs to, here or in another worker of this host.
+
+Every worker listens on a socket of its own in a folder all of them know, and begins the ids of its
+exchanges with that socket's name.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+
+from router.gateway.answers import frame_event
+from router.gateway.requests import GatewayRefused
+from router.remote.headers import EXCHANGE, ROLE
+from router.traces import trace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from starlette.types import Scope, Send
+
+    from effects.tape import TapeSession
+    from router.context import ExchangeContext
+    from router.router import Router
+    from router.serving.run import Headers, Run
+
+
+SITE: Final = "gateway"
+"""The site of all calls of remote stacks on the tape: they name no other."""
+
+_EXCHANGES: Final = (EXCHANGE.encode(), b"x-exchange-id")
+_ROLE: Final = ROLE.encode()
+_ROLES: Final = frozenset({"serving", "fallback", "shadow"})
+
+
+def calling_session(router: Router, headers: Headers, path_id: str | None) -> TapeSession | None:
+    """Return the tape session of the run a call belongs to; None for a call outside exchanges.
+
+    Raises `GatewayRefused` where the path names an exchange that is not open, or the role none of
+    its runs has.
+    """
+    ticket = _ticket(router, headers, path_id)
+    if ticket is None:
+        return None
+    role = _header(headers, _ROLE)
+    drive = _run_in_role(ticket, role)
+    if drive is None:
+        raise GatewayRefused(404, "unknown_run", f"no run of this exchange is {role!r}")
+    return drive.run
+
+
+def named_exchange(headers: Headers, path_id: str | None) -> str | None:
+    """Return the id of the exchange a call names, in its path or in a header."""
+    if path_id is not None:
+        return path_id
+    return next((value for name in _EXCHANGES if (value := _header(headers, name))), None)
+
+
+def is_here(router: Router, headers: Headers, path_id: str | None) -> bool:
+    """Whether the exchange a call belongs to is open in this process."""
+    exchange = named_exchange(headers, path_id)
+    return router.ticket(exchange or router.traces.exchange(headers) or "") is not None
+
+
+def _ticket(router: Router, headers: Headers, path_id: str | None) -> ExchangeContext | None:
+    if path_id is not None:
+        ticket = router.ticket(path_id)
+        if ticket is None:
+            raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
+        return ticket
+    exchange = named_exchange(headers, None)
+    return router.ticket(exchange or router.traces.exchange(headers) or "")
+
+
+def _run_in_role(ticket: ExchangeContext, role: str | None) -> Run | None:
+    """Return the run in a role; without one the shadow once it runs alone, else the serving run."""
+    serving, job = ticket.serving.drives, ticket.job
+    shadow = None if job is None else job.drive
+    if role in _ROLES:
+        drives = [*serving, *([shadow] if shadow is not None else [])]
+        return next((drive for drive in drives if drive.role == role), None)
+    if shadow is not None and (not serving or serving[-1].complete):
+        return shadow
+    return serving[-1] if serving else None
+
+
+def _header(headers: Headers, wanted: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
+
+
+log = logging.getLogger(__name__)
+
+NOT_HERE: Final = 421
+"""Misdirected request: a worker's answer to another for an exchange that is not its own."""
+_NAME_BYTES: Final = 3
+_FORWARDED: Final = frozenset(
+    {
+        b"authorization",
+        b"content-type",
+        b"traceparent",
+        b"x-cutover-exchange",
+        b"x-cutover-role",
+        b"x-exchange-id",
+    }
+)
+_RETURNED: Final = frozenset(
+    {b"cache-control", b"content-type", b"retry-after", b"x-accel-buffering", b"x-should-retry"}
+)
+
+
+class WorkerPeers:
+    """The other workers of this host; made by `WorkerPeers.joined`."""
+
+    def __init__(self, folder: Path, name: str, listening: socket.socket) -> None:
+        self.listening = listening
+        self._folder = folder
+        self._name = name
+
+    @classmethod
+    @contextmanager
+    def joined(cls, folder: Path) -> Iterator[WorkerPeers]:
+        """Listen in the workers' folder for as long as the block lasts."""
+        name = secrets.token_hex(_NAME_BYTES)
+        path = folder / name
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            try:
+                yield cls(folder, name, listening)
+            finally:
+                path.unlink(missing_ok=True)
+
+    def exchange_id(self) -> str:
+        """Return an id for an exchange of this worker."""
+        return self._name + uuid.uuid4().hex[len(self._name) :]
+
+    def candidates(self, scope: Scope) -> list[Path]:
+        """Return the sockets of workers to which a call that is unknown here may belong."""
+        if scope.get("client") is None:
+            return []  # from another worker: it forwards to the owner only
+        exchange = named_exchange(scope["headers"], scope["path_params"].get("exchange"))
+        if exchange is not None:
+            path = self._folder / exchange[: len(self._name)]
+            return [path] if path in self._others() else []
+        if trace_of(scope["headers"]) is None:
+            return []
+        return sorted(self._others())
+
+    def _others(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if path.name != self._name]
+        except OSError as error:  # the folder was removed: open exchanges go on
+            log.warning("the other workers cannot be found: %s", type(error).__name__)
+            return []
+
+    async def answer(self, scope: Scope, body: bytes, send: Send) -> bool:
+        """Let another worker answer; False where none has the call's exchange."""
+        for path in self.candidates(scope):
+            try:
+                if await _forwarded(path, scope, body, send):
+                    return True
+            except (aiohttp.ClientError, OSError) as error:
+                log.warning("a worker did not answer for its exchange: %s", type(error).__name__)
+        return False
+
+
+async def _forwarded(path: Path, scope: Scope, body: bytes, send: Send) -> bool:
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name in _FORWARDED
+    ]
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(path)),
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as session,
+        # The socket is the address: this name is never resolved.
+        session.post(f"http://worker{scope['path']}", data=body, headers=headers) as response,
+    ):
+        if response.status == NOT_HERE:
+            return False
+        await _relay(response, send)
+        return True
+
+
+async def _relay(response: aiohttp.ClientResponse, send: Send) -> None:
+    """Pass an answer on as it arrives."""
+    kept = [
+        (name.lower(), value) for name, value in response.raw_headers if name.lower() in _RETURNED
+    ]
+    await send({"type": "http.response.start", "status": response.status, "headers": kept})
+    last = b""
+    try:
+        while piece := await response.content.readany():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    except aiohttp.ClientError:
+        # Neither [DONE] nor a whole JSON: the client sees that it is cut.
+        gone = GatewayRefused(503, "model_unavailable", "the worker of the exchange has ended")
+        last = frame_event(gone.body())
+    await send({"type": "http.response.body", "body": last})
