@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.rows import BenchRow, at_most, reported
 from contract.stores import MemoryEntry, Recall
-from effects.memory import SqliteMemory
+from effects.memory import open_memory
 from effects.memory.embeddings import Vectors
 from effects.memory.search import LongTermMemory
 from effects.stores.values import MEMORY_CODES
@@ -71,9 +71,9 @@ async def measure(folder: Path, dsn: str, recalls: int, sizes: Sequence[int]) ->
     rows = [_emotion()]
     for size in sizes:
         path = folder / f"{size}.db"
-        async with SqliteMemory.open(path, Drawn()) as memory:
+        async with open_memory(path, Drawn()) as memory:
             await _fill(memory, size)
-        async with SqliteMemory.open(path, Drawn()) as memory:
+        async with open_memory(path, Drawn()) as memory:
             rows += await _recalled(memory, "sqlite", recalls, size)
         if dsn:
             async with _postgres_memory(dsn) as memory:
@@ -139,15 +139,14 @@ async def _recalled(memory: LongTermMemory, store: str, recalls: int, size: int)
 async def _postgres_memory(dsn: str) -> AsyncIterator[LongTermMemory]:
     """Open a memory in a schema of its own, dropped afterwards."""
     pool = import_module("effects.stores.postgres").PostgresDatabase
-    adapter = import_module("effects.memory.postgres").PostgresMemory
-    async with pool.open(dsn, MEMORY_CODES, connections=1, limit=60.0) as admin:
+    async with pool.open(dsn, None, MEMORY_CODES, connections=1, limit=60.0) as admin:
         async with admin.connection() as connection:
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             await connection.execute("CREATE SCHEMA cutover_bench")
         try:
             joined = "&" if "?" in dsn else "?"
             own = f"{dsn}{joined}options=-csearch_path%3Dcutover_bench,public"
-            async with adapter.open(own, Drawn(), limit=60.0) as memory:
+            async with open_memory(own, Drawn(), limit=60.0) as memory:
                 yield memory
         finally:
             async with admin.connection() as connection:

@@ -27,7 +27,8 @@ from cutover.wiring.models import embedding_entry, local_embedder, model_entries
 from cutover.wiring.stacks import load_stack, places
 from cutover.wiring.tools import mcp, tool_server
 from effects.memory.embeddings import maker_named
-from effects.memory.store import VectorCounts, made_in_file
+from effects.memory.sqlite import vectors_in_file
+from effects.memory.store import VectorCounts
 from effects.stores import HealthCheck, Plaintext
 from router.config import (
     AUTO,
@@ -211,10 +212,10 @@ async def _why_no_vectors(where: str) -> str:
 async def _vector_counts(where: str) -> VectorCounts | None:
     scheme, _, rest = where.partition("://")
     if scheme == "postgresql":
-        found: VectorCounts | None = await _postgres_memory().made_in_database(where)
+        found: VectorCounts | None = await _postgres_memory().vectors_in_database(where)
         return found
     path = Path(rest.removeprefix("/"))
-    return await asyncio.to_thread(made_in_file, path) if scheme == "sqlite" else None
+    return await asyncio.to_thread(vectors_in_file, path) if scheme == "sqlite" else None
 
 
 def _postgres_memory() -> Any:

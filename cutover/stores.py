@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from contract.errors import CutoverError
 from contract.ports import Conversations, Memory
 from cutover.wiring.periodic import sweeping
-from effects.memory import InMemoryMemory, SqliteMemory
-from effects.memory.sqlite import MEMORY as SQLITE_MEMORY
+from effects import memory
+from effects.memory.sqlite import MEMORY
 from effects.stores import (
     Encryption,
     HealthCheck,
@@ -48,7 +48,6 @@ from router.admin.history import HISTORY
 
 if TYPE_CHECKING:
     from effects.memory.embeddings import Embedder
-    from effects.memory.search import LongTermMemory
     from router.config import PauseSettings
 
 Locks: TypeAlias = ProcessLocks | ResilientLocks
@@ -66,7 +65,7 @@ SCHEMES: Final = {
 
 _SCHEMAS: Final[Mapping[str, Schema]] = {
     "conversations": CONVERSATIONS,
-    "memory": SQLITE_MEMORY,
+    "memory": MEMORY,
     "pauses": PAUSE_STORE,
     "locks": LEASES,
     "pins": PIN_STORE,
@@ -99,21 +98,8 @@ async def open_memory(
 ) -> Memory:
     """Open the long-term memory, closed with `stack`; with an embedder it finds by vectors."""
     if _scheme("memory", address) == "memory":
-        return InMemoryMemory()
-    return await stack.enter_async_context(sql_memory(address, embedder, least))
-
-
-def sql_memory(
-    address: str, embedder: Embedder | None = None, least: float = 0.0
-) -> AbstractAsyncContextManager[LongTermMemory]:
-    """Open the long-term memory in an SQLite file or a PostgreSQL database."""
-    if address.startswith("postgresql:"):
-        adapter = _extra("effects.memory.postgres", "PostgresMemory")
-        opened: AbstractAsyncContextManager[LongTermMemory] = adapter.open(
-            address, embedder, least=least
-        )
-        return opened
-    return SqliteMemory.open(address, embedder, least=least)
+        return memory.InMemoryMemory()
+    return await stack.enter_async_context(memory.open_memory(address, embedder, least=least))
 
 
 async def open_pauses(address: str, stack: AsyncExitStack, encryption: Encryption) -> PauseStore:

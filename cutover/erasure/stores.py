@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
-from cutover.stores import sql_memory
 from cutover.wiring.addresses import checkpoints_address
 from cutover.wiring.stacks import open_stored_flows
+from effects.memory import open_memory
 from effects.stores import DataSubject, SqlConversations, SqlPauses, sqlite_file
 from effects.stores.conversations import ErasedTurns
 from router.config import resolve_address
@@ -80,7 +80,7 @@ async def erase_rows(
     async def erase_memories(
         place: str,
     ) -> int:  # their vectors go with them, whichever embedder made them
-        async with sql_memory(place) as memory:
+        async with open_memory(place) as memory:
             return await memory.erase(subject)
 
     async def erase_pauses(place: str) -> int:  # encrypted ones need no key

@@ -57,17 +57,17 @@ class Embedder(Protocol):
 
 
 def maker(embedder: Embedder) -> str:
-    """Say who makes the vectors: those of two makers are never compared."""
+    """Name what makes the vectors: those of two makers are never compared."""
     return maker_named(embedder.name, embedder.dimensions)
 
 
 def maker_named(model: str, dimensions: int) -> str:
-    """Name who makes vectors of so many dimensions by a model."""
+    """Name the maker of vectors of so many dimensions by a model."""
     return f"{model}/{dimensions}"
 
 
 def normalised(vectors: Vectors) -> Vectors:
-    """Give every vector the length 1; what has none stays as it is."""
+    """Scale every vector to the length 1; one of length 0 stays as it is."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return scaled
@@ -133,7 +133,7 @@ BATCH: Final = 64
 POLICY: Final = RescuePolicy(
     first_wait=0.2, longest_wait=2.0, breaker=BreakerPolicy(calls=3, rest=10.0)
 )
-"""Somebody waits for a reply meanwhile, and full text is at hand: give up early."""
+"""A reply waits meanwhile, and full text is at hand: give up early."""
 
 
 class EndpointEmbedder:
@@ -233,7 +233,7 @@ class EndpointEmbedder:
 
 
 def _lengths(fault: Fault) -> str:
-    """Say of vectors of other lengths which they have; nothing of any other fault."""
+    """Describe vectors of another length; "" for any other fault."""
     if fault.data.get("reason") != "dimensions":
         return ""
     sent, configured = fault.data["sent"], fault.data["configured"]

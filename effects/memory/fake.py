@@ -1,23 +1,19 @@
-"""Memory in this process: the fake of the port, and enough for a demonstration."""
+"""Fakes: a memory in this process, enough for a demonstration, and an embedder without a model."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 import numpy as np
 
+from contract.stores import MemoryEntry, Recall
 from effects.memory import terms
 from effects.memory.embeddings import MOST_OF_A_TEXT, Vectors, normalised
 from effects.memory.store import check_entry, check_query
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from contract.stores import MemoryEntry, Recall
-    from effects.stores.values import DataSubject
+from effects.stores.values import DataSubject
 
 
 class InMemoryMemory:
@@ -41,13 +37,13 @@ class InMemoryMemory:
         scored = [
             (len(wanted.intersection(terms.of_text(entry.text))), number, entry)
             for number, entry in enumerate(self._entries.values())
-            if _may_be_told(entry, query)
+            if _may_find(entry, query)
         ]
         found = sorted((one for one in scored if one[0]), key=lambda one: one[:2], reverse=True)
         return tuple(entry for _, _, entry in found[: max(query.limit, 0)])
 
     async def write(self, site: str, entries: tuple[MemoryEntry, ...]) -> int:
-        """Remember; returns how many entries were new."""
+        """Store; returns how many entries were new."""
         for entry in entries:
             check_entry(entry)
         before = len(self._entries)
@@ -57,18 +53,19 @@ class InMemoryMemory:
 
     async def erase(self, subject: DataSubject) -> int:
         """Remove what is known of a user, or was learnt in a chat; returns how many entries."""
-        kept = {key: one for key, one in self._entries.items() if not _is_of(one, subject)}
-        forgotten = len(self._entries) - len(kept)
-        self._entries = kept
-        return forgotten
+        before = len(self._entries)
+        self._entries = {
+            key: one for key, one in self._entries.items() if not _belongs(one, subject)
+        }
+        return before - len(self._entries)
 
 
-def _is_of(entry: MemoryEntry, subject: DataSubject) -> bool:
-    whoever = {"user": entry.user_id, "chat": entry.session_id}
-    return whoever.get(subject.kind) == subject.value
+def _belongs(entry: MemoryEntry, subject: DataSubject) -> bool:
+    ids = {"user": entry.user_id, "chat": entry.session_id}
+    return ids.get(subject.kind) == subject.value
 
 
-def _may_be_told(entry: MemoryEntry, query: Recall) -> bool:
+def _may_find(entry: MemoryEntry, query: Recall) -> bool:
     return (
         entry.user_id == query.user_id
         and (query.except_session is None or entry.session_id != query.except_session)

@@ -1,31 +1,48 @@
-"""What keeps entries and their vectors, as the long-term memory above it sees it."""
+"""Entries of the long-term memory and their vectors, in a database; what all databases do alike.
+
+Vectors belong to the maker who made them, a model and its dimensions: those of two makers are never
+compared. Entries wait for the vectors of every maker that is registered.
+"""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
-from contract.stores import MemoryEntry
-from effects.stores.sqlite import read_only
-from effects.stores.values import require_storable
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    LargeBinary,
+    Text,
+    bindparam,
+    cast,
+    column,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    table,
+)
+from sqlalchemy.types import UserDefinedType
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+from contract.stores import MemoryEntry, Recall
+from effects.memory.embeddings import Embedder, Vector, Vectors, maker
+from effects.stores.database import Database
+from effects.stores.tables import Call, Statement, Transaction
+from effects.stores.values import DataSubject, require_storable
 
-    from contract.stores import Recall
-    from effects.memory.embeddings import Vector, Vectors
-    from effects.stores.values import DataSubject
-
+log = logging.getLogger(__name__)
 
 RecallMethod = Literal["vectors", "vectors_and_text", "text"]
 """How entries were found: all by vectors, those without one by full text, or all by full text."""
 
 
 class StoredEntry(NamedTuple):
-    """An entry that is kept; a seq may be another entry's later: user and text tell them apart."""
+    """A stored entry; its seq may later be another's: user and text tell them apart."""
 
     seq: int
     user_id: str
@@ -33,64 +50,34 @@ class StoredEntry(NamedTuple):
 
 
 class RecallResult(NamedTuple):
-    """Entries, best first; `waiting` says that some of the user's have no vector yet."""
+    """Entries, best first; `waiting` means that some of the user's have no vector yet."""
 
     entries: tuple[MemoryEntry, ...]
     by: RecallMethod
     waiting: bool
 
 
-class EntryStore(Protocol):
-    """Keeps entries, and the vectors one maker made of them; every method raises `EffectFailed`."""
+class VectorCounts(NamedTuple):
+    """How many entries there are, and how many vectors of each maker."""
 
-    @property
-    def fault(self) -> str | None:
-        """Why nobody waits for it now; None where it answers."""
-        ...
+    entries: int
+    vectors: Mapping[str, int]
 
-    async def by_text(self, query: Recall, terms: Sequence[str]) -> tuple[MemoryEntry, ...]:
-        """Find by full text."""
-        ...
-
-    async def by_vector(self, query: Recall, terms: Sequence[str], vector: Vector) -> RecallResult:
-        """Find by vectors, and by full text what has none of the maker's."""
-        ...
-
-    async def add(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
-        """Keep all entries or none; gives those that are new, which wait for their vectors."""
-        ...
-
-    async def keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> None:
-        """Keep the vectors of entries, but of those that have been forgotten meanwhile."""
-        ...
-
-    async def waiting(self, after: int, limit: int) -> list[StoredEntry]:
-        """Give entries that wait for the maker's vector, by seq."""
-        ...
-
-    async def erase(self, subject: DataSubject) -> int:
-        """Remove entries with everything that was made of them; returns how many."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close; idempotent."""
-        ...
-
-
-def merged(
-    by_vector: Sequence[MemoryEntry], by_text: Sequence[MemoryEntry], limit: int
-) -> tuple[MemoryEntry, ...]:
-    """Take from both in turn, the nearest vector first: their scores cannot be compared."""
-    both = chain.from_iterable(zip_longest(by_vector, by_text))
-    return tuple(entry for entry in both if entry is not None)[:limit]
-
-
-COLUMNS: Final = "memory_id, user_id, text, session_id, relation, confidence"
-"""The fields of an entry, as a table names them."""
+    def lacking(self, maker: str) -> str:
+        """Describe how many entries have no vector of a maker's; "" if all have one."""
+        missing = self.entries - self.vectors.get(maker, 0)
+        if missing <= 0:
+            return ""
+        others = ", ".join(repr(other) for other in sorted(self.vectors) if other != maker)
+        ignored = f"; vectors of {others} are not compared with its" if others else ""
+        return (
+            f"{missing} of {self.entries} entries have none of {maker!r} yet, "
+            f"and are found by full text until it has made them{ignored}"
+        )
 
 
 def check_entry(entry: MemoryEntry) -> None:
-    """Raise `EffectFailed(memory_failed)` where a text of the entry cannot be kept."""
+    """Raise `EffectFailed(memory_failed)` for an entry with text that cannot be stored."""
     require_storable(
         "memory_failed",
         entry.memory_id,
@@ -102,14 +89,111 @@ def check_entry(entry: MemoryEntry) -> None:
 
 
 def check_query(query: Recall) -> None:
-    """Raise `EffectFailed(memory_failed)` where a text of the query could not have been kept."""
+    """Raise `EffectFailed(memory_failed)` for a query with text that cannot have been stored."""
     require_storable(
         "memory_failed", query.user_id, query.query, query.except_session, query.relation
     )
 
 
+def merged(
+    by_vector: Sequence[MemoryEntry], by_text: Sequence[MemoryEntry], limit: int
+) -> tuple[MemoryEntry, ...]:
+    """Take from both in turn, the nearest vector first: their scores cannot be compared."""
+    both = chain.from_iterable(zip_longest(by_vector, by_text))
+    return tuple(entry for entry in both if entry is not None)[:limit]
+
+
+class _Halfvec(UserDefinedType[bytes]):
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "halfvec"
+
+
+_FIELDS: Final = ("memory_id", "user_id", "text", "session_id", "relation", "confidence")
+MEMORIES: Final = table("memories", column("seq"), *map(column, _FIELDS))
+ENTRY: Final = [MEMORIES.c[name] for name in _FIELDS]
+"""The columns of an entry, in the order of its fields."""
+_MAKERS: Final = table("memory_makers", column("made_by"))
+_WAITING: Final = table("memory_waiting", column("made_by"), column("user_id"), column("seq"))
+VECTORS: Final = table(
+    "memory_vectors",
+    *map(column, ("seq", "user_id", "session_id", "relation", "made_by", "vector")),
+)
+_M, _W, _V = MEMORIES.c, _WAITING.c, VECTORS.c
+
+_MAKER: Final[Any] = bindparam("maker", type_=Text)
+_SEQ: Final[Any] = bindparam("seq", type_=BigInteger)
+_USER: Final[Any] = bindparam("user_id", type_=Text)
+_WAIT_COLUMNS: Final = ["made_by", "user_id", "seq"]
+_HAS_VECTOR: Final = exists().where(_V.seq == _M.seq, _V.made_by == _MAKER)
+
+_COUNT_ENTRIES: Final = Statement(select(func.count()).select_from(MEMORIES))
+_COUNT_VECTORS: Final = Statement(select(_V.made_by, func.count()).group_by(_V.made_by))
+_REGISTER: Final = Statement(
+    lambda insert: insert(_MAKERS).values(made_by=_MAKER).on_conflict_do_nothing()
+)
+_ALL_WAIT: Final = Statement(
+    insert(_WAITING).from_select(
+        _WAIT_COLUMNS, select(cast(_MAKER, Text), _M.user_id, _M.seq).where(~_HAS_VECTOR)
+    )
+)
+_WAIT: Final = Statement(
+    insert(_WAITING).from_select(
+        _WAIT_COLUMNS, select(_MAKERS.c.made_by, cast(_USER, Text), cast(_SEQ, BigInteger))
+    )
+)
+_REGISTERED: Final = Statement(select(exists().where(_MAKERS.c.made_by == _MAKER)))
+_ANY_WAITS: Final = Statement(select(exists().where(_W.made_by == _MAKER)))
+_USER_WAITS: Final = Statement(select(exists().where(_W.made_by == _MAKER, _W.user_id == _USER)))
+_LIST_WAITING: Final = Statement(
+    select(_M.seq, _M.user_id, _M.text)
+    .select_from(MEMORIES.join(_WAITING, _M.seq == _W.seq))
+    .where(_W.made_by == _MAKER, _W.seq > bindparam("after", type_=BigInteger))
+    .order_by(_W.seq)
+    .limit(bindparam("limit"))
+)
+_REMOVE_OTHERS: Final = [
+    Statement(delete(one).where(one.c.made_by != _MAKER)) for one in (_MAKERS, VECTORS, _WAITING)
+]
+# The entry may have been erased since its text was read; locked, it cannot be meanwhile.
+_KEEP_VECTOR: Final = Statement(
+    lambda insert: (
+        insert(VECTORS)
+        .from_select(
+            ["seq", "user_id", "session_id", "relation", "made_by", "vector"],
+            select(
+                _M.seq,
+                _M.user_id,
+                _M.session_id,
+                _M.relation,
+                cast(_MAKER, Text),
+                cast(bindparam("vector"), LargeBinary().with_variant(_Halfvec(), "postgresql")),
+            )
+            .where(_M.seq == _SEQ, _M.user_id == _USER, _M.text == bindparam("text", type_=Text))
+            .with_for_update(read=True, key_share=True),
+        )
+        .on_conflict_do_nothing()
+    )
+)
+_WAIT_NO_MORE: Final = Statement(
+    delete(_WAITING).where(
+        _W.made_by == _MAKER,
+        _W.seq == _SEQ,
+        exists().where(_V.made_by == _MAKER, _V.seq == _SEQ),
+    )
+)
+
+
+def count_vectors() -> Transaction[VectorCounts]:
+    """Count entries and vectors."""
+    vectors, _ = yield _COUNT_VECTORS()
+    entries, _ = yield _COUNT_ENTRIES()
+    return VectorCounts(entries[0][0], dict(vectors))
+
+
 def entry_of(row: Sequence[Any]) -> MemoryEntry:
-    """Read an entry from its `COLUMNS`."""
+    """Decode an entry from its columns, `ENTRY`."""
     memory_id, user_id, text, session_id, relation, confidence = row
     return MemoryEntry(
         memory_id=memory_id,
@@ -121,34 +205,123 @@ def entry_of(row: Sequence[Any]) -> MemoryEntry:
     )
 
 
-VECTORS_BY_MAKER = "SELECT made_by, count(*) FROM memory_vectors GROUP BY made_by"
-ENTRIES = "SELECT count(*) FROM memories"
+class EntryStore(ABC):
+    """Stores entries, and the vectors one maker made of them; all methods raise `EffectFailed`.
 
+    An entry is near a vector if it is more like it than `least`. Without an embedder nothing is
+    registered, and nothing is near anything.
+    """
 
-class VectorCounts(NamedTuple):
-    """How many entries there are, and how many vectors by whom."""
+    def __init__(self, database: Database, embedder: Embedder | None, least: float) -> None:
+        self.embedder = embedder
+        self._database = database
+        self._maker = maker(embedder) if embedder else ""
+        self._least = least
 
-    entries: int
-    vectors: Mapping[str, int]
+    @property
+    def fault(self) -> str | None:
+        """Why the database is not called now; None while it answers."""
+        return self._database.fault
 
-    def lacking(self, maker: str) -> str:
-        """Say how many entries have no vector of a maker's, and whose there are; "" if all have."""
-        missing = self.entries - self.vectors.get(maker, 0)
-        if missing <= 0:
-            return ""
-        others = ", ".join(repr(other) for other in sorted(self.vectors) if other != maker)
-        kept = f"; vectors of {others} are not compared with its" if others else ""
-        return (
-            f"{missing} of {self.entries} entries have none of {maker!r} yet, "
-            f"and are found by full text until it has made them{kept}"
-        )
+    async def by_text(self, query: Recall, terms: Sequence[str]) -> tuple[MemoryEntry, ...]:
+        """Find by full text; there is at least one term."""
+        rows, _ = await self._database.execute(self._text_search(query, terms, None))
+        return tuple(map(entry_of, rows))
 
+    async def by_vector(self, query: Recall, terms: Sequence[str], vector: Vector) -> RecallResult:
+        """Find by vectors, and by full text what has none of the maker's, in one state."""
+        return await self._database.snapshot(self._by_both(query, terms, vector))
 
-def made_in_file(path: Path) -> VectorCounts | None:
-    """Count what an SQLite file holds; None where it cannot be read, or has no such tables yet."""
-    try:
-        with closing(read_only(path)) as file:
-            vectors = dict(file.execute(VECTORS_BY_MAKER).fetchall())
-            return VectorCounts(file.execute(ENTRIES).fetchone()[0], vectors)
-    except sqlite3.Error:
-        return None
+    async def add(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
+        """Store all entries or none; returns those that are new, which wait for their vectors."""
+        return await self._database.transact(self._add(entries))
+
+    async def keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> None:
+        """Store the vectors of entries, but of those that have been erased meanwhile."""
+        await self._database.transact(self._keep(stored, vectors))
+
+    async def waiting(self, after: int, limit: int) -> list[StoredEntry]:
+        """List entries that wait for the maker's vector, by seq."""
+        call = _LIST_WAITING(maker=self._maker, after=after, limit=limit)
+        return [StoredEntry(*row) for row in (await self._database.execute(call)).rows]
+
+    async def erase(self, subject: DataSubject) -> int:
+        """Remove entries with everything that was made of them; returns how many."""
+        name = {"user": "user_id", "chat": "session_id"}.get(subject.kind)
+        if name is None:
+            return 0
+        return await self._database.erase(self._erase(_M[name] == bindparam("value"), subject))
+
+    async def aclose(self) -> None:
+        """Close the database; idempotent."""
+        await self._database.aclose()
+
+    @abstractmethod
+    def _text_search(self, query: Recall, terms: Sequence[str], maker: str | None) -> Call:
+        """Search all entries or, with a maker, those that wait for its vectors."""
+
+    @abstractmethod
+    def _nearest(self, query: Recall, vector: Vector) -> Transaction[Sequence[MemoryEntry]]:
+        """Find the entries nearest to a vector, best first."""
+
+    @abstractmethod
+    def _insert(self, entry: MemoryEntry) -> Transaction[int | None]:
+        """Store an entry and its terms; returns its seq, None if it is not new."""
+
+    @abstractmethod
+    def _erase(self, condition: ColumnElement[bool], subject: DataSubject) -> Transaction[int]:
+        """Remove the entries that meet a condition on `value`."""
+
+    @abstractmethod
+    def _encode(self, vector: Vector) -> object:
+        """Encode a vector as the database stores it."""
+
+    def _register(self) -> Transaction[None]:
+        """Let entries wait for this maker's vectors; remove those of others once all have one."""
+        _, added = yield _REGISTER(maker=self._maker)
+        if added:
+            yield _ALL_WAIT(maker=self._maker)
+            if lacking := (yield from count_vectors()).lacking(self._maker):
+                log.warning("memory: %s", lacking)
+        rows, _ = yield _ANY_WAITS(maker=self._maker)
+        if not rows[0][0]:
+            for statement in _REMOVE_OTHERS:
+                yield statement(maker=self._maker)
+
+    def _by_both(
+        self, query: Recall, terms: Sequence[str], vector: Vector
+    ) -> Transaction[RecallResult]:
+        rows, _ = yield _REGISTERED(maker=self._maker)
+        if not rows[0][0]:  # a process with another embedder has removed this maker's vectors
+            found = yield from self._found(query, terms, None)
+            return RecallResult(found, "text", waiting=False)
+        nearest = yield from self._nearest(query, vector)
+        rows, _ = yield _USER_WAITS(maker=self._maker, user_id=query.user_id)
+        if not rows[0][0]:
+            return RecallResult(tuple(nearest), "vectors", waiting=False)
+        others = yield from self._found(query, terms, self._maker)
+        both = merged(nearest, others, query.limit)
+        return RecallResult(both, "vectors_and_text", waiting=True)
+
+    def _found(
+        self, query: Recall, terms: Sequence[str], maker: str | None
+    ) -> Transaction[tuple[MemoryEntry, ...]]:
+        if not terms:
+            return ()
+        rows, _ = yield self._text_search(query, terms, maker)
+        return tuple(map(entry_of, rows))
+
+    def _add(self, entries: Sequence[MemoryEntry]) -> Transaction[list[StoredEntry]]:
+        stored = []
+        for entry in entries:
+            seq = yield from self._insert(entry)
+            if seq is not None:
+                yield _WAIT(user_id=entry.user_id, seq=seq)
+                stored.append(StoredEntry(seq, entry.user_id, entry.text))
+        return stored
+
+    def _keep(self, stored: Sequence[StoredEntry], vectors: Vectors) -> Transaction[None]:
+        for one, vector in zip(stored, vectors, strict=True):
+            encoded = self._encode(vector)
+            yield _KEEP_VECTOR(**one._asdict(), maker=self._maker, vector=encoded)
+            yield _WAIT_NO_MORE(maker=self._maker, seq=one.seq)

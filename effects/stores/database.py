@@ -34,6 +34,10 @@ class Database(Protocol):
         """Execute a transaction, all or nothing; returns what it returns."""
         ...
 
+    async def snapshot(self, transaction: Transaction[Value]) -> Value:
+        """Execute a transaction that reads one state, whatever is written meanwhile."""
+        ...
+
     async def erase(self, transaction: Transaction[Value]) -> Value:
         """Execute a transaction that deletes, and leave as little of it as can be."""
         ...

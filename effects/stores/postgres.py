@@ -166,15 +166,14 @@ class PostgresDatabase:
 
     async def transact(self, transaction: Transaction[Value]) -> Value:
         """Execute a transaction, all or nothing; raises `EffectFailed`."""
-        async with self.transaction() as connection:
-            with closing(transaction):
-                try:
-                    call = next(transaction)
-                    while True:
-                        call = transaction.send(await execute(connection, call))
-                except StopIteration as end:
-                    value: Value = end.value
-                    return value
+        async with self.connection() as connection, connection.transaction():
+            return await drive(connection, transaction)
+
+    async def snapshot(self, transaction: Transaction[Value]) -> Value:
+        """Execute a transaction that reads one state, whatever is written meanwhile."""
+        async with self.connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return await drive(connection, transaction)
 
     async def erase(self, transaction: Transaction[Value]) -> Value:
         """Execute a transaction that deletes; the space is free after a vacuum."""
@@ -185,19 +184,6 @@ class PostgresDatabase:
         if self._outage.fault is not None:
             raise EffectFailed(Fault(self._codes.unavailable, retryable=True))
         return self._lend()
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[LimitedConnection]:
-        """Lend a connection that commits all or nothing; raises `EffectFailed`."""
-        async with self.connection() as connection, connection.transaction():
-            yield connection
-
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[LimitedConnection]:
-        """Lend a connection that reads one state, whatever is written meanwhile."""
-        async with self.transaction() as connection:
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield connection
 
     async def migrate(self, schema: Schema) -> None:
         """Bring a store's tables up to date, all or nothing, one process after the other.
@@ -213,7 +199,7 @@ class PostgresDatabase:
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[LimitedConnection]:
         """Lend a connection to the one process that may change tables now."""
-        async with self.transaction() as connection:
+        async with self.connection() as connection, connection.transaction():
             # What changes tables may take longer than a call, and so does waiting for it.
             patience, connection.patience = connection.patience, None
             try:
@@ -270,6 +256,18 @@ async def execute(connection: psycopg.AsyncConnection[Any], call: Call) -> Resul
     text, constants = call.statement.postgresql
     cursor = await connection.execute(text, {**constants, **call.values})
     return Result(await cursor.fetchall() if cursor.description else (), cursor.rowcount)
+
+
+async def drive(connection: psycopg.AsyncConnection[Any], steps: Transaction[Value]) -> Value:
+    """Execute the statements of a transaction on a connection."""
+    with closing(steps):
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await execute(connection, call))
+        except StopIteration as end:
+            value: Value = end.value
+            return value
 
 
 async def attempt(connection: LimitedConnection, statement: LiteralString) -> bool:

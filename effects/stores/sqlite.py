@@ -117,6 +117,10 @@ class SqliteDatabase:
         """Execute a transaction, all or nothing; raises `EffectFailed`."""
         return await self.run(_transact, transaction)
 
+    async def snapshot(self, transaction: Transaction[Value]) -> Value:
+        """Execute a transaction that reads one state, and waits for no writer."""
+        return await self.run(_read, transaction)
+
     async def erase(self, transaction: Transaction[Value]) -> Value:
         """Execute a transaction that deletes, and leave nothing of it in the file's log.
 
@@ -177,7 +181,7 @@ class SqliteDatabase:
             with _OPENING, self._place.exclusive() as alone:
                 if alone:
                     with suppress(sqlite3.Error):
-                        truncate_log(self._connection)
+                        _truncate_log(self._connection)
                     self._place.remove_log()
             self._close()
         return self._open()
@@ -233,8 +237,9 @@ def _execute(connection: sqlite3.Connection, call: Call) -> Result:
     return Result(cursor.fetchall(), cursor.rowcount)
 
 
-def _transact(connection: sqlite3.Connection, steps: Transaction[Value]) -> Value:
-    with transaction(connection), closing(steps):
+def drive(connection: sqlite3.Connection, steps: Transaction[Value]) -> Value:
+    """Execute the statements of a transaction on a connection."""
+    with closing(steps):
         try:
             call = next(steps)
             while True:
@@ -244,13 +249,27 @@ def _transact(connection: sqlite3.Connection, steps: Transaction[Value]) -> Valu
             return value
 
 
+def _transact(connection: sqlite3.Connection, steps: Transaction[Value]) -> Value:
+    with transaction(connection):
+        return drive(connection, steps)
+
+
+def _read(connection: sqlite3.Connection, steps: Transaction[Value]) -> Value:
+    connection.execute("BEGIN")
+    try:
+        return drive(connection, steps)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def _erase(connection: sqlite3.Connection, steps: Transaction[Value]) -> Value:
     value = _transact(connection, steps)
-    truncate_log(connection)
+    _truncate_log(connection)
     return value
 
 
-def truncate_log(connection: sqlite3.Connection) -> None:
+def _truncate_log(connection: sqlite3.Connection) -> None:
     """Move the log into the file and empty it, as far as no other connection reads."""
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -270,17 +289,6 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:  # some errors, a full disk among them, end it themselves
             connection.execute("ROLLBACK")
         raise
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read several times of one state; writes nothing, and waits for no writer."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def sqlite_file(place: str | Path) -> Path:

@@ -35,7 +35,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from contract.errors import CutoverError
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
-Insert: TypeAlias = Callable[[Table], Any]
+Insert: TypeAlias = Callable[[Any], Any]
 """A dialect's own `insert`: what happens on a conflict is spelt apart."""
 
 Value = TypeVar("Value")

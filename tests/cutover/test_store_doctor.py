@@ -15,7 +15,7 @@ import pytest
 
 from cutover.doctor import PartCheck, examine
 from cutover.flows import SPECS
-from effects.memory import SqliteMemory
+from effects.memory import open_memory
 from effects.stores import SqlConversations
 from router.config import parse_settings
 from tests.support.postgres import own_schema
@@ -57,7 +57,7 @@ async def test_the_version_of_a_file_is_told(
 ) -> None:
     """A newer one would keep the router from starting; nothing is made beside the file."""
     path = tmp_path / "store.sqlite"
-    async with SqliteMemory.open(path):
+    async with open_memory(path):
         pass
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE schema_versions SET version = ?", (version,))
@@ -70,7 +70,7 @@ async def test_the_version_of_a_file_is_told(
 async def test_a_file_a_router_has_open_is_looked_into(tmp_path: Path) -> None:
     """As it stands, what is not in the file itself yet included."""
     path = tmp_path / "store.sqlite"
-    async with SqliteMemory.open(path):
+    async with open_memory(path):
         before = names(tmp_path)
         looked = await found("memory", f"sqlite:///{path}")
         assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, tables of version 3")

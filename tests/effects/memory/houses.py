@@ -14,10 +14,9 @@ import psycopg
 
 from contract.errors import EffectFailed, Fault
 from contract.stores import MemoryEntry, Recall
-from effects.memory import SqliteMemory
+from effects.memory import open_memory
 from effects.memory.embeddings import Embedder, Vectors, maker
 from effects.memory.fake import HashedEmbedder
-from effects.memory.postgres import PostgresMemory
 from effects.memory.search import LongTermMemory
 
 TABLES = ("memories", "memory_vectors", "memory_waiting")
@@ -32,8 +31,8 @@ class House:
     def open(self, embedder: Embedder | None) -> AbstractAsyncContextManager[LongTermMemory]:
         """Open the memory with an embedder, or without."""
         if isinstance(self.place, Path):
-            return SqliteMemory.open(self.place, embedder)
-        return PostgresMemory.open(self.place, embedder, connections=2)
+            return open_memory(self.place, embedder)
+        return open_memory(self.place, embedder, connections=2)
 
     def read(self, query: str) -> list[tuple[object, ...]]:
         """Read the tables from outside."""

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from contract.errors import EffectFailed
 from contract.ports import Memory
 from contract.stores import MemoryEntry, Recall
-from effects.memory import InMemoryMemory, SqliteMemory, terms
+from effects.memory import InMemoryMemory, open_memory, terms
 from effects.memory.fake import HashedEmbedder
-from effects.memory.postgres import PostgresMemory
 from tests.support.postgres import own_schema
 
 
@@ -52,15 +51,15 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             case "in memory":
                 yield InMemoryMemory()
             case "sqlite":
-                yield await enter(SqliteMemory.open(tmp_path / "memory.db"))
+                yield await enter(open_memory(tmp_path / "memory.db"))
             case "sqlite, vectors":
-                yield await enter(SqliteMemory.open(tmp_path / "memory.db", HashedEmbedder()))
+                yield await enter(open_memory(tmp_path / "memory.db", HashedEmbedder()))
             case "postgres":
                 dsn = await enter(own_schema(request.getfixturevalue("postgres_dsn")))
-                yield await enter(PostgresMemory.open(dsn, connections=4))
+                yield await enter(open_memory(dsn, connections=4))
             case _:
                 dsn = await enter(own_schema(request.getfixturevalue("pgvector_dsn")))
-                yield await enter(PostgresMemory.open(dsn, HashedEmbedder(), connections=4))
+                yield await enter(open_memory(dsn, HashedEmbedder(), connections=4))
 
 
 async def texts(memory: Memory, query: str, user_id: str = "u1", **rest: object) -> list[str]:
@@ -208,9 +207,9 @@ async def test_writers_at_once_lose_nothing(memory: Memory) -> None:
 async def test_a_file_remembers(tmp_path: Path) -> None:
     """Opened again, everything is there; closed, it is a fault."""
     path = tmp_path / "memory.db"
-    async with SqliteMemory.open(path) as memory:
+    async with open_memory(path) as memory:
         await memory.write("write", (entry("likes tea"),))
-    async with SqliteMemory.open(path) as memory:
+    async with open_memory(path) as memory:
         assert await texts(memory, "tea") == ["likes tea"]
         await memory.aclose()
         with pytest.raises(EffectFailed) as failed:

@@ -211,7 +211,7 @@ async def test_a_vector_that_comes_too_late_is_not_kept(house: House) -> None:
     moody = Moody(Compass())
     moody.fault = AWAY  # what waits stays so
     async with house.open(moody) as memory:
-        shelf = memory._shelf  # noqa: SLF001 (what happens between its two calls)
+        shelf = memory._store  # noqa: SLF001 (what happens between its two calls)
         stored = await shelf.add([entry("10 a")])
         await memory.erase(DataSubject("user", "u1"))
         await shelf.add([entry("90 b")])

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from contract.stores import MemoryEntry, Recall, Turn
-from effects.memory import SqliteMemory
+from effects.memory import open_memory
 from effects.stores import Pause, SqlConversations, SqlPauses
 from effects.stores.values import DataSubject
 from tests.support.postgres import own_schema
@@ -103,7 +103,7 @@ def files(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("column", ["user_id", "session_id"])
 async def test_memory_finds_what_to_forget_by_an_index(tmp_path: Path, column: str) -> None:
     """Whoever recalls meanwhile waits for no search through everybody's entries."""
-    async with SqliteMemory.open(tmp_path / "memory.db"):
+    async with open_memory(tmp_path / "memory.db"):
         with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
             query = f"EXPLAIN QUERY PLAN SELECT seq FROM memories WHERE {column} = ?"  # noqa: S608 (ours)
             ((*_, plan),) = file.execute(query, ("x",))
@@ -127,7 +127,7 @@ async def test_memory_forgets_what_is_known_and_its_index(
         remembered("ann likes quinces", "ann", "hers"),
         remembered("ben likes tea", "ben", "shared"),
     )
-    async with SqliteMemory.open(tmp_path / "memory.db") as memory:
+    async with open_memory(tmp_path / "memory.db") as memory:
         await memory.write("write", entries)
         assert await memory.erase(whose) == len(entries) - len(stays)
         found = [

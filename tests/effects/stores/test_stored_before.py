@@ -12,8 +12,7 @@ import pytest
 
 from contract.human import HumanAnswer
 from contract.stores import Recall
-from cutover.stores import sql_memory
-from effects.memory import HashedEmbedder
+from effects.memory import HashedEmbedder, open_memory
 from effects.stores import (
     BreakerNote,
     DataSubject,
@@ -79,7 +78,7 @@ async def test_conversations_go_on(place: str) -> None:
 @pytest.mark.parametrize("embedder", [None, HashedEmbedder(16)], ids=["text", "vectors"])
 async def test_memories_are_recalled(place: str, embedder: HashedEmbedder | None) -> None:
     """By full text, and by the vectors that were made then."""
-    async with sql_memory(place, embedder) as memory:
+    async with open_memory(place, embedder) as memory:
         found = await memory.recall("r", Recall(user_id="u1", query="jasmine tea 苏州", limit=1))
         assert [entry.memory_id for entry in found] == ["e1"]
         assert memory.recalls == {"vectors" if embedder else "text": 1}
