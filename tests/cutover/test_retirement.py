@@ -138,7 +138,7 @@ def test_flows_that_are_off_go_to_the_stack_that_is_left(tree: Path, tmp_path: P
         assert answer.headers["x-cutover-served"].startswith("graph ")
         assert b'"END"' in stream
         headers = {"authorization": f"Bearer {TOKEN}"}
-        refused, problem = post(f"{url}/admin/flows/chat/rollback", **headers)
+        refused, problem = post(f"{url}/admin/flows/chat/rollback", b"", **headers)
         assert refused.status == 409, problem
         assert msgspec.json.decode(problem)["code"] == "no_legacy_stack"
 
