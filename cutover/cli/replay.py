@@ -6,7 +6,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,16 +14,21 @@ from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from compare.report import Report
 from compare.report.formats import visible
+from compare.verdict import Label
 from cutover.cli.diff import CLUSTERS_PRINTED, COLOURS, EXIT, UNREADABLE, status_of, status_read
 from cutover.cli.terminal import bar, refusals, tables, tell_written
-from cutover.replay import Counts, How, Wanted, Wishes, replay, sides_of
-from cutover.replay import Progress as Reached
+from cutover.replay import (
+    Counts,
+    PlayOptions,
+    ReplayPlan,
+    ReplayProgress,
+    Selection,
+    replay,
+    sides_of,
+)
 from cutover.reports import Asked, Format, reported, rules_at, waivers_at, write_report
-
-if TYPE_CHECKING:
-    from compare.report import Report
-    from compare.verdict import Label
 
 INTERRUPTED = 130
 REPORT = "report"
@@ -38,7 +43,7 @@ class PaceChoice(StrEnum):
 
 
 class AgainstChoice(StrEnum):
-    """Which stack a stack of one's own is compared with."""
+    """Which stack a module's stack is compared with."""
 
     legacy = "legacy"
     graph = "graph"
@@ -82,65 +87,58 @@ def replay_captures(
     waived, 1: different, 2: unreadable or misused, 3: nothing replayed, 4: equal or waived, but
     part of the captures could not be read.
     """
-    _import_from_here()
+    here = str(Path.cwd())
+    if here not in sys.path:  # a stack may be in the current folder, as with `python -m`
+        sys.path.insert(0, here)
     console = Console(stderr=True)
     try:
         with refusals(UNREADABLE):
-            sides = sides_of(stack, against.value if against else None)
-            wanted = Wanted(frozenset(only or ()), limit)
-            wishes = Wishes(captures, out, sides, How(pace.value, seconds), wanted, processes)
-            counts = _replayed(wishes, console)
-            report = None if no_report else _compared(wishes, counts, console)
+            plan = ReplayPlan(
+                captures,
+                out,
+                sides_of(stack, against.value if against else None),
+                PlayOptions(pace.value, seconds),
+                Selection(frozenset(only or ()), limit),
+                processes,
+            )
+            counts = _replayed(plan, console)
+            report = _compared(plan, console) if counts.replayed and not no_report else None
     except KeyboardInterrupt:
         console.print("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
-    _tell(wishes, counts, report, tables())
-    raise typer.Exit(_status(counts, report))
+    _print(plan, counts, report, tables())
+    status = EXIT[_label(counts, None)] if report is None else status_of(report)
+    # A pass of captures that could not be read to the last line is none.
+    raise typer.Exit(status_read(status, counts))
 
 
-def _import_from_here() -> None:
-    """Find a stack of one's own in the folder the command is typed in, as `python -m` does."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-
-
-def _replayed(wishes: Wishes, console: Console) -> Counts:
+def _replayed(plan: ReplayPlan, console: Console) -> Counts:
     with _bar(console) as shown:
         task = shown.add_task("replaying", total=1.0)
 
-        def hear(reached: Reached) -> None:
-            share = reached.share
-            if wishes.wanted.limit:
-                share = max(share, reached.counts.exchanges / wishes.wanted.limit)
-            said = f"replaying ({reached.counts.exchanges:,} exchanges)"
-            shown.update(task, completed=min(share, 1.0), description=said)
+        def show(reached: ReplayProgress) -> None:
+            share, exchanges = reached.share, reached.counts.exchanges
+            if plan.selection.limit:
+                share = max(share, exchanges / plan.selection.limit)
+            description = f"replaying ({exchanges:,} exchanges)"
+            shown.update(task, completed=min(share, 1.0), description=description)
 
-        return replay(wishes, hear)
+        return replay(plan, show)
 
 
-def _compared(wishes: Wishes, counts: Counts, console: Console) -> Report | None:
-    """Write the report; None where nothing was replayed."""
-    if not counts.replayed:
-        return None
-    processes = max(1, wishes.processes)
-    asked = Asked(str(wishes.out), "ignore", rules_at(None), waivers_at(None), processes)
+def _compared(plan: ReplayPlan, console: Console) -> Report:
+    processes = max(1, plan.processes)
+    asked = Asked(str(plan.out), "ignore", rules_at(None), waivers_at(None), processes)
     with _bar(console) as shown:
         task = shown.add_task("comparing", total=asked.size)
         tally = asked.tally(lambda count: shown.advance(task, count))
     report = reported(asked, tally)
-    write_report(report, wishes.out / REPORT, list(Format))
+    write_report(report, plan.out / REPORT, list(Format))
     return report
 
 
 def _bar(console: Console) -> Progress:
     return bar(console, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-
-
-def _status(counts: Counts, report: Report | None) -> int:
-    """Give the exit status: a pass says so when captures could not be read to the last line."""
-    status = EXIT[_label(counts, report)] if report is None else status_of(report)
-    return status_read(status, counts)
 
 
 def _label(counts: Counts, report: Report | None) -> Label:
@@ -151,39 +149,37 @@ def _label(counts: Counts, report: Report | None) -> Label:
     return "different" if counts.different else "equal"
 
 
-def _tell(wishes: Wishes, counts: Counts, report: Report | None, console: Console) -> None:
+def _print(plan: ReplayPlan, counts: Counts, report: Report | None, console: Console) -> None:
     label = _label(counts, report)
-    said = report.verdict.said if report is not None else label
-    console.print(f"[bold {COLOURS[label]}]{escape(visible(said))}[/]", highlight=False)
-    if report is not None:
-        for reason in report.verdict.reasons:
-            console.print(f"  {escape(visible(reason))}", highlight=False)
-    console.print(_counted(counts))
+    headline = report.verdict.said if report is not None else label
+    console.print(f"[bold {COLOURS[label]}]{escape(visible(headline))}[/]", highlight=False)
+    for reason in report.verdict.reasons if report is not None else ():
+        console.print(f"  {escape(visible(reason))}", highlight=False)
+    console.print(_table(counts))
     for cluster in report.clusters[:CLUSTERS_PRINTED] if report is not None else ():
         place = f"{cluster.flow} {cluster.path}"
         cause = f"{cluster.layer}: {cluster.title}, {place} ({cluster.exchanges:,})"
         console.print(f"  {escape(visible(cause))}", highlight=False)
     for name in counts.named:
         console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)
-    where = wishes.out / REPORT / "report.html" if report is not None else wishes.out
+    where = plan.out / REPORT / "report.html" if report is not None else plan.out
     tell_written([where], console)
 
 
-def _counted(counts: Counts) -> Table:
-    """Say what became of every exchange; equal and different are before rules and waivers."""
+def _table(counts: Counts) -> Table:
+    """Return a table of all exchanges; equal and different are before rules and waivers."""
     table = Table(box=None, show_header=False, pad_edge=True)
     table.add_column(justify="right")
     table.add_column()
-    rows = [
-        ("exchanges", counts.exchanges),
-        ("replayed", counts.replayed),
-        ("equal", counts.equal),
-        ("different", counts.different),
-        *((f"compared: {basis}", count) for basis, count in sorted(counts.compared.items())),
-        *((f"ended: {outcome}", count) for outcome, count in sorted(counts.outcomes.items())),
-        *((f"skipped: {reason}", count) for reason, count in sorted(counts.skipped.items())),
-        *((f"damaged: {kind}", count) for kind, count in sorted(counts.damaged.items())),
-    ]
-    for name, count in rows:
-        table.add_row(f"{count:,}", escape(visible(name)))
+    for name in ("exchanges", "replayed", "equal", "different"):
+        table.add_row(f"{getattr(counts, name):,}", name)
+    groups = {
+        "compared": counts.compared,
+        "ended": counts.outcomes,
+        "skipped": counts.skipped,
+        "damaged": counts.damaged,
+    }
+    for title, group in groups.items():
+        for name, count in sorted(group.items()):
+            table.add_row(f"{count:,}", escape(visible(f"{title}: {name}")))
     return table

@@ -1,20 +1,20 @@
-"""Captured exchanges, run from the tape on the code as it is now."""
+"""Replay: captured exchanges, run from the tape on the code as it is now."""
 
-from cutover.replay.counts import Counts
-from cutover.replay.parts import Wanted
-from cutover.replay.playing import How
+from cutover.replay.journal import Counts, ReplayMisused
+from cutover.replay.parts import Selection
+from cutover.replay.play import PlayOptions
 from cutover.replay.pool import WorkersDie
-from cutover.replay.session import Progress, Wishes, replay
-from cutover.replay.sides import ReplayMisused, Sides, sides_of
+from cutover.replay.session import ReplayPlan, ReplayProgress, replay
+from cutover.replay.sides import Sides, sides_of
 
 __all__ = [
     "Counts",
-    "How",
-    "Progress",
+    "PlayOptions",
     "ReplayMisused",
+    "ReplayPlan",
+    "ReplayProgress",
+    "Selection",
     "Sides",
-    "Wanted",
-    "Wishes",
     "WorkersDie",
     "replay",
     "sides_of",

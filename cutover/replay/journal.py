@@ -1,33 +1,129 @@
-"""The journal: which parts are done, so that a replay that was interrupted goes on.
+"""What a replay writes: counts, segments, and the journal by which an interrupted one continues.
 
-A part's segment is in its place before the journal says that the part is done; a part that was
-done without being noted is done again and takes its own place.
+A part's segment is in its place before the journal has the part; a part that was replayed but not
+noted is replayed again and overwrites its own segment.
 """
 
 from __future__ import annotations
 
 import fcntl
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+import os
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NamedTuple, Self
 
 import msgspec
+import zstandard
 
-from cutover.replay.counts import Counts
-from cutover.replay.sides import ReplayMisused
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from cutover.replay.parts import Part
+from compare import Damage
+from contract.errors import CutoverError
+from cutover.replay.parts import Part
 
 NAME = "replay.journal"
 VERSION = 1
+MOST_NAMED = 20
+_FOLDER = "segments"
+_SUFFIX = ".jsonl.zst"
+_LEVEL = 3
+
+
+class ReplayMisused(CutoverError):
+    """A replay was asked for that makes no sense."""
+
+
+class OtherReplay(ReplayMisused):
+    """The folder holds another replay."""
+
+    def __init__(self, out: Path, what: str, there: object, requested: object) -> None:
+        super().__init__(
+            f"{str(out)!r} holds a replay with {what} {there!r}, not {requested!r}: "
+            "choose another place, or remove it"
+        )
+
+
+class NotAReplay(ReplayMisused):
+    """The folder holds something that is no replay."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(f"{str(out)!r} is not empty and holds no replay: choose another place")
+
+
+class InUse(ReplayMisused):
+    """Another replay is writing there."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(f"another replay is writing to {str(out)!r}")
+
+
+class Counts(msgspec.Struct):
+    """Exchanges: each was `replayed` or `skipped`, each replayed one is `equal` or `different`.
+
+    `compared` counts by what was compared with what, `outcomes` by how the replay ended;
+    `damaged` counts lines and batches; `named` lists the first that were passed over.
+    """
+
+    exchanges: int = 0
+    equal: int = 0
+    different: int = 0
+    skipped: dict[str, int] = {}
+    compared: dict[str, int] = {}
+    outcomes: dict[str, int] = {}
+    damaged: dict[str, int] = {}
+    named: list[str] = []
+
+    @property
+    def replayed(self) -> int:
+        """How many were run and compared."""
+        return self.equal + self.different
+
+    def skip(self, exchange: str, reason: str) -> None:
+        """Count an exchange that was not replayed."""
+        self.exchanges += 1
+        _add(self.skipped, reason, 1)
+        self._name(f"{exchange}: {reason}")
+
+    def compare(self, basis: str, outcome: str, *, equal: bool) -> None:
+        """Count an exchange that was replayed and compared."""
+        self.exchanges += 1
+        _add(self.compared, basis, 1)
+        _add(self.outcomes, outcome, 1)
+        if equal:
+            self.equal += 1
+        else:
+            self.different += 1
+
+    def damage(self, damage: Damage) -> None:
+        """Count a line or a batch that cannot be read."""
+        self.unreadable(damage.kind, f"{damage.place}: {damage.detail}")
+
+    def unreadable(self, kind: str, name: str) -> None:
+        """Count something that cannot be read."""
+        _add(self.damaged, kind, 1)
+        self._name(f"{kind}: {name}")
+
+    def merge(self, other: Counts) -> None:
+        """Add the counts of another part."""
+        self.exchanges += other.exchanges
+        self.equal += other.equal
+        self.different += other.different
+        for name in ("skipped", "compared", "outcomes", "damaged"):
+            for key, count in getattr(other, name).items():
+                _add(getattr(self, name), key, count)
+        self.named = (self.named + other.named)[:MOST_NAMED]
+
+    def _name(self, name: str) -> None:
+        if len(self.named) < MOST_NAMED:
+            self.named.append(name)
+
+
+def _add(counts: dict[str, int], key: str, count: int) -> None:
+    counts[key] = counts.get(key, 0) + count
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What is replayed, and how: a replay only goes on when all of it is the same."""
+    """What is replayed, and how: a replay continues only if all of it is the same."""
 
     v: int = VERSION
     captures: str
@@ -41,7 +137,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A part that is done."""
+    """A part that is replayed and written."""
 
     segment: str
     number: int
@@ -49,49 +145,18 @@ class Done(msgspec.Struct, frozen=True):
     counts: Counts
 
 
-class OtherReplay(ReplayMisused):
-    """The place holds another replay."""
-
-    def __init__(self, out: Path, what: str, there: object, asked: object) -> None:
-        super().__init__(
-            f"{str(out)!r} holds a replay with {what} {there!r}, not {asked!r}: "
-            "choose another place, or remove it"
-        )
-
-
-class NotOurs(ReplayMisused):
-    """The place holds something that is no replay."""
-
-    def __init__(self, out: Path) -> None:
-        super().__init__(f"{str(out)!r} is not empty and holds no replay: choose another place")
-
-
-class InUse(ReplayMisused):
-    """Another replay is writing there."""
-
-    def __init__(self, out: Path) -> None:
-        super().__init__(f"another replay is writing to {str(out)!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    header: Header | None
-    done: dict[tuple[str, int], Done]
-    whole: int
-
-
 class Journal:
-    """An open journal; nobody else can open it meanwhile."""
+    """An open journal, locked against other replays."""
 
     def __init__(self, out: Path, header: Header) -> None:
-        """Open the journal of a place, or begin one; raises `ReplayMisused` or `OSError`."""
+        """Open or begin the journal of a folder; raises `ReplayMisused` or `OSError`."""
         path = out / NAME
         if out.exists() and not path.exists() and any(out.iterdir()):
-            raise NotOurs(out)
+            raise NotAReplay(out)
         out.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = path.open("a+b")
         try:
-            self._done = self._opened(out, header)
+            self._done = self._open(out, header)
         except BaseException:
             self._file.close()
             raise
@@ -108,34 +173,43 @@ class Journal:
         self._file.close()
 
     def done(self, part: Part) -> Counts | None:
-        """Give the counts of a part that is done; None when it is not, or not as it is now."""
+        """Return the counts of a part; None if it is not replayed, or has grown since."""
         done = self._done.get((part.segment, part.number))
         return done.counts if done is not None and done.size == part.size else None
 
     def note(self, part: Part, counts: Counts) -> None:
-        """Note that a part is done and in its place."""
+        """Note that a part is replayed and written."""
         self._write(Done(part.segment, part.number, part.size, counts))
 
-    def _opened(self, out: Path, header: Header) -> dict[tuple[str, int], Done]:
+    def _open(self, out: Path, header: Header) -> dict[tuple[str, int], Done]:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InUse(out) from error
         self._file.seek(0)
-        read = _read(self._file.read())
-        self._file.truncate(read.whole)  # a note that was being written when it ended
-        if read.header is None:
+        there, done, whole = _parse(self._file.read())
+        self._file.truncate(whole)  # drops a note that was being written at the end
+        if there is None:
             self._write(header)
-        else:
-            _same(out, read.header, header)
-        return read.done
+            return done
+        for name in Header.__struct_fields__:
+            old, new = getattr(there, name), getattr(header, name)
+            if old != new:
+                raise OtherReplay(out, name.replace("_", " of "), old, new)
+        return done
 
     def _write(self, entry: Header | Done) -> None:
         self._file.write(msgspec.json.encode(entry) + b"\n")
         self._file.flush()
 
 
-def _read(data: bytes) -> _Read:
+class _Parsed(NamedTuple):
+    header: Header | None
+    done: dict[tuple[str, int], Done]
+    whole: int
+
+
+def _parse(data: bytes) -> _Parsed:
     header: Header | None = None
     done: dict[tuple[str, int], Done] = {}
     whole = 0
@@ -151,11 +225,36 @@ def _read(data: bytes) -> _Read:
         if not line.endswith(b"\n"):
             break
         whole += len(line)
-    return _Read(header if whole else None, done, whole)
+    return _Parsed(header if whole else None, done, whole)
 
 
-def _same(out: Path, there: Header, asked: Header) -> None:
-    for name in Header.__struct_fields__:
-        old, new = getattr(there, name), getattr(asked, name)
-        if old != new:
-            raise OtherReplay(out, name.replace("_", " of "), old, new)
+class SegmentWriter:
+    """Writes one segment for each part below a folder, whole or not at all."""
+
+    def __init__(self, out: Path) -> None:
+        self._folder = out / _FOLDER
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+
+    def write(self, part: Part, lines: Iterable[bytes]) -> None:
+        """Write a part's lines; raises `OSError`."""
+        text = b"".join(lines)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / segment_name(part)
+        if not text:
+            path.unlink(missing_ok=True)
+            return
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        temporary.write_bytes(self._compressor.compress(text))
+        temporary.replace(path)
+
+    def remove_unfinished(self) -> None:
+        """Remove what was being written when a replay ended; no other may be writing."""
+        for path in self._folder.glob(f"*{_SUFFIX}.*"):
+            path.unlink(missing_ok=True)
+
+
+def segment_name(part: Part) -> str:
+    """Return the name of a part's segment: always the same, in the order of the captures."""
+    stem = part.segment.rpartition("/")[2].partition(".")[0]
+    place = blake2b(part.segment.encode(), digest_size=4).hexdigest()
+    return f"{stem}-{place}-{part.number:06d}{_SUFFIX}"

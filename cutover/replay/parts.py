@@ -1,20 +1,22 @@
-"""Parts: captures cut into pieces of work, some whole exchanges of one segment each."""
+"""Captures as a replay reads them: parts of some whole exchanges, and recordings to play."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from compare import CapturesUnreadable, Damage
+from compare.input.blobs import BlobMissing
+from compare.input.captures import Exchange
 from compare.input.damage import ILLEGIBLE
-from compare.input.segments import CapturedLine, read_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from compare.input.segments import CaptureSegment
+from compare.input.segments import CapturedLine, CaptureSegment, read_lines
+from contract.blobs import Fetch, with_blobs
+from contract.flow import FlowSpec, Request
+from contract.records import RunRecord
+from effects.tape import Tape
 
 EXCHANGES = 128
 LINE_BYTES = 1 << 23
@@ -36,8 +38,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which exchanges are wanted: these only (none named: all), so many at most."""
+class Selection:
+    """Which exchanges are replayed: these only (none named: all), so many at most."""
 
     only: frozenset[str] = frozenset()
     limit: int | None = None
@@ -50,13 +52,15 @@ class _Head(msgspec.Struct):
 _head = msgspec.json.Decoder(_Head)
 
 
-class Cutter:
-    """Cuts segments into parts, with flat memory; what cannot be opened is told to `trouble`."""
+class PartReader:
+    """Splits segments into parts, with flat memory; calls back for one that cannot be opened."""
 
-    def __init__(self, wanted: Wanted, trouble: Callable[[CapturesUnreadable], None]) -> None:
-        self._only = wanted.only
-        self._left = wanted.limit
-        self._trouble = trouble
+    def __init__(
+        self, selection: Selection, on_unreadable: Callable[[CapturesUnreadable], None]
+    ) -> None:
+        self._only = selection.only
+        self._left = selection.limit
+        self._on_unreadable = on_unreadable
         self._read = 0
 
     def parts(self, segments: Sequence[CaptureSegment]) -> Iterator[Part]:
@@ -67,7 +71,7 @@ class Cutter:
             try:
                 yield from self._segment(segment)
             except CapturesUnreadable as error:
-                self._trouble(error)
+                self._on_unreadable(error)
 
     def _segment(self, segment: CaptureSegment) -> Iterator[Part]:
         lines: list[CapturedLine | Damage] = []
@@ -90,18 +94,18 @@ class Cutter:
             yield Part(segment.url, number, tuple(lines), self._read)
 
     def _groups(self, segment: CaptureSegment) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
-        """Yield exchanges that are wanted, and ("", …) for what belongs to none."""
+        """Yield selected exchanges, and ("", …) for lines that belong to none."""
         exchange = ""
         lines: list[CapturedLine | Damage] = []
         for line in read_lines(segment, self._advance):
             of = exchange if isinstance(line, Damage) else _exchange_of(line) or exchange
             if of != exchange:
-                yield from self._wanted(exchange, lines)
+                yield from self._selected(exchange, lines)
                 exchange, lines = of, []
             lines.append(line)
-        yield from self._wanted(exchange, lines)
+        yield from self._selected(exchange, lines)
 
-    def _wanted(
+    def _selected(
         self, exchange: str, lines: list[CapturedLine | Damage]
     ) -> Iterator[tuple[str, list[CapturedLine | Damage]]]:
         if self._only and exchange not in self._only:
@@ -118,8 +122,72 @@ def _of_a_run(line: CapturedLine | Damage) -> bool:
 
 
 def _exchange_of(line: CapturedLine) -> str:
-    """Give the exchange a line names, "" for one that is broken: its reader will say so."""
+    """Return the exchange a line names, "" for a broken one, which its reader reports."""
     try:
         return _head.decode(line.data).exchange
     except ILLEGIBLE:
         return ""
+
+
+_BY_ROUTER = frozenset({"serving", "fallback"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """An exchange that can be replayed: its request, its tape, and the runs that were recorded.
+
+    `last` is the run whose frames went to the client last; if it did not end its stream, the
+    router did.
+    """
+
+    spec: FlowSpec
+    request: Request[Any, Any]
+    tape: Tape
+    runs: Exchange
+    serving: RunRecord
+    last: RunRecord
+
+    @property
+    def redacted(self) -> bool:
+        """Whether data was removed from it, so that no replay can produce the same frames."""
+        return any(run.redacted for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An exchange that is not replayed."""
+
+    reason: str
+
+
+def recording_of(
+    exchange: Exchange, specs: Mapping[str, FlowSpec], fetch: Fetch
+) -> Recording | Skipped:
+    """Load an exchange, or return why it cannot be replayed; replays among its runs are ignored."""
+    try:
+        runs = tuple(with_blobs(run, fetch) for run in exchange if run.role != "replay")
+    except BlobMissing:
+        return Skipped("a blob is missing")
+    serving = next((run for run in runs if run.role == "serving"), None)
+    if serving is None:
+        return Skipped("it has no serving run")
+    if serving.flow not in specs:
+        return Skipped(f"unknown flow {serving.flow!r}")
+    if any(run.outcome == "cancelled" for run in runs if run.role in _BY_ROUTER):
+        return Skipped("cancelled")
+    return _load(specs[serving.flow], runs, serving)
+
+
+def _load(spec: FlowSpec, runs: Exchange, serving: RunRecord) -> Recording | Skipped:
+    if serving.tape is None or serving.request is None:
+        return Skipped("no tape")
+    try:
+        request = spec.request_of(serving.request)
+    except msgspec.DecodeError:
+        return Skipped("its request is none of today's")
+    try:
+        tape = Tape.load(serving.tape)
+    except msgspec.DecodeError:
+        return Skipped("its tape is none of today's")
+    last = next(run for run in reversed(runs) if run.role in _BY_ROUTER)
+    return Recording(spec, request, tape, runs, serving, last)

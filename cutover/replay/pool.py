@@ -1,101 +1,126 @@
-"""The pool: worker processes, watched; one that is blocked or dies is replaced, its run given up.
+"""Parts replayed in processes: one that blocks or dies is replaced, and its run given up.
 
-A worker says what it begins, and that its loop turns. When it says nothing for longer than an
-exchange may take it is killed; its part is done again, without the run that was under way.
+Every worker is an executor with one process, so that a stack that ends its process takes no other
+part along. The process reports over a pipe which run begins, and that its loop runs. One that
+reports nothing for longer than an exchange may take is killed; its part is replayed again without
+the run that was in progress.
 """
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
+import logging
 import os
+import resource
 import signal
-import subprocess
-import sys
+import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
-from multiprocessing import Pipe, connection
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe, get_context, parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Self, assert_never
 
 from contract.errors import CutoverError
-from cutover.replay.work import Job
-from cutover.replay.worker import BEAT, Beat, Began, Finished, Ready, Terms
+from cutover.flows import SPECS
+from cutover.replay.journal import Counts, SegmentWriter
+from cutover.replay.parts import Part
+from cutover.replay.play import PlayOptions
+from cutover.replay.replayer import Loss, PartJob, PartResult, Replayer, replay_part
+from cutover.replay.sides import Sides
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from multiprocessing.connection import Connection
-    from typing import Self
-
-    from cutover.replay.counts import Counts
-    from cutover.replay.parts import Part
-    from cutover.replay.replaying import Loss
-    from cutover.replay.worker import Sign
-
+LOG = "replay.log"
+FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+BEAT = 1.0
 _GRACE = 2 * BEAT
+_POLL = 0.2
 _LOADING = 60.0
-_LETS_GO = 5.0
+_LAST_WORDS = 5.0
+"""Seconds in which a killed process writes to the log where it stood."""
 _FALSE_STARTS = 3
-_MAIN = "import sys; from cutover.replay.worker import main; main(int(sys.argv[1]))"
-"""Not a process of `multiprocessing`, which would import all of the program that starts it."""
+_ORPHAN = 60.0
+"""Seconds beyond its limit after which a blocked process without a parent ends itself."""
 
 
 class WorkersDie(CutoverError):
-    """Workers end before they have begun anything."""
+    """Worker processes end before they have begun a run."""
 
     def __init__(self, log: str) -> None:
         super().__init__(f"worker processes end before they have begun; see {log!r}")
 
 
-class _Worker:
-    """One process, and what is known of it."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a worker must know before its first part."""
 
-    def __init__(self, terms: Terms) -> None:
-        ours, theirs = Pipe()
-        with theirs:
-            command = sys.executable, "-P", "-c", _MAIN, str(theirs.fileno())
-            paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=paths)  # noqa: S603 - our own module
-        self.connection: Connection[Job | Terms, Sign] = ours
-        self.connection.send(terms)
-        self.job: Job | None = None
-        self.run: tuple[str, str] | None = None
-        self.patience = _LOADING
-        self.heard = time.monotonic()
-
-    def give(self, job: Job) -> None:
-        self.job, self.run = job, None
-        self.heard = time.monotonic()
-        self.connection.send(job)
+    sides: Sides
+    options: PlayOptions
+    out: Path
 
     @property
-    def silent(self) -> bool:
-        return self.job is not None and time.monotonic() - self.heard > self.patience
-
-    def end(self) -> None:
-        """Let it end by itself, or make it."""
-        self.connection.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LETS_GO if self.job is None else 0)
-            return
-        self._process.kill()
-        self._process.wait()
-
-    def abort(self) -> None:
-        """Kill it, and let it say in the log where it stood."""
-        self._process.send_signal(signal.SIGABRT)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LETS_GO)
-        self.end()
+    def log(self) -> Path:
+        """What stacks log, and where killed processes stood."""
+        return self.out / LOG
 
 
-class Pool:
-    """So many worker processes; a context that leaves none behind."""
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The stacks are loaded, in this process."""
 
-    def __init__(self, terms: Terms, processes: int) -> None:
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The loop runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A run begins."""
+
+    exchange: str
+    stack: str
+
+
+Report = Ready | Beat | Began
+NewExecutor = Callable[[Terms, "Connection[Report, Report]"], Executor]
+"""Makes an executor with one process, in which `start` is called with these arguments."""
+
+
+def process_executor(terms: Terms, reports: Connection[Report, Report]) -> Executor:
+    """Return an executor with one process of this machine."""
+    return ProcessPoolExecutor(1, get_context("spawn"), start, (terms, reports))
+
+
+def replay_here(terms: Terms, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:
+    """Replay parts in this process, for a debugger; a stack that blocks or exits takes it along."""
+    replayer = Replayer(terms.sides, terms.options, SPECS)
+    segments = SegmentWriter(terms.out)
+    for part in parts:
+        job = PartJob(part, terms.options.at_once)
+        with asyncio.Runner() as runner:
+            result = runner.run(replay_part(job, replayer, lambda *_: None))
+        segments.write(part, result.lines)
+        yield part, result.counts
+
+
+class WorkerPool:
+    """So many workers; a context that leaves no process behind."""
+
+    def __init__(
+        self, terms: Terms, processes: int, new_executor: NewExecutor = process_executor
+    ) -> None:
         self._terms = terms
         self._processes = processes
+        self._new_executor = new_executor
         self._workers: list[_Worker] = []
-        self._again: deque[Job] = deque()
+        self._again: deque[PartJob] = deque()
         self._false_starts = 0
 
     def __enter__(self) -> Self:
@@ -103,65 +128,55 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         while self._workers:
-            self._workers.pop().end()
+            self._workers.pop().kill()
 
-    def run(self, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:
-        """Do parts, in any order; yield each with its counts; raises `WorkersDie`."""
-        jobs = (Job(part, self._terms.how.at_once) for part in parts)
+    def replay(self, parts: Iterator[Part]) -> Iterator[tuple[Part, Counts]]:
+        """Replay parts in any order; yields each with its counts; raises `WorkersDie`."""
+        jobs = (PartJob(part, self._terms.options.at_once) for part in parts)
         while True:
-            self._hand_out(jobs)
-            busy = {worker.connection: worker for worker in self._workers if worker.job}
+            self._submit(jobs)
+            busy = [worker for worker in self._workers if worker.future is not None]
             if not busy:
                 return
-            for ready in connection.wait(list(busy), timeout=BEAT):
-                yield from self._hear(busy[ready])  # type: ignore[index]  # they are ours
-            for worker in [worker for worker in self._workers if worker.silent]:
-                self._lose(worker, "blocked")
+            wait([worker.future for worker in busy if worker.future], _POLL, "FIRST_COMPLETED")
+            for worker in busy:
+                worker.receive(self._terms.options.seconds + _GRACE)
+                if worker.future is not None and worker.future.done():
+                    yield from self._finished(worker, worker.future)
+                elif worker.silent:
+                    worker.abort()
+                    self._lost(worker, "blocked")
 
-    def _hand_out(self, jobs: Iterator[Job]) -> None:
-        idle = [worker for worker in self._workers if worker.job is None]
+    def _submit(self, jobs: Iterator[PartJob]) -> None:
+        idle = [worker for worker in self._workers if worker.future is None]
         while idle or len(self._workers) < self._processes:
             job = self._again.popleft() if self._again else next(jobs, None)
             if job is None:
                 return
             if not idle:
-                idle.append(_Worker(self._terms))
+                idle.append(_Worker(self._terms, self._new_executor))
                 self._workers.append(idle[-1])
-            idle.pop().give(job)
-
-    def _hear(self, worker: _Worker) -> Iterator[tuple[Part, Counts]]:
-        try:
-            sign = worker.connection.recv()
-        except (EOFError, OSError):
-            self._lose(worker, "died")
-            return
-        worker.heard = time.monotonic()
-        match sign:
-            case Ready():
-                worker.patience = self._terms.how.seconds + _GRACE
-            case Beat():
-                pass
-            case Began(exchange, stack):
-                worker.run = exchange, stack
-            case Finished(counts, spent):
-                yield from self._finished(worker, counts, spent=spent)
-            case _:
-                assert_never(sign)
+            idle.pop().submit(job)
 
     def _finished(
-        self, worker: _Worker, counts: Counts, *, spent: bool
+        self, worker: _Worker, future: Future[PartResult]
     ) -> Iterator[tuple[Part, Counts]]:
-        job, worker.job = worker.job, None
-        if spent:
+        try:
+            result = future.result()
+        except BrokenExecutor:
+            self._lost(worker, "died")
+            return
+        job, worker.future = worker.job, None
+        if result.lingers:
             self._workers.remove(worker)
-            worker.end()
+            worker.kill()
         if job is not None:
-            yield job.part, counts
+            yield job.part, result.counts
 
-    def _lose(self, worker: _Worker, loss: Loss) -> None:
-        """Replace a worker; its part is done again, one by one, until the culprit is known."""
+    def _lost(self, worker: _Worker, loss: Loss) -> None:
+        """Replace a worker; its part is replayed one by one until the culprit is known."""
         self._workers.remove(worker)
-        worker.abort()
+        worker.kill()
         job, run = worker.job, worker.run
         if job is None:
             return
@@ -172,3 +187,121 @@ class Pool:
         elif job.at_once == 1:
             job.lost[run] = loss
         self._again.append(replace(job, at_once=1))
+
+
+class _Worker:
+    """An executor with one process, and what that has reported."""
+
+    def __init__(self, terms: Terms, new_executor: NewExecutor) -> None:
+        self._reports, self._theirs = Pipe(duplex=False)
+        self._executor = new_executor(terms, self._theirs)
+        self._pid = 0
+        self._patience = _LOADING
+        self._heard = time.monotonic()
+        self.job: PartJob | None = None
+        self.future: Future[PartResult] | None = None
+        self.run: tuple[str, str] | None = None
+
+    def submit(self, job: PartJob) -> None:
+        self.job, self.run = job, None
+        self._heard = time.monotonic()
+        self.future = self._executor.submit(replay_submitted, job)
+        self._theirs.close()  # the process has its own copy since it was started
+
+    def receive(self, patience: float) -> None:
+        """Take the reports there are; `patience` is in seconds, once the stacks are loaded."""
+        with suppress(EOFError, OSError):
+            while self._reports.poll():
+                report: Report = self._reports.recv()
+                self._heard = time.monotonic()
+                match report:
+                    case Ready(pid):
+                        self._pid, self._patience = pid, patience
+                    case Beat():
+                        pass
+                    case Began(exchange, stack):
+                        self.run = exchange, stack
+                    case _:
+                        assert_never(report)
+
+    @property
+    def silent(self) -> bool:
+        return self.future is not None and time.monotonic() - self._heard > self._patience
+
+    def abort(self) -> None:
+        """End the process so that it writes to the log where it stood."""
+        if self._pid and self.future is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGABRT)
+            wait([self.future], _LAST_WORDS)
+
+    def kill(self) -> None:
+        """End the process whatever it does: what it has finished is written."""
+        self.receive(0.0)
+        self._reports.close()
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        self._executor.shutdown(cancel_futures=True)
+
+
+class _Process:
+    """The state of a worker's process."""
+
+    def __init__(self, terms: Terms, reports: Connection[Report, Report], log: IO[str]) -> None:
+        self._reports = reports
+        self._patience = terms.options.seconds + _ORPHAN
+        self._log = log
+        self._segments = SegmentWriter(terms.out)
+        self._replayer = Replayer(terms.sides, terms.options, SPECS)
+        # Never closed: that would wait for a task that ignores its cancellation.
+        self._loop = asyncio.new_event_loop()
+        reports.send(Ready(os.getpid()))
+
+    def replay(self, job: PartJob) -> PartResult:
+        result = self._loop.run_until_complete(self._replay(job))
+        self._segments.write(job.part, result.lines)
+        return replace(result, lines=[])
+
+    async def _replay(self, job: PartJob) -> PartResult:
+        beating = asyncio.create_task(self._beat(), name="beat")
+        try:
+            return await replay_part(job, self._replayer, self._began)
+        finally:
+            beating.cancel()
+            faulthandler.cancel_dump_traceback_later()
+
+    async def _beat(self) -> None:
+        while True:
+            faulthandler.dump_traceback_later(self._patience, exit=True, file=self._log)
+            await asyncio.sleep(BEAT)
+            self._reports.send(Beat())
+
+    def _began(self, exchange: str, stack: str) -> None:
+        self._reports.send(Began(exchange, stack))
+
+
+_process: list[_Process] = []
+
+
+def start(terms: Terms, reports: Connection[Report, Report]) -> None:
+    """Prepare a worker's process: called in it before its first part."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and decides
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    log = terms.log.open("a", encoding="utf-8")  # open as long as the process
+    faulthandler.enable(log)
+    logging.basicConfig(level=logging.WARNING, stream=log, format=FORMAT)
+    threading.Thread(target=_exit_with_parent, name="parent", daemon=True).start()
+    _process.append(_Process(terms, reports, log))
+
+
+def replay_submitted(job: PartJob) -> PartResult:
+    """Replay a part in a worker's process and write its segment; the result has no lines."""
+    return _process[0].replay(job)
+
+
+def _exit_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

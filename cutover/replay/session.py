@@ -1,32 +1,21 @@
-"""A replay of captures: their parts through the pool, into a place, with a journal."""
+"""A replay of captures: its parts through the pool, into a folder, with a journal."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from compare import CapturesUnreadable, find_segments
 from cutover.files import write_whole
-from cutover.replay.counts import Counts
-from cutover.replay.here import Here
-from cutover.replay.journal import Header, Journal
-from cutover.replay.outputs import Outputs
-from cutover.replay.parts import Cutter, Wanted
-from cutover.replay.playing import How
-from cutover.replay.pool import Pool
-from cutover.replay.sides import ReplayMisused, Side, Sides, loaded
-from cutover.replay.worker import Terms
+from cutover.replay.journal import Counts, Header, Journal, ReplayMisused, SegmentWriter
+from cutover.replay.parts import Part, PartReader, Selection
+from cutover.replay.play import PlayOptions
+from cutover.replay.pool import NewExecutor, Terms, WorkerPool, process_executor, replay_here
+from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from cutover.replay.parts import Part
 
 SUMMARY = "replay.json"
 
@@ -41,68 +30,71 @@ class InsideItself(ReplayMisused):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is to be replayed, on what, how, and where to; no processes: in this one."""
+class ReplayPlan:
+    """What is replayed, on which stacks, how, and where to; 0 processes: in this one."""
 
     captures: str
     out: Path
     sides: Sides
-    how: How = field(default_factory=How)
-    wanted: Wanted = field(default_factory=Wanted)
+    options: PlayOptions = field(default_factory=PlayOptions)
+    selection: Selection = field(default_factory=Selection)
     processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far it is: exchanges so far, and the share of the captures that was read for them."""
+class ReplayProgress:
+    """The counts so far, and the share of the captures that was read for them."""
 
     counts: Counts
     share: float
 
 
-def replay(wishes: Wishes, hear: Callable[[Progress], None] = lambda _: None) -> Counts:
-    """Replay captures, or go on where it was interrupted; returns the counts of the whole.
+def replay(
+    plan: ReplayPlan,
+    on_progress: Callable[[ReplayProgress], None] = lambda _: None,
+    new_executor: NewExecutor = process_executor,
+) -> Counts:
+    """Replay captures, or continue an interrupted replay; returns the counts of the whole.
+
+    `new_executor` makes the executor of each worker.
 
     Raises:
         CapturesUnreadable: there is nothing to read there.
-        ReplayMisused: the place to write to is not free for this replay.
-        StackNotLoaded: the stack is not where it was said to be.
+        ReplayMisused: the folder to write to is not free for this replay.
+        StackNotLoaded: the stack is not where the plan says.
         WorkersDie: no worker process could be kept alive.
     """
-    segments = find_segments(wishes.captures)
-    _apart(wishes)
-    header = _header(wishes)
+    segments = find_segments(plan.captures)
+    _refuse_own_captures(plan)
+    header = _header(plan)
     size = max(1, sum(segment.size for segment in segments))
     counts = Counts()
 
-    def trouble(error: CapturesUnreadable) -> None:
+    def unreadable(error: CapturesUnreadable) -> None:
         counts.unreadable("unreadable", f"{error.place}: {error.why}")
 
-    parts = Cutter(wishes.wanted, trouble).parts(segments)
-    with Journal(wishes.out, header) as journal:
-        Outputs(wishes.out).tidy()
+    def finished(part: Part, done: Counts) -> None:
+        counts.merge(done)
+        on_progress(ReplayProgress(counts, part.read / size))
 
-        def finished(part: Part, done: Counts) -> None:
-            counts.merge(done)
-            hear(Progress(counts, part.read / size))
-
-        with _workers(wishes) as workers:
-            for part, done in workers.run(_left(parts, journal, finished)):
+    terms = Terms(plan.sides, plan.options, plan.out)
+    with Journal(plan.out, header) as journal:
+        SegmentWriter(plan.out).remove_unfinished()
+        parts = _remaining(
+            PartReader(plan.selection, unreadable).parts(segments), journal, finished
+        )
+        with WorkerPool(terms, plan.processes, new_executor) as pool:
+            for part, done in pool.replay(parts) if plan.processes else replay_here(terms, parts):
                 journal.note(part, done)
                 finished(part, done)
-        _write_summary(wishes, counts)
+        summary = msgspec.json.format(msgspec.json.encode(counts), indent=2) + b"\n"
+        write_whole(plan.out / SUMMARY, summary)
     return counts
 
 
-def _workers(wishes: Wishes) -> AbstractContextManager[Pool | Here]:
-    terms = Terms(wishes.sides, wishes.how, wishes.out)
-    return Pool(terms, wishes.processes) if wishes.processes else nullcontext(Here(terms))
-
-
-def _left(
+def _remaining(
     parts: Iterator[Part], journal: Journal, finished: Callable[[Part, Counts], None]
 ) -> Iterator[Part]:
-    """Yield the parts that are still to be done."""
     for part in parts:
         done = journal.done(part)
         if done is None:
@@ -111,35 +103,28 @@ def _left(
             finished(part, done)
 
 
-def _apart(wishes: Wishes) -> None:
-    captures = Path(wishes.captures.removeprefix("file://")).resolve()
-    if "://" in wishes.captures.removeprefix("file://"):
-        return
-    if wishes.out.resolve().is_relative_to(captures):
-        raise InsideItself(wishes.out, wishes.captures)
+def _refuse_own_captures(plan: ReplayPlan) -> None:
+    place = plan.captures.removeprefix("file://")
+    if "://" not in place and plan.out.resolve().is_relative_to(Path(place).resolve()):
+        raise InsideItself(plan.out, plan.captures)
 
 
-def _header(wishes: Wishes) -> Header:
-    sides, wanted = wishes.sides, wishes.wanted
+def _header(plan: ReplayPlan) -> Header:
+    sides, selection = plan.sides, plan.selection
     return Header(
-        captures=wishes.captures,
-        stack=sides.asked.where,
-        code=loaded(sides.asked).fingerprint,
+        captures=plan.captures,
+        stack=sides.requested.where,
+        code=load_side(sides.requested).fingerprint,
         against=sides.other.where,
-        against_code=_code_if_there(sides.other),
-        pace=wishes.how.pace,
-        only=tuple(sorted(wanted.only)),
-        limit=wanted.limit,
+        against_code=_fingerprint(sides.other),
+        pace=plan.options.pace,
+        only=tuple(sorted(selection.only)),
+        limit=selection.limit,
     )
 
 
-def _code_if_there(side: Side) -> str:
+def _fingerprint(side: Side) -> str:
     try:
-        return loaded(side).fingerprint
+        return load_side(side).fingerprint
     except StackNotLoaded:
         return ""
-
-
-def _write_summary(wishes: Wishes, counts: Counts) -> None:
-    written = msgspec.json.format(msgspec.json.encode(counts), indent=2) + b"\n"
-    write_whole(wishes.out / SUMMARY, written)

@@ -1,23 +1,16 @@
-"""Sides: which stack is replayed, under which name, and which one stands against it."""
+"""Which stack is replayed, under which name, and which one it is compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from contract.errors import CutoverError
+from cutover.replay.journal import ReplayMisused
 from cutover.wiring.stacks import DEFAULTS, StackNotLoaded, load_stack
-
-if TYPE_CHECKING:
-    from router.serving.stack import LocalStack
-    from router.stack import StackName
+from router.serving.stack import LocalStack
+from router.stack import StackName
 
 _OPPOSITE: Mapping[StackName, StackName] = {"legacy": "graph", "graph": "legacy"}
-
-
-class ReplayMisused(CutoverError):
-    """What was asked for makes no sense."""
 
 
 class UnknownStack(ReplayMisused):
@@ -39,7 +32,7 @@ class AgainstItself(ReplayMisused):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A stack's name in records, and where its flows are; `where` "": there is none any more."""
+    """A stack's name in records, and where its flows are; "" in a deployment without it."""
 
     name: StackName
     where: str
@@ -47,16 +40,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The stack that was asked for, and the one that runs too where a recording is redacted."""
+    """The requested stack, and the one that runs too where a recording is redacted."""
 
-    asked: Side
+    requested: Side
     other: Side
 
 
 def sides_of(stack: str, against: str | None = None) -> Sides:
     """Read `legacy`, `graph` or `package.module:NAME`; raises `ReplayMisused`.
 
-    A stack of one's own takes the place of the one that `against` (legacy by default) is not.
+    A module's stack takes the place of the stack that `against` (legacy by default) is not.
     """
     name = _named(stack)
     other = _named(against) if against is not None else _OPPOSITE[name or "graph"]
@@ -71,7 +64,7 @@ def sides_of(stack: str, against: str | None = None) -> Sides:
     return Sides(Side(_OPPOSITE[other], stack), _built_in(other))
 
 
-def loaded(side: Side) -> LocalStack:
+def load_side(side: Side) -> LocalStack:
     """Import a stack; raises `StackNotLoaded` whatever its module does when it is imported."""
     if not side.where:
         raise StackNotLoaded(side.name, side.where, "it is not part of this deployment")
@@ -80,7 +73,7 @@ def loaded(side: Side) -> LocalStack:
     except StackNotLoaded:
         raise
     except (Exception, SystemExit) as error:
-        # A module that ends the program would end the command with its status: 0 is a pass.
+        # A module that calls `sys.exit(0)` would make the command pass.
         raise StackNotLoaded(side.name, side.where, f"{type(error).__name__}: {error}") from error
     if not isinstance(stack.flows, Mapping):
         raise StackNotLoaded(side.name, side.where, "it is no mapping from flow name to flow")

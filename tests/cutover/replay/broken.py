@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from contract.flow import Event, Flow
 from contract.ports import Effects
-from cutover.replay.playing import NOTHING
+from cutover.replay.play import NOTHING
 from legacy import FLOWS
 from tests.router.faulty import deaf
 

@@ -10,9 +10,9 @@ import pytest
 from compare.input.blobs import BlobFolder, BlobMissing
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from cutover.replay.playing import How
-from cutover.replay.recording import Skipped
-from cutover.replay.replaying import Replayed, Replayer
+from cutover.replay.parts import Skipped
+from cutover.replay.play import PlayOptions
+from cutover.replay.replayer import Replayed, Replayer
 from cutover.replay.sides import sides_of
 from router.capture.segments import (
     SegmentStore,
@@ -70,7 +70,7 @@ def test_a_blob_that_cannot_be_trusted_is_missing(captures: Path, spoil: str) ->
 async def test_an_exchange_whose_blob_is_missing_is_skipped(captures: Path) -> None:
     """Nothing is made up; nor is it a failure of the stack."""
     (segment,) = segments(captures)
-    replayer = Replayer(sides_of("legacy"), How(), SPECS)
+    replayer = Replayer(sides_of("legacy"), PlayOptions(), SPECS)
     fetch = BlobFolder(segment.as_uri()).fetch
     blob_of(captures).unlink()
     done = await replayer.replay(tuple(runs(captures)), fetch, {}, lambda *_: None)

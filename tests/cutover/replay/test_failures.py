@@ -6,9 +6,9 @@ import pytest
 
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from cutover.replay.playing import How
-from cutover.replay.recording import Skipped
-from cutover.replay.replaying import Replayed, Replayer
+from cutover.replay.parts import Skipped
+from cutover.replay.play import PlayOptions
+from cutover.replay.replayer import Replayed, Replayer
 from cutover.replay.sides import sides_of
 from cutover.selftest.cases import case
 from graph_impl import FLOWS as GRAPH
@@ -34,7 +34,7 @@ async def served(rules: Rules, **flows: stacks.Flows) -> list[RunRecord]:
 
 async def replayed(batch: list[RunRecord], stack: str, against: str | None = None) -> object:
     """Replay an exchange."""
-    replayer = Replayer(sides_of(stack, against), How(), SPECS)
+    replayer = Replayer(sides_of(stack, against), PlayOptions(), SPECS)
     return await replayer.replay(tuple(batch), str.encode, {}, lambda *_: None)
 
 

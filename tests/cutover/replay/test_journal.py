@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from compare.input.segments import CapturedLine
-from cutover.replay.counts import Counts
-from cutover.replay.journal import NAME, Header, InUse, Journal, NotOurs, OtherReplay
+from cutover.replay.journal import NAME, Counts, Header, InUse, Journal, NotAReplay, OtherReplay
 from cutover.replay.parts import Part
 
 HEADER = Header(
@@ -83,7 +82,7 @@ def test_another_replay_does_not_go_on_here(tmp_path: Path, name: str, value: ob
 def test_a_place_with_something_else_is_left_alone(tmp_path: Path) -> None:
     """It may be the captures."""
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(NotOurs):
+    with pytest.raises(NotAReplay):
         Journal(tmp_path, HEADER)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

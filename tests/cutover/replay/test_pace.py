@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from cutover.replay.pace import Feeder, Pace, TapeClock
-from cutover.replay.playing import How, play
-from cutover.replay.recording import Recording, recording_of
+from cutover.replay.parts import Recording, recording_of
+from cutover.replay.play import Feeder, Pace, PlayOptions, TapeClock, play
 from cutover.selftest.cases import case
 from effects.tape import Tape
 from effects.testing import World
@@ -38,7 +37,7 @@ async def test_both_paces_give_the_recorded_frames(
     for batch in exchanges[:60]:
         ready = recording(batch)
         for pace in ("full", "recorded"):
-            played = await play(ready, STACKS[stack], How(pace), ready.serving)
+            played = await play(ready, STACKS[stack], PlayOptions(pace), ready.serving)
             was, now = ready.serving, played.record
             assert [text for _, text in now.frames] == [text for _, text in was.frames]
             assert (now.outcome, now.error) == (was.outcome, was.error)
@@ -52,7 +51,7 @@ async def test_frames_bear_the_moments_of_the_tape(
 ) -> None:
     """At full pace by the tape's clock, at the recorded one because it is kept."""
     ready = recording(exchanges[12])
-    played = await play(ready, STACKS["legacy"], How(pace), ready.serving)
+    played = await play(ready, STACKS["legacy"], PlayOptions(pace), ready.serving)
     was = [at for at, _ in ready.serving.frames]
     now = [at for at, _ in played.record.frames]
     assert was[-1] > 0
@@ -80,7 +79,7 @@ def test_a_tape_clock_never_goes_back_and_loses_no_microsecond(moments: list[int
     clock = TapeClock()
     newest = 0
     for at in moments:
-        clock.heard(at)
+        clock.advance(at)
         newest = max(newest, at)
         if newest < 2**42:  # fifty days; beyond, a float has no microseconds left
             assert int((clock.seconds() - TapeClock().seconds()) * 1_000_000 + 0.01) == newest

@@ -9,15 +9,15 @@ import pytest
 from compare import CapturesUnreadable, Damage, find_segments
 from compare.input.segments import CapturedLine
 from cutover.replay import parts as cutting
-from cutover.replay.counts import NAMED_AT_MOST, Counts
-from cutover.replay.parts import Cutter, Part, Wanted
+from cutover.replay.journal import MOST_NAMED, Counts
+from cutover.replay.parts import Part, PartReader, Selection
 from cutover.selftest.exchanges import batch, exchange, lines, store
 
 
-def cut(place: Path, wanted: Wanted | None = None) -> list[Part]:
+def cut(place: Path, wanted: Selection | None = None) -> list[Part]:
     """Cut captures."""
     troubles: list[CapturesUnreadable] = []
-    cutter = Cutter(wanted or Wanted(), troubles.append)
+    cutter = PartReader(wanted or Selection(), troubles.append)
     found = list(cutter.parts(find_segments(str(place))))
     assert not troubles
     return found
@@ -66,15 +66,15 @@ def test_a_limit_counts_exchanges_over_all_segments(tmp_path: Path) -> None:
     """The first so many."""
     store(tmp_path, many(4), name="a.jsonl.zst")
     store(tmp_path, many(4), name="b.jsonl.zst")
-    assert [len(part.lines) for part in cut(tmp_path, Wanted(limit=5))] == [6, 2, 2]
-    assert [len(part.lines) for part in cut(tmp_path, Wanted(limit=4))] == [6, 2]
+    assert [len(part.lines) for part in cut(tmp_path, Selection(limit=5))] == [6, 2, 2]
+    assert [len(part.lines) for part in cut(tmp_path, Selection(limit=4))] == [6, 2]
 
 
 def test_only_what_is_wanted_is_taken(tmp_path: Path) -> None:
     """By its id; what is damaged is told all the same."""
     text = lines(*(exchange(number=number) for number in range(9))) + b"{oops\n"
     store(tmp_path, text, name="s.jsonl")
-    (part,) = cut(tmp_path, Wanted(only=frozenset({"x-00004", "x-00007"})))
+    (part,) = cut(tmp_path, Selection(only=frozenset({"x-00004", "x-00007"})))
     assert ids(part)[:4] == ["x-00004"] * 2 + ["x-00007"] * 2
     assert len(part.lines) == 5
 
@@ -102,7 +102,7 @@ def test_a_segment_that_cannot_be_opened_is_told_and_passed_over(tmp_path: Path)
     segments = find_segments(str(tmp_path))
     next(iter(tmp_path.rglob("a.jsonl.zst"))).unlink()
     troubles: list[CapturesUnreadable] = []
-    assert len(list(Cutter(Wanted(), troubles.append).parts(segments))) == 1
+    assert len(list(PartReader(Selection(), troubles.append).parts(segments))) == 1
     assert len(troubles) == 1
 
 
@@ -118,4 +118,4 @@ def test_counts_merge_and_name_the_first_only() -> None:
     assert (total.exchanges, total.replayed, total.equal, total.different) == (60, 30, 20, 10)
     assert (total.skipped, total.damaged) == ({"cancelled": 30}, {"torn": 30})
     assert (total.compared, total.outcomes) == ({"a → b": 30}, {"completed": 30})
-    assert len(total.named) == NAMED_AT_MOST
+    assert len(total.named) == MOST_NAMED

@@ -14,9 +14,9 @@ from contract.blobs import without_blobs
 from contract.flows.chat import CHAT
 from contract.records import RunRecord
 from cutover.flows import SPECS
-from cutover.replay.playing import How
-from cutover.replay.recording import Skipped
-from cutover.replay.replaying import Losses, Replayed, Replayer
+from cutover.replay.parts import Skipped
+from cutover.replay.play import PlayOptions
+from cutover.replay.replayer import Losses, Replayed, Replayer
 from cutover.replay.sides import Side, Sides, sides_of
 from cutover.wiring.stacks import StackNotLoaded
 from tests.cutover.replay.broken import MARK
@@ -38,7 +38,7 @@ async def replayed(
     batch: list[RunRecord], stack: str, lost: Losses | None = None
 ) -> Replayed | Skipped:
     """Replay an exchange on a stack."""
-    replayer = Replayer(sides_of(stack), How(), SPECS)
+    replayer = Replayer(sides_of(stack), PlayOptions(), SPECS)
     return await replayer.replay(tuple(batch), none, lost or {}, lambda *_: None)
 
 
@@ -192,7 +192,7 @@ async def test_blobs_are_put_back(alone: list[list[RunRecord]]) -> None:
     body["content"] = long
     request = msgspec.structs.replace(serving.request, body=msgspec.Raw(msgspec.json.encode(body)))
     away = without_blobs(msgspec.structs.replace(serving, request=request), hold)
-    replayer = Replayer(sides_of("legacy"), How(), SPECS)
+    replayer = Replayer(sides_of("legacy"), PlayOptions(), SPECS)
     done = await replayer.replay((away,), held.__getitem__, {}, lambda *_: None)
     assert isinstance(done, Replayed)
     assert done.runs[0].request == request
@@ -206,7 +206,7 @@ async def test_what_the_replay_itself_gets_wrong_is_counted(
     def broken(_: str, __: str) -> None:
         raise ZeroDivisionError
 
-    replayer = Replayer(sides_of("legacy"), How(), SPECS)
+    replayer = Replayer(sides_of("legacy"), PlayOptions(), SPECS)
     done = await replayer.replay(tuple(alone[PLAIN]), none, {}, broken)
     assert done == Skipped("the replay itself failed: ZeroDivisionError")
 
@@ -215,7 +215,9 @@ async def test_one_stack_is_enough_where_nothing_is_redacted(
     alone: list[list[RunRecord]],
 ) -> None:
     """After the migration there is no legacy to load; redacted recordings say so."""
-    replayer = Replayer(Sides(Side("graph", "graph_impl:FLOWS"), Side("legacy", "")), How(), SPECS)
+    replayer = Replayer(
+        Sides(Side("graph", "graph_impl:FLOWS"), Side("legacy", "")), PlayOptions(), SPECS
+    )
     done = await replayer.replay(tuple(alone[PLAIN]), none, {}, lambda *_: None)
     assert isinstance(done, Replayed)
     redacted = (msgspec.structs.replace(alone[PLAIN][0], redacted=True),)
@@ -228,7 +230,7 @@ async def test_a_stack_that_cannot_be_loaded_says_why() -> None:
     """Whatever it is."""
     for where in (f"{HERE}:NO_MAPPING", f"{HERE}:NOWHERE", "tests.no.such:FLOWS"):
         with pytest.raises(StackNotLoaded):
-            Replayer(sides_of(where), How(), SPECS)
+            Replayer(sides_of(where), PlayOptions(), SPECS)
 
 
 async def test_a_stack_that_ends_the_program_when_imported_cannot_be_loaded(
@@ -238,4 +240,4 @@ async def test_a_stack_that_ends_the_program_when_imported_cannot_be_loaded(
     (tmp_path / "leaving_stack.py").write_text("raise SystemExit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(StackNotLoaded, match="SystemExit: 0"):
-        Replayer(sides_of("leaving_stack:FLOWS"), How(), SPECS)
+        Replayer(sides_of("leaving_stack:FLOWS"), PlayOptions(), SPECS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import msgspec
@@ -12,12 +14,20 @@ from compare import CapturesUnreadable
 from contract.flows.chat import ChatRequest
 from contract.model import Chunk
 from contract.records import RunRecord
-from cutover.replay import Counts, How, Progress, Wanted, Wishes, replay, sides_of
+from cutover.replay import (
+    Counts,
+    PlayOptions,
+    ReplayPlan,
+    ReplayProgress,
+    Selection,
+    replay,
+    sides_of,
+)
 from cutover.replay import parts as cutting
 from cutover.replay.journal import NAME
+from cutover.replay.pool import LOG
 from cutover.replay.session import SUMMARY, InsideItself
 from cutover.replay.sides import Side, Sides
-from cutover.replay.worker import LOG
 from cutover.selftest.cases import case
 from tests.cutover.replay.broken import MARK
 from tests.cutover.replay.conftest import MANY, store
@@ -28,7 +38,7 @@ from tests.router.captured import runs
 BROKEN = "tests.cutover.replay.broken:NAMED"
 ALONE = Sides(Side("legacy", "legacy:FLOWS"), Side("graph", ""))
 """A worker loads one stack sooner than two."""
-EVERY = Wanted()
+EVERY = Selection()
 
 pytestmark = pytest.mark.slow
 
@@ -48,16 +58,14 @@ def whole(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def wishes(captures: Path, out: Path, processes: int = 0, wanted: Wanted = EVERY) -> Wishes:
+def wishes(captures: Path, out: Path, processes: int = 0, wanted: Selection = EVERY) -> ReplayPlan:
     """Ask for a replay of legacy."""
-    return Wishes(str(captures), out, ALONE, wanted=wanted, processes=processes)
+    return ReplayPlan(str(captures), out, ALONE, selection=wanted, processes=processes)
 
 
-def workers() -> list[bytes]:
-    """Give the command lines of worker processes there are."""
-    ours = Path("/proc/self/task").glob("*/children")
-    lines = [Path("/proc", pid, "cmdline") for file in ours for pid in file.read_text().split()]
-    return [line for file in lines if b"replay.worker" in (line := file.read_bytes())]
+def workers() -> list[BaseProcess]:
+    """Return the worker processes there are."""
+    return active_children()
 
 
 def said(out: Path) -> list[RunRecord]:
@@ -88,7 +96,7 @@ def test_an_interrupted_replay_goes_on(captures: Path, whole: Path, tmp_path: Pa
     """What was done is not done again; the whole is the same as if nothing had happened."""
     out = tmp_path / "out"
 
-    def interrupt(_: Progress) -> None:
+    def interrupt(_: ReplayProgress) -> None:
         assert workers()
         raise KeyboardInterrupt
 
@@ -124,7 +132,9 @@ def test_the_recorded_pace_says_the_same(tmp_path: Path) -> None:
     """Side by side, each item at its moment."""
     quick = [batch[:1] for batch in served(map(case, range(60))) if _short(batch)]
     captures = store(quick, tmp_path / "captures")
-    counts = replay(Wishes(str(captures), tmp_path / "out", ALONE, How("recorded"), processes=0))
+    counts = replay(
+        ReplayPlan(str(captures), tmp_path / "out", ALONE, PlayOptions("recorded"), processes=0)
+    )
     assert counts.exchanges == counts.equal == len(quick) > 10
 
 
@@ -141,8 +151,8 @@ def test_a_broken_stack_costs_its_own_exchanges_only(tmp_path: Path) -> None:
     """
     names = ("m-0", f"{MARK}-stands", "m-2", f"{MARK}-ends", f"{MARK}-ignores", "m-5")
     out, captures = tmp_path / "out", store(_answered(names), tmp_path / "captures")
-    how = How("recorded", 0.5)
-    counts = replay(Wishes(str(captures), out, sides_of(BROKEN), how, processes=1))
+    how = PlayOptions("recorded", 0.5)
+    counts = replay(ReplayPlan(str(captures), out, sides_of(BROKEN), how, processes=1))
     assert (counts.exchanges, counts.equal) == (6, 3)
     assert counts.outcomes == {"completed": 3, "timeout": 2, "failed": 1}
     assert not workers()
@@ -162,10 +172,10 @@ def _answered(names: Iterable[str]) -> list[list[RunRecord]]:
 def test_only_one_exchange_and_a_limit(captures: Path, whole: Path, tmp_path: Path) -> None:
     """To look at one, or to try."""
     wanted = said(whole)[8].exchange
-    one = wishes(captures, tmp_path / "one", wanted=Wanted(only=frozenset({wanted})))
+    one = wishes(captures, tmp_path / "one", wanted=Selection(only=frozenset({wanted})))
     assert replay(one).exchanges == 1
     assert {run.exchange for run in said(tmp_path / "one")} == {wanted}
-    assert replay(wishes(captures, tmp_path / "few", wanted=Wanted(limit=5))).exchanges == 5
+    assert replay(wishes(captures, tmp_path / "few", wanted=Selection(limit=5))).exchanges == 5
 
 
 def test_damage_is_counted_once_however_often_it_is_started(

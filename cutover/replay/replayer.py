@@ -1,0 +1,186 @@
+"""The exchanges of a part: which stacks are run on each, and how the runs compare."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from compare import Comparer, Damage, Unpaired, pair_of
+from compare.input.blobs import BlobFolder
+from compare.input.captures import Exchange, exchanges
+from compare.input.pairing import Pair, counterpart
+from contract.blobs import Fetch
+from contract.flow import FlowSpec
+from contract.records import ErrorRecord, RunRecord, encode_run
+from cutover.replay.journal import Counts
+from cutover.replay.parts import Part, Recording, Skipped, recording_of
+from cutover.replay.play import PlayOptions, blank, play
+from cutover.replay.sides import Side, Sides, load_side
+from cutover.wiring.stacks import StackNotLoaded
+from router.serving.run import RunOutcome
+from router.serving.stack import LocalStack
+
+OnRun = Callable[[str, str], None]
+"""Called with the exchange and the stack of a run that begins."""
+
+log = logging.getLogger(__name__)
+
+Loss = Literal["blocked", "died"]
+"""How a run was lost with its process: its loop was blocked, or the process ended."""
+Losses = dict[tuple[str, str], Loss]
+"""Runs that are lost, by exchange and stack."""
+
+_LOST: Mapping[Loss, RunOutcome] = {
+    "blocked": RunOutcome("timeout", "stack", ErrorRecord("blocked")),
+    "died": RunOutcome("failed", "stack", ErrorRecord("process_died")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """An exchange that was replayed: the runs to write, what was compared, and the result."""
+
+    runs: Exchange
+    basis: str
+    outcome: str
+    equal: bool
+    lingers: bool
+
+
+class Replayer:
+    """Replays exchanges on the stacks as they are now, loaded once."""
+
+    def __init__(self, sides: Sides, options: PlayOptions, specs: Mapping[str, FlowSpec]) -> None:
+        """Load the stacks; raises `StackNotLoaded` for the requested one."""
+        self._options = options
+        self._specs = specs
+        self._requested = load_side(sides.requested)
+        self._other = _load_other(sides.other)
+        self._comparers = {name: Comparer(spec) for name, spec in specs.items()}
+
+    async def replay(
+        self, exchange: Exchange, fetch: Fetch, lost: Losses, on_run: OnRun
+    ) -> Replayed | Skipped:
+        """Replay one exchange; an error in it does not reach the next one."""
+        try:
+            recording = recording_of(exchange, self._specs, fetch)
+            if isinstance(recording, Skipped):
+                return recording
+            return await self._replay(recording, lost, on_run)
+        except Exception as error:
+            log.exception("exchange %s cannot be replayed", exchange[0].exchange)
+            return Skipped(f"the replay itself failed: {type(error).__name__}")
+
+    async def _replay(
+        self, recording: Recording, lost: Losses, on_run: OnRun
+    ) -> Replayed | Skipped:
+        stacks, against = self._stacks(recording), None
+        if isinstance(stacks, Skipped):
+            return stacks
+        if not recording.redacted:
+            against = counterpart(recording.runs, self._requested.name)
+        replays, lingers = [], False
+        for stack in stacks:
+            loss = lost.get((recording.serving.exchange, stack.name))
+            if loss is not None:
+                replays.append(blank(recording, stack, _LOST[loss]))
+                continue
+            on_run(recording.serving.exchange, stack.name)
+            played = await play(recording, stack, self._options, against)
+            replays.append(played.record)
+            lingers = lingers or played.lingers
+        return self._compared(recording, replays, lingers=lingers)
+
+    def _stacks(self, recording: Recording) -> list[LocalStack] | Skipped:
+        """Return the stacks to run: both where data was removed from the recording."""
+        stacks = [self._requested]
+        if recording.redacted:
+            if isinstance(self._other, Skipped):
+                return self._other
+            stacks.append(self._other)
+        for stack in stacks:
+            if recording.spec.name not in stack.flows:
+                return Skipped(f"stack {stack.name!r} has no flow {recording.spec.name!r}")
+        return stacks
+
+    def _compared(
+        self, recording: Recording, replays: list[RunRecord], *, lingers: bool
+    ) -> Replayed | Skipped:
+        pair = pair_of((*recording.runs, *replays))
+        if isinstance(pair, Unpaired):
+            return Skipped(f"not comparable: {pair.reason}")
+        findings = self._comparers[pair.flow].compare(pair)
+        runs = _runs_to_write(recording, pair)
+        return Replayed(runs, pair.basis, replays[0].outcome, not findings, lingers)
+
+
+def _runs_to_write(recording: Recording, pair: Pair) -> Exchange:
+    """Return the runs to write: the serving one, which has the tape, and the two compared."""
+    pair_runs = [run for run in (pair.control, pair.candidate) if run is not recording.serving]
+    recorded = [run for run in pair_runs if run.role != "replay"]
+    return (recording.serving, *recorded, *(run for run in pair_runs if run.role == "replay"))
+
+
+def _load_other(side: Side) -> LocalStack | Skipped:
+    try:
+        return load_side(side)
+    except StackNotLoaded:
+        return Skipped(f"redacted, and there is no stack {side.name!r} to run beside")
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """A part to replay, so many exchanges at a time; `lost` runs are not tried again."""
+
+    part: Part
+    at_once: int = 1
+    lost: Losses = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PartResult:
+    """The lines and counts of a part, and whether a stack ran on after its cancellation."""
+
+    lines: list[bytes] = field(default_factory=list, repr=False)
+    counts: Counts = field(default_factory=Counts)
+    lingers: bool = False
+
+
+async def replay_part(job: PartJob, replayer: Replayer, on_run: OnRun) -> PartResult:
+    """Replay the exchanges of a part in order."""
+    result = PartResult()
+    fetch = BlobFolder(job.part.segment).fetch
+    for group in _groups(job, result):
+        replays = (replayer.replay(one, fetch, job.lost, on_run) for one in group)
+        for exchange, replay in zip(group, await asyncio.gather(*replays), strict=True):
+            _add(exchange, replay, result)
+    return result
+
+
+def _groups(job: PartJob, result: PartResult) -> Iterator[Sequence[Exchange]]:
+    group: list[Exchange] = []
+    for read in exchanges(job.part.lines, job.part.segment):
+        if isinstance(read, Damage):
+            result.counts.damage(read)
+            continue
+        group.append(read.runs)
+        if len(group) == job.at_once:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _add(exchange: Exchange, replay: Replayed | Skipped, result: PartResult) -> None:
+    match replay:
+        case Skipped(reason):
+            result.counts.skip(exchange[0].exchange, reason)
+        case Replayed():
+            result.lines += map(encode_run, replay.runs)
+            result.counts.compare(replay.basis, replay.outcome, equal=replay.equal)
+            result.lingers = result.lingers or replay.lingers
+        case _:
+            assert_never(replay)
