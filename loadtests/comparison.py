@@ -1,4 +1,4 @@
-"""Two stacks side by side: percentiles of each, what was left out, and the difference by runs.
+"""Two stacks side by side: percentiles of each, exclusions, and the difference by pairs of runs.
 
 Requests of one run share its queue and its machine, so a run counts as one observation: the
 statistic is the paired difference of log P95, its interval Student's t over the pairs.
@@ -111,7 +111,7 @@ def summarise_stack(
 
 
 def served_by(row: LoadRow) -> str:
-    """Stack that served a request: what the response's header says, else the one asked for."""
+    """Stack that served a request: the response's header, else the one requested."""
     return (row.labels.get("served") or row.stack).split()[0]
 
 

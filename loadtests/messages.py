@@ -1,4 +1,4 @@
-"""Messages: what a load run asks, from a JSONL file, with ids nobody has used."""
+"""Messages a load run sends, from a JSONL file, under ids that were never used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadtests.rows import ILLEGIBLE
 
 ID_LENGTH = 128
 _OPENED = "\0"
-"""In the place of the name a conversation will be given."""
+"""In place of the name of a conversation that is to be opened."""
 
 
 class MessageFileRefused(CutoverError):
@@ -28,7 +28,7 @@ class MessageFileRefused(CutoverError):
 
 
 class ConversationsUnnamed(CutoverError):
-    """Nobody knows before what a router will route a message by, and so what to sign."""
+    """A message has no route key before it is sent: its QA header cannot be signed."""
 
     def __init__(self, flow: str) -> None:
         super().__init__(
@@ -40,9 +40,9 @@ class ConversationsUnnamed(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class LoadMessage:
-    """One request: the id it is known by, what a router routes it by, where it is asked, its body.
+    """One request: its id, its route key, its path and its body.
 
-    `route_key` is None where nobody can tell before it is asked: a conversation is to be opened.
+    `route_key` is None where it is unknown before the answer: a conversation is to be opened.
     """
 
     message_id: str
@@ -52,7 +52,7 @@ class LoadMessage:
 
 
 class MessageCycle:
-    """Bodies in the order of the file, again and again, each with the path it is asked at."""
+    """Bodies and their paths in the order of the file, again and again."""
 
     def __init__(
         self, spec: FlowSpec, bodies: Sequence[tuple[str, dict[str, Any]]], route_key: str = ""
@@ -63,7 +63,7 @@ class MessageCycle:
         fields = {key: field.split(".") for key, field in spec.route_keys.items()}
         self._own = next(iter(fields.values()), [])
         # A conversation per request: otherwise histories grow during the run and late requests are
-        # not like early ones. People stay who they are.
+        # not like early ones. Users keep their ids.
         self._fresh = [field for key, field in fields.items() if key in ("message_id", SESSION)]
 
     def __len__(self) -> int:
@@ -71,17 +71,17 @@ class MessageCycle:
 
     @property
     def routable(self) -> bool:
-        """Whether it is known of every message what a router routes it by."""
+        """Whether the route key of every message is known."""
         return all(self.fresh(index, "").route_key is not None for index in range(len(self)))
 
     def fresh(self, index: int, tag: str) -> LoadMessage:
-        """Give message `index` (modulo their number) under ids marked with `tag`.
+        """Return message `index` (modulo their number) under ids marked with `tag`.
 
         The tag must be new for every request; body ids are the file's own, then the tag. An id
         that is no text stays as it is, and a message without one is known by the tag.
         """
-        path, said = self._bodies[index % len(self._bodies)]
-        body = deepcopy(said)
+        path, template = self._bodies[index % len(self._bodies)]
+        body = deepcopy(template)
         for field in self._fresh:
             _mark(body, field, tag)
         own = value_at(body, self._own) if self._own else None
@@ -90,8 +90,8 @@ class MessageCycle:
 
     def _key(self, path: str, body: dict[str, Any]) -> str | None:
         spec = self._spec
-        asked = msgspec.convert(body, spec.requests[path])
-        key = spec.route_key(asked, self._routed, _OPENED if spec.opens_sessions else "")
+        request = msgspec.convert(body, spec.requests[path])
+        key = spec.route_key(request, self._routed, _OPENED if spec.opens_sessions else "")
         return None if key == _OPENED else key
 
 
@@ -99,9 +99,9 @@ def _mark(body: dict[str, Any], field: Sequence[str], tag: str) -> None:
     """Make an id in a body new, where it is there and text."""
     *above, last = field
     holder = value_at(body, above)
-    said = holder.get(last) if isinstance(holder, dict) else None
-    if isinstance(holder, dict) and isinstance(said, str):
-        holder[last] = f"{said[: ID_LENGTH - 1 - len(tag)]}-{tag}"
+    own = holder.get(last) if isinstance(holder, dict) else None
+    if isinstance(holder, dict) and isinstance(own, str):
+        holder[last] = f"{own[: ID_LENGTH - 1 - len(tag)]}-{tag}"
 
 
 def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> MessageCycle:
@@ -120,7 +120,7 @@ def read_messages(spec: FlowSpec, path: Path, route_key: str = "") -> MessageCyc
 
 
 def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
-    """Read one body, and where it is asked: at the first of the flow's paths that takes it.
+    """Read one body and its path: the first of the flow's paths that takes it.
 
     Fields that are no part of the request there are notes, and stay here.
     """

@@ -1,8 +1,8 @@
-"""Measuring one streamed response: stamps go in as they are taken, a `Row` comes out. Pure.
+"""Metering one streamed response: stamps go in as they are taken, a `LoadRow` comes out.
 
 A content event is one by which the answer or the reasoning grew; an empty role chunk, a repeated
-cumulative text or a keep-alive is none. The first moment a reader sees words is what TTFT means
-here, so the empty first chunk some clients count is not counted.
+cumulative text or a keep-alive is none. TTFT is the first moment a reader sees words, so the empty
+first chunk some clients count is not counted. Below, reading a response over a blocking socket.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class ResponseReader:
             self.broken = True
 
     def ended(self) -> How:
-        """Say how a response ended whose connection is closed now."""
+        """Return how a response ended whose connection is closed now."""
         if self.done or (self._started and not self._framed and not self.broken):
             return "done"
         return "cut"
@@ -329,7 +329,7 @@ def resolved(host: str, port: int) -> SocketAddress:
     """Look a name up, once: resolving is not what is measured.
 
     The first address that takes a connection (`localhost` may be two), else simply the first;
-    raises OSError for a name nobody knows.
+    raises OSError for an unknown name.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [SocketAddress(family, str(at[0]), int(at[1])) for family, _, _, _, at in found]

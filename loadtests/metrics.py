@@ -1,14 +1,14 @@
-"""Metrics of a load: what is measured of each request, over all of them, and objectives."""
+"""Metrics of a request, objectives over them, and goodput."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import atan, cos, pi, sin, sqrt
 from types import MappingProxyType
 from typing import Literal
 
 import msgspec
+from scipy.special import stdtrit
 
 from contract.errors import CutoverError
 from evidence import percentile
@@ -25,7 +25,7 @@ MICROSECONDS = 1e-6
 class Metric:
     """One metric.
 
-    `of` gives seconds, None when the request never got there. `whole` metrics are defined for
+    `of` returns seconds, None when the request never got there. `whole` metrics are defined for
     complete streams only: the last word of a stream that was cut is not its last word.
     """
 
@@ -35,7 +35,7 @@ class Metric:
     whole: bool = False
 
     def sample(self, rows: Iterable[LoadRow], clock: Clock = "scheduled") -> list[float]:
-        """Values of all rows that have one; whoever uses it says how many had none."""
+        """Return the values of all rows that have one."""
         values = (self.of(row, clock) for row in rows if self.counts(row))
         return [value for value in values if value is not None]
 
@@ -164,7 +164,7 @@ def goodput(
     objectives: Sequence[Objective] = DEFAULT_OBJECTIVES,
     clock: Clock = "scheduled",
 ) -> Goodput:
-    """Count over the runs of one stack; requests the generator gave up itself count as asked."""
+    """Count over the runs of one stack; requests the generator cancelled count as requests."""
     good = requests = 0
     seconds = 0.0
     for rows in runs:
@@ -179,33 +179,6 @@ def is_good(row: LoadRow, objectives: Sequence[Objective], clock: Clock = "sched
     return row.ending == "complete" and all(objective.met(row, clock) for objective in objectives)
 
 
-FAR = 1e6
-
-
-def within(t: float, freedom: int) -> float:
-    """P(-t ≤ T ≤ t) for t ≥ 0 and `freedom` ≥ 1."""
-    theta = atan(t / sqrt(freedom))
-    cosine_squared = cos(theta) ** 2
-    if freedom % 2 == 0:
-        return sin(theta) * _series(cosine_squared, freedom // 2, 1)
-    if freedom == 1:
-        return 2 * theta / pi
-    return 2 / pi * (theta + sin(theta) * cos(theta) * _series(cosine_squared, freedom // 2, 2))
-
-
-def _series(square: float, terms: int, first: int) -> float:
-    """1 + first/(first+1)·square + …, each factor two further on, `terms` terms in all."""
-    term = total = 1.0
-    for factor in range(first, first + 2 * (terms - 1), 2):
-        term *= square * factor / (factor + 1)
-        total += term
-    return total
-
-
 def critical(confidence: float, freedom: int) -> float:
-    """Find the t with P(-t ≤ T ≤ t) = `confidence`, by bisection."""
-    low, high = 0.0, FAR
-    while high - low > 1e-9 * max(1.0, low):
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle, freedom) < confidence else (low, middle)
-    return high
+    """Return the t with P(-t ≤ T ≤ t) = `confidence` for Student's T of `freedom` ≥ 1."""
+    return float(stdtrit(freedom, (1 + confidence) / 2))

@@ -1,4 +1,7 @@
-"""Arrivals: when an open loop sends, whatever the service does. Values, drawn with a seed."""
+"""An open loop: sends at arrivals drawn with a seed, whatever the service does.
+
+python -m loadtests.open_loop        drives the plan on its standard input
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distributions as inline SVG: for each stack, the share of its requests that were that quick."""
+"""The page of a load report: tables, and each metric's distribution as inline SVG."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOWN_SHARE = 0.995
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """One stack's values in seconds, ascending, out of `requests` asked."""
+    """One stack's values in seconds, ascending, out of `requests` sent."""
 
     values: Sequence[float]
     requests: int
@@ -44,19 +44,20 @@ class Curve(msgspec.Struct, frozen=True):
 def distribution(title: str, curves: Mapping[str, Curve]) -> str:
     """Draw cumulative distributions; what a curve lacks of 100 % are requests that never got there.
 
-    The axis starts at 0 and ends where 99.5 % of all values do. Who was asked nothing has no curve.
+    The axis starts at 0 and ends where 99.5 % of all values do; a stack without requests has no
+    curve.
     """
     every = sorted(value for curve in curves.values() for value in curve.values)
     if not every:
         return f"<figure><figcaption>{escape(title)}: no values</figcaption></figure>"
     end = every[min(int(len(every) * SHOWN_SHARE), len(every) - 1)] or 1e-3
-    asked = {name: curve for name, curve in curves.items() if curve.requests}
-    lines = [_curve(list(curves).index(name), curve, end) for name, curve in asked.items()]
-    places = _apart([_y(_reached(curve, end)) + 4 for curve in asked.values()])
+    loaded = {name: curve for name, curve in curves.items() if curve.requests}
+    lines = [_curve(list(curves).index(name), curve, end) for name, curve in loaded.items()]
+    places = _apart([_y(_reached(curve, end)) + 4 for curve in loaded.values()])
     names = [
         f'<text class="s{list(curves).index(name)}" x="{WIDTH - RIGHT + 6}" y="{place:.1f}">'
         f"{escape(name)}</text>"
-        for name, place in zip(asked, places, strict=True)
+        for name, place in zip(loaded, places, strict=True)
     ]
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
@@ -66,7 +67,7 @@ def distribution(title: str, curves: Mapping[str, Curve]) -> str:
 
 
 def ticks(end: float) -> list[tuple[float, str]]:
-    """Give round moments from 0 to `end` (seconds), each with its milliseconds as written."""
+    """Return round moments from 0 to `end` (seconds), each with its milliseconds as written."""
     least = end * 1_000 / MOST_STEPS
     lowest = floor(log10(least))
     power, factor = next(

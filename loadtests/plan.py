@@ -1,7 +1,4 @@
-"""Asking a router for one stack: its signed QA header, one signature for every request.
-
-x-cutover-qa: graph;exp=1790000000;sig=<hex of HMAC-SHA256 over "graph|1790000000|route key">
-"""
+"""Plans: which flow and targets are loaded, how, in which order, and the request each one gets."""
 
 from __future__ import annotations
 
@@ -124,7 +121,7 @@ def parse_header(text: str) -> tuple[str, str]:
 Engine = Literal["locust", "open"]
 
 REQUESTS_OF_A_USER = 0.2
-"""Requests a second an open loop sends in the place of one Locust user, unless told."""
+"""Requests a second an open loop sends in place of one Locust user, by default."""
 
 MOST_TARGETS = 2
 ONE_OR_TWO = "one or two, of different names"
@@ -233,7 +230,7 @@ class FlowUnknown(CutoverError):
 
 
 def flow_named(name: str, declared: DeclaredFlow | None = None) -> FlowSpec:
-    """Give a flow by what declares it, or by its name alone; raises `FlowUnknown`."""
+    """Return a flow by its declaration, or by its name alone; raises `FlowUnknown`."""
     if declared is not None:
         return declared_spec(name, declared)
     try:

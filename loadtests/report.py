@@ -1,4 +1,4 @@
-"""The report of a load run: everything its figures rest on, as one value."""
+"""The report of a load run: everything its figures rest on as one value, and its lines of text."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
     void = (
         BROKEN_OFF if finished.broken_off else "",
         "no request was sent" if not rows else "",
-        "nobody answers there" if rows and all(map(_unreachable, rows)) else "",
+        "no server answers there" if rows and all(map(_unreachable, rows)) else "",
         f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",
         f"the generator used {busiest:.0%} of a CPU" if busiest > BUSIEST else "",
         f"the machine was {finished.machine_cpu:.0%} busy"
@@ -187,7 +187,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def percentile_cell(metric: MetricSummary, place: int) -> str:
-    """Write one percentile with its interval, `?` for an end nobody can tell."""
+    """Write one percentile with its interval, `?` for an unknown end."""
     if not metric.percentiles:
         return NO_DATA
     found = metric.percentiles[place]

@@ -1,6 +1,7 @@
-"""Raw rows: what one request of a load run was, one JSON line each. Every figure comes from these.
+"""Raw rows, one JSON line a request, and how busy generator and machine were meanwhile.
 
-Clocks are `time.monotonic_ns()`; durations are nanoseconds since `sent`.
+Every figure comes from the rows. Clocks are `time.monotonic_ns()`; durations are nanoseconds since
+`sent`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from contract.errors import CutoverError
 
 Ending = Literal[
     "complete",  # the terminal frame came and the response ended as HTTP says it must
-    "error",  # the stream said itself that it failed
+    "error",  # the stream reported a failure
     "truncated",  # it ended without its terminal frame, or was cut
     "refused",  # an answer, but not 200
     "unreachable",  # no answer at all
     "timeout",  # the client's patience ended
-    "cancelled",  # the generator left: nobody's fault, and excluded
+    "cancelled",  # the generator stopped: excluded
 ]
 FAILURES: tuple[Ending, ...] = ("error", "truncated", "refused", "unreachable", "timeout")
 
@@ -32,7 +33,7 @@ STALL_SECONDS = 2.0
 """Silence that counts as a stall."""
 ROWS_FLUSHED_EVERY = 50
 ILLEGIBLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading JSON raises of bytes that are none, no text, or nested deeper than can be read."""
+"""Errors of decoding bytes that are no JSON, no text, or nested too deeply."""
 
 
 class LoadRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

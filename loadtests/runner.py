@@ -1,4 +1,7 @@
-"""Processes of its own for whatever must not share one: Locust patches its process."""
+"""Running a plan: generators in processes of their own, one run after the other, one report.
+
+Locust patches its process, and an open loop must not share one with what it measures.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +62,10 @@ class GeneratorFailed(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to run: what it is told on its input, and what by its environment."""
+    """A process to run: its command, its standard input and its environment."""
 
     command: Sequence[str]
-    told: bytes
+    stdin: bytes
     environment: dict[str, str]
 
 
@@ -132,7 +135,7 @@ def _declared(plan: LoadPlan) -> str:
 def _open(
     plan: LoadPlan, run: PlannedRun, folder: Path, arrivals: Arrivals, seconds: float
 ) -> Child:
-    told = OpenLoopPlan(
+    loop = OpenLoopPlan(
         flow=plan.flow,
         declared=plan.declared,
         route_key=plan.route_key,
@@ -146,7 +149,7 @@ def _open(
         stall=plan.stall,
     )
     command = module_command("loadtests.open_loop")
-    return Child(command, msgspec.json.encode(told), child_environment())
+    return Child(command, msgspec.json.encode(loop), child_environment())
 
 
 async def _finish(child: Child, stack: str) -> None:
@@ -160,7 +163,7 @@ async def _finish(child: Child, stack: str) -> None:
         process_group=0,
     )
     try:
-        output, _ = await process.communicate(child.told)
+        output, _ = await process.communicate(child.stdin)
     finally:
         if process.returncode is None:
             await _break_off(process)
@@ -221,7 +224,7 @@ async def run_load(
     """Load every stack of a plan in turn; writes `rows.jsonl`, `load.json` and `load.html`.
 
     Once it is `broken_off` the generator is ended, and what has been measured is all there is.
-    Raises `MessagesRefused`, `FlowUnknown`, `GeneratorFailed` and `NothingMeasured`, and `OSError`
+    Raises `MessageFileRefused`, `FlowUnknown`, `GeneratorFailed` and `NothingMeasured`; `OSError`
     before anything is sent where `out` cannot be written to. Cancelling it ends the generator.
     """
     _check_messages(plan)
@@ -232,12 +235,12 @@ async def run_load(
         report = load_report(plan, finished)
         if report.broken_off and not rows:
             raise NothingMeasured
-        await asyncio.to_thread(_keep, report, rows, Path(folder) / "kept", out)
+        await asyncio.to_thread(_write_files, report, rows, Path(folder) / "files", out)
     return report
 
 
 def _check_messages(plan: LoadPlan) -> None:
-    """Raise `MessagesRefused`, `ConversationsUnnamed` or `FlowUnknown` before anything is sent."""
+    """Raise before anything is sent: what `read_messages` raises, or `ConversationsUnnamed`."""
     messages = read_messages(flow_named(plan.flow, plan.declared), plan.messages, plan.route_key)
     if any(target.qa_key for target in plan.targets) and not messages.routable:
         raise ConversationsUnnamed(plan.flow)
@@ -278,7 +281,7 @@ class _Loading:
         return FinishedRun(run, rows, read_loads(folder), busy, broken_off=not whole)
 
     async def _whole(self, work: Awaitable[None], shown: LoadProgress | None = None) -> bool:
-        """Wait for `work`, tell how far it is, and break it off when asked; gives if it ended."""
+        """Wait for `work` and show its progress; False where it was broken off."""
         task = asyncio.ensure_future(work)
         began = time.monotonic()
         try:
@@ -302,7 +305,7 @@ def _read(folder: Path, *, torn: bool) -> list[LoadRow]:
     return [row for path in paths for row in read_rows(path, torn=torn)]
 
 
-def _keep(report: LoadReport, rows: list[LoadRow], beside: Path, out: Path) -> None:
+def _write_files(report: LoadReport, rows: list[LoadRow], beside: Path, out: Path) -> None:
     """Write all files beside their place, then put them there: no reader meets half of one."""
     with RowWriter(beside / "rows.jsonl") as writer:
         for row in rows:

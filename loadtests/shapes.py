@@ -1,8 +1,8 @@
-"""Load shapes for Locust: how many users there are when.
+"""Load shapes for Locust: tables of stages, how many users there are when.
 
     locust -f loadtests/users.py,loadtests/shapes.py --shape spike --users 50 --run-time 60 …
 
-A shape is a table of stages; `--users` is its peak and `--run-time` its length.
+`--users` is the peak of a shape and `--run-time` its length.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StagedShape(LoadTestShape):
     use_common_options = True
 
     def tick(self) -> tuple[int, float] | None:
-        """Say how many users there are now; None ends the test."""
+        """Return the users and the rate of this moment; None ends the test."""
         clock: Any = self
         stage = stage_at(self._stages(), clock.get_run_time())
         return None if stage is None else (stage.users, stage.rate)

@@ -82,11 +82,11 @@ class RowRecorder:
         self._chance = random.Random(options.think_seed)
 
     def pause(self) -> float:
-        """Draw how long somebody thinks, seconds."""
+        """Draw a pause between two messages, seconds."""
         return self._chance.uniform(0, 2 * float(self.options.think))
 
     def next_message(self) -> LoadMessage:
-        """Give a message nobody asked before."""
+        """Return a message that was never sent before."""
         self._asked += 1
         return self._messages.fresh(self._asked - 1, f"{self._tag}-{self._asked}")
 
@@ -106,10 +106,10 @@ class RowRecorder:
 
 
 class StreamUser(User):
-    """Somebody who asks, reads to the end, thinks a while and asks again.
+    """A user: sends, reads to the end, pauses, and sends again.
 
     `scheduled` is the end of the thinking: a generator too busy to wake its user in time shows as
-    schedule lag. A closed loop all the same: when the service is slow, less is asked of it.
+    schedule lag. A closed loop all the same: when the service is slow, it gets fewer requests.
     """
 
     abstract = False
@@ -153,7 +153,7 @@ class StreamUser(User):
                 raise
             return meter.row("timeout", time.monotonic_ns())
         except gevent.GreenletExit:
-            # Locust ends the run: the request is nobody's failure, and still belongs to the rows.
+            # Locust ends the run: no failure of the request, which still belongs to the rows.
             row = meter.row("cancelled", time.monotonic_ns())
             self._hooks.row.fire(row=row)
             raise
@@ -189,7 +189,7 @@ def _add_arguments(parser: LocustArgumentParser, **_: object) -> None:
 
 
 def _prepare(environment: Environment, **_: object) -> None:
-    """Give the environment its `row` event: TTFT and its kin are never fake requests."""
+    """Add the `row` event to the environment: TTFT and its kin are never fake requests."""
     own: Any = environment.events
     make_hook: Any = EventHook
     own.row = make_hook()
@@ -215,7 +215,7 @@ def _close(environment: Environment, **_: object) -> None:
 
 
 def _break_off(environment: Environment, **_: object) -> None:
-    """Wait for no stream: whoever ends Locust itself, and not its run, wants it to end now."""
+    """Wait for no stream: ending Locust itself, not its run, means at once."""
     environment.stop_timeout = 0.0
 
 

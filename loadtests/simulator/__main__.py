@@ -29,14 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _serve(profile: Profile, port: int) -> None:
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stopped.set)
     async with running(profile, port, api_key=os.environ.get(KEY_VARIABLE)) as served:
         sys.stdout.write(f"{ANNOUNCED}{served.url}\n")
         sys.stdout.flush()
-        await told.wait()
+        await stopped.wait()
 
 
 def _parser() -> argparse.ArgumentParser:

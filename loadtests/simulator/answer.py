@@ -1,4 +1,17 @@
-"""The answer after tool rounds: what the tools said, quoted."""
+"""What the simulated model answers to a request. The first row that fits decides.
+
+| the request | the answer |
+|---|---|
+| a forbidden topic (`违禁话题`, `forbidden topic`) | some text, finish reason `content_filter` |
+| offers tools and asks for what they do (`tasks.py`) | tool calls, at times with text before them |
+| comes back with tool results | the results quoted, then prose |
+| holds a picture | a description: facts of the file, and a scene drawn from it |
+| wants JSON (`response_format`) | an object |
+| wants something very long (`写一篇很长的`, `a very long story`) | a story that ends by `length` |
+| anything else | prose in the language of the question, about its words |
+
+An answer longer than the request's `max_tokens` ends by `length`.
+"""
 
 import re
 from base64 import b64decode
@@ -24,7 +37,7 @@ LONGEST_QUOTE = 200
 
 
 class FormAnswer(msgspec.Struct, frozen=True):
-    """What the tool `ask_human` says: what the user did, and the values of the form."""
+    """Result of the tool `ask_human`: the user's action, and the values of the form."""
 
     action: str
     data: dict[str, object] = {}
@@ -35,16 +48,16 @@ FORM_ANSWER = msgspec.json.Decoder(FormAnswer)
 
 def quoted(turn: tuple[RequestMessage, ...], language: Language) -> str:
     """Quote every tool result of a turn, in the order of the messages."""
-    names = {call.id: call.function.name for said in turn for call in said.tool_calls or ()}
+    names = {call.id: call.function.name for it in turn for call in it.tool_calls or ()}
     space = " " if language == "en" else ""
-    told = [message for message in turn if message.role == "tool"]
-    return space.join(_quote(message, names, language) for message in told)
+    results = [message for message in turn if message.role == "tool"]
+    return space.join(_quote(message, names, language) for message in results)
 
 
 def last_result(turn: tuple[RequestMessage, ...]) -> str:
     """Return the text of the last tool message; empty when there is none."""
-    told = [message.text for message in turn if message.role == "tool"]
-    return told[-1] if told else ""
+    results = [message.text for message in turn if message.role == "tool"]
+    return results[-1] if results else ""
 
 
 def _quote(message: RequestMessage, names: dict[str, str], language: Language) -> str:
@@ -127,7 +140,7 @@ AFTER_RESULTS = 24
 
 
 class SimulatedAnswer(msgspec.Struct, frozen=True):
-    """What is said, cut into tokens, and why it ends."""
+    """An answer cut into tokens, and why it ends."""
 
     content: tuple[str, ...]
     finish: Finish = "stop"
@@ -136,7 +149,7 @@ class SimulatedAnswer(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """Tokens of everything said, calls included."""
+        """Tokens of all of it, calls included."""
         called = sum(
             count(call.function.name) + count(call.function.arguments) for call in self.calls
         )
@@ -149,18 +162,18 @@ def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> S
     language = language_of(question)
     topic = topic_of(question, language) if profile.reasoning else ""
     thought = prose.reasoning(digest, language, topic, profile.reasoning)
-    said = _said(request, digest, profile, language)
+    whole = _whole_answer(request, digest, profile, language)
     limit = request.max_completion_tokens or request.max_tokens
-    return _limited(msgspec.structs.replace(said, reasoning=tuple(thought)), limit)
+    return _limited(msgspec.structs.replace(whole, reasoning=tuple(thought)), limit)
 
 
-def _said(
+def _whole_answer(
     request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
 ) -> SimulatedAnswer:
     phrases = prose.BANK[language]
     if FORBIDDEN.search(request.question):
-        begun = pick(digest, "filtered", phrases.filtered)
-        return SimulatedAnswer(tuple(pieces(begun)), "content_filter")
+        start = pick(digest, "filtered", phrases.filtered)
+        return SimulatedAnswer(tuple(pieces(start)), "content_filter")
     if calls := _calls(request, digest, profile):
         return SimulatedAnswer(_preface(digest, language, calls), "tool_calls", calls)
     if results := quoted(request.turn, language):
@@ -188,7 +201,7 @@ def _written(
 def _calls(
     request: ChatCompletionRequest, digest: bytes, profile: Profile
 ) -> tuple[RequestedCall, ...]:
-    """Decide the calls of this round; none when the rounds asked for are done."""
+    """Decide the calls of this round; none when all rounds are done."""
     done = sum(1 for message in request.turn if message.tool_calls)
     rounds = tasks.call_rounds(request.question, request.offered)
     if not rounds:
@@ -251,10 +264,10 @@ def _object(digest: bytes, language: Language, question: str) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-def _limited(said: SimulatedAnswer, limit: int | None) -> SimulatedAnswer:
-    """Cut an answer to a number of tokens; calls are kept whole or dropped."""
-    if limit is None or said.tokens <= limit:
-        return said
-    thought = said.reasoning[:limit]
-    content = said.content[: limit - len(thought)]
+def _limited(whole: SimulatedAnswer, limit: int | None) -> SimulatedAnswer:
+    """Cut an answer to a number of tokens; calls stay whole or are dropped."""
+    if limit is None or whole.tokens <= limit:
+        return whole
+    thought = whole.reasoning[:limit]
+    content = whole.content[: limit - len(thought)]
     return SimulatedAnswer(content, "length", (), thought)

@@ -1,4 +1,16 @@
-"""The models on offer."""
+"""The provider as an ASGI application; no framework, because it shares cores with what it feeds.
+
+| endpoint | |
+|---|---|
+| `POST /v1/chat/completions` | streamed or not |
+| `POST /v1/embeddings` | floats or base64 |
+| `GET /v1/models` | |
+| `GET /sim/counts` | requests and their outcomes (`ledger.py`) |
+| `GET /sim/requests?since=N` | up to 1 000 records from number N on |
+| `POST /sim/reset` | forget both |
+
+Load comes in equal requests: bodies are the keys of a cache, so that none is decoded twice.
+"""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -86,7 +98,7 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Simulator:
-    """An OpenAI-compatible provider; `api_key` is required of clients when given."""
+    """An OpenAI-compatible provider; with an `api_key`, clients must send it."""
 
     def __init__(self, profile: Profile | None = None, api_key: str | None = None) -> None:
         self.ledger = RequestLedger()
@@ -116,8 +128,8 @@ class Simulator:
     def _admitted(self, scope: Scope) -> bool:
         if self._expected is None or scope["path"].startswith("/sim/"):
             return True
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return hmac.compare_digest(given, self._expected)
+        sent = dict(scope["headers"]).get(b"authorization", b"")
+        return hmac.compare_digest(sent, self._expected)
 
     async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive)

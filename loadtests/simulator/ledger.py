@@ -1,4 +1,4 @@
-"""What the simulator was asked and what became of it: the ground truth of a load run."""
+"""Counts and records of the requests the simulator served: the ground truth of a load run."""
 
 import asyncio
 import time
@@ -81,7 +81,7 @@ class RequestLedger:
             self._noticed.append(record.noticed_us)
 
     def attempts(self, digest: str) -> int:
-        """How often a conversation was asked for before."""
+        """Count the earlier requests of a conversation."""
         return self._digests.get(digest, 0)
 
     def counts(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Whether the client is still there, and waiting for a moment while it is."""
+"""Playing a script to a client while it is connected: the only place that waits."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ class ConnectionControl(Protocol):
     lost_ns: int
 
     def cut(self) -> None:
-        """Close without a terminal chunk, after what was written has gone out."""
+        """Close without a terminal chunk, after what was written has disconnected out."""
         ...
 
     def reset(self) -> None:
@@ -45,11 +45,11 @@ class ClientPresence:
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None
         self._yielded = 0.0
-        self.gone = False
+        self.disconnected = False
 
     async def __aenter__(self) -> Self:
         """Begin to watch."""
-        self._watch = self._loop.create_task(self._until_gone())
+        self._watch = self._loop.create_task(self._until_disconnected())
         return self
 
     async def __aexit__(
@@ -63,14 +63,14 @@ class ClientPresence:
 
     async def until(self, moment: float | None) -> bool:
         """Wait for a moment of the loop's clock (None: for ever); whether the client left first."""
-        if self.gone:
+        if self.disconnected:
             return True
         now = self._loop.time()
         if moment is not None and moment <= now:
             if now - self._yielded > LONGEST_RUN_S:  # a stream that is late must hear of it too
                 await asyncio.sleep(0)
                 self._yielded = now
-            return self.gone
+            return self.disconnected
         self._waiting = self._loop.create_future()
         timer = None if moment is None else self._loop.call_at(moment, self._wake)
         try:
@@ -80,16 +80,16 @@ class ClientPresence:
                 timer.cancel()
             self._waiting = None
         self._yielded = self._loop.time()
-        return self.gone
+        return self.disconnected
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def _until_gone(self) -> None:
+    async def _until_disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone = True
+        self.disconnected = True
         self._wake()
 
 

@@ -1,4 +1,29 @@
-"""How an answer ends: whole, or with one of the faults real providers show.
+"""How the simulated provider behaves, as a default and per request.
+
+A request overrides the server's profile through its model name, in query-string form:
+`sim-chat?ttft_ms=200&rate=50&tokens=64&ending=cut&after=10`. An unknown key or a bad value is
+refused with status 400. The rest of the name decides nothing but the text.
+
+    key          default       meaning
+    ttft_ms      0             milliseconds to the first chunk
+    rate         0             tokens per second after the first; 0 sends them at once
+    jitter_ms    0             each delta comes up to this much later, drawn from the request
+    tokens       0             tokens of a plain answer; 0 lets the request decide (about 40-60)
+    limit        160           tokens after which a very long answer ends by `length`
+    chunk        1             tokens per delta
+    reasoning    0             tokens of reasoning before the answer
+    reasoning_field  reasoning_content   name of the delta's field, or `reasoning`
+    call_ids     unique        ids of tool calls: `unique`, `missing` or `duplicate`
+    split        0             1 sends every chunk by itself even when several are due
+    stamp        0             1 adds `sent_ns` (this machine's monotonic clock) to each chunk
+    times        0             the ending strikes only the first n attempts of a conversation; 0 all
+    ending       complete      `complete`, `no_done`, `cut`, `stall`, `error_event`, `http_error`,
+                               `silent` or `reset`
+    after        10            deltas before `cut`, `stall` and `error_event`
+    code         server_error  of `error_event`
+    status       500           of `http_error`
+    retry_after  none          seconds, of `http_error`
+    headers      0             1: `silent` sends headers first
 
 `after` counts deltas that carry something (reasoning, text, a tool call's part); the role-only
 first chunk is not counted. A fault later than the last delta strikes before the finish chunk.
@@ -105,10 +130,10 @@ def overridden(profile: Profile, model: str) -> Profile | Refusal:
     if not query:
         return profile
     try:
-        given: dict[str, object] = dict(
+        overrides: dict[str, object] = dict(
             parse_qsl(query, keep_blank_values=True, strict_parsing=True)
         )
-        return merged(profile, given)
+        return merged(profile, overrides)
     except ValueError as error:  # msgspec.ValidationError is one
         return Refusal(
             400,
@@ -117,15 +142,15 @@ def overridden(profile: Profile, model: str) -> Profile | Refusal:
         )
 
 
-def merged(profile: Profile, given: dict[str, object]) -> Profile:
-    """Put given keys, texts as values, over a profile.
+def merged(profile: Profile, overrides: dict[str, object]) -> Profile:
+    """Put keys, with texts as values, over a profile.
 
     Raises:
         ValueError: a key or value means nothing (msgspec.ValidationError).
     """
-    given = dict(given)
-    fault = {key: given.pop(key) for key in ENDING_KEYS & given.keys()}
-    fields = msgspec.to_builtins(profile) | given
+    overrides = dict(overrides)
+    fault = {key: overrides.pop(key) for key in ENDING_KEYS & overrides.keys()}
+    fields = msgspec.to_builtins(profile) | overrides
     fields["ending"] = fault if "ending" in fault else fields["ending"] | fault
     return msgspec.convert(fields, Profile, strict=False)
 

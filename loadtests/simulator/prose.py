@@ -1,4 +1,7 @@
-"""In which language a text asks, and about what."""
+"""Text in the language of the question and about its words, drawn from a bank of phrases.
+
+Everything is drawn from the request's digest: the same request always draws the same.
+"""
 
 import re
 import tomllib

@@ -1,4 +1,10 @@
-"""A request turned down: an HTTP status and an error body in OpenAI's shape."""
+"""The OpenAI chat completion request as far as the simulator reads it, its tokens, its refusals.
+
+A token is a word of Latin letters with the space before it, up to three digits, one or two Chinese
+characters, a run of white space, or any other single character. A message costs four tokens more
+and the prompt three (the overhead OpenAI documents for chat models), a picture 85, an offered tool
+what its JSON holds. An estimate, but one rule for prompt, stream and plain body.
+"""
 
 import re
 from hashlib import blake2b

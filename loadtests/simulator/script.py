@@ -1,4 +1,7 @@
-"""A planned answer: what is sent, when, and how it ends."""
+"""From a request to the script of its answer: what is sent, when, and how it ends.
+
+Pure: the same every time and everywhere. Moments are absolute, so that delays never add up.
+"""
 
 from itertools import groupby
 from operator import attrgetter
@@ -136,26 +139,26 @@ def refused(refusal: Refusal) -> AnswerScript:
 
 def _answered(request: ChatCompletionRequest, profile: Profile) -> AnswerScript:
     digest = digest_of(request)
-    said = answer(request, digest, profile)
-    usage = TokenUsage(prompt_tokens(request), said.tokens, len(said.reasoning))
+    answered = answer(request, digest, profile)
+    usage = TokenUsage(prompt_tokens(request), answered.tokens, len(answered.reasoning))
     if request.stream:
-        return _streamed(request, digest, profile, said, usage)
-    return _whole(request, digest, profile, said, usage)
+        return _streamed(request, digest, profile, answered, usage)
+    return _whole(request, digest, profile, answered, usage)
 
 
 def _streamed(
     request: ChatCompletionRequest,
     digest: bytes,
     profile: Profile,
-    said: SimulatedAnswer,
+    answered: SimulatedAnswer,
     usage: TokenUsage,
 ) -> AnswerScript:
     envelope = wire.envelope(request, digest)
-    events = envelope.deltas([wire.first_delta(said), *wire.deltas(said, profile)])
+    events = envelope.deltas([wire.first_delta(answered), *wire.deltas(answered, profile)])
     due = due_times(profile, digest, len(events) - 1)
     # The role goes out with the first delta.
     chunks = [TimedChunk(at, event) for at, event in zip([due[0], *due], events, strict=False)]
-    end = [TimedChunk(due[-1], envelope.finish(said.finish))]
+    end = [TimedChunk(due[-1], envelope.finish(answered.finish))]
     if request.include_usage:
         end.append(TimedChunk(due[-1], envelope.usage(usage)))
     sent = _ended(chunks, end, profile)
@@ -174,8 +177,8 @@ def _ended(chunks: list[TimedChunk], end: list[TimedChunk], profile: Profile) ->
         case Cut(after=after) | Stall(after=after):
             return chunks[: after + 1]
         case ErrorEvent(after=after, code=code):
-            kept = chunks[: after + 1]
-            return [*kept, TimedChunk(kept[-1].due_us, wire.error_event(code))]
+            begun = chunks[: after + 1]
+            return [*begun, TimedChunk(begun[-1].due_us, wire.error_event(code))]
         case HttpError() | SilentBeforeFirst() | Reset():
             return []
         case _:
@@ -186,11 +189,11 @@ def _whole(
     request: ChatCompletionRequest,
     digest: bytes,
     profile: Profile,
-    said: SimulatedAnswer,
+    answered: SimulatedAnswer,
     usage: TokenUsage,
 ) -> AnswerScript:
-    body = wire.body(request, digest, said, usage, profile)
-    last = due_times(profile, digest, len(wire.deltas(said, profile)))[-1]
+    body = wire.body(request, digest, answered, usage, profile)
+    last = due_times(profile, digest, len(wire.deltas(answered, profile)))[-1]
     match profile.ending:
         case Complete() | NoDone():
             return AnswerScript((TimedChunk(last, body),), content_type=JSON)

@@ -1,4 +1,4 @@
-"""A connection that can be cut, and that knows when it was lost."""
+"""The simulator on a socket: of this process, or in a process of its own."""
 
 import asyncio
 import socket
@@ -36,15 +36,15 @@ class SimulatorConnection(HttpToolsProtocol):
 
     def cut(self) -> None:
         """Close without a terminal chunk, after what was written has gone out."""
-        self._given_up()
+        self._abandon_answer()
         self.transport.close()
 
     def reset(self) -> None:
         """Drop at once, with whatever was not sent yet."""
-        self._given_up()
+        self._abandon_answer()
         self.transport.abort()
 
-    def _given_up(self) -> None:
+    def _abandon_answer(self) -> None:
         # Otherwise uvicorn takes the unfinished answer for a mistake and answers 500.
         self.cycle.disconnected = True
 
@@ -129,10 +129,10 @@ PATIENCE_S = 5.0
 
 
 class SimulatorDidNotStart(CutoverError):
-    """The process ended, or said something else, before it said where it listens."""
+    """The process ended, or wrote something else, before it wrote its address."""
 
-    def __init__(self, command: list[str], said: str) -> None:
-        super().__init__(f"the simulator {command!r} did not start; its first line was {said!r}")
+    def __init__(self, command: list[str], line: str) -> None:
+        super().__init__(f"the simulator {command!r} did not start; its first line was {line!r}")
 
 
 @contextmanager
@@ -154,10 +154,10 @@ def spawn(profile: Profile | None = None, port: int = 0, *extra: str) -> Iterato
 
 
 def _address(process: subprocess.Popen[str], command: list[str]) -> str:
-    said = process.stdout.readline() if process.stdout is not None else ""
-    if not said.startswith(ANNOUNCED):
-        raise SimulatorDidNotStart(command, said)
-    return said.removeprefix(ANNOUNCED).strip()
+    line = process.stdout.readline() if process.stdout is not None else ""
+    if not line.startswith(ANNOUNCED):
+        raise SimulatorDidNotStart(command, line)
+    return line.removeprefix(ANNOUNCED).strip()
 
 
 def _end_process(process: subprocess.Popen[str]) -> None:

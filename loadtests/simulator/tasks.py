@@ -1,4 +1,23 @@
-"""Sums in a user's text, as expressions for the tool `calculate`."""
+"""Tool calls that a user's text asks for, in rounds.
+
+| asked for | example | tool |
+|---|---|---|
+| a sum | `12 * 7`, `15% of 80`, `3 加 5` | `calculate` |
+| the time | `what time is it in Tokyo`, `现在几点` | `current_time` |
+| a conversion | `5 km to miles`, `5 公斤等于多少磅` | `convert_units` |
+| a memory | `do you remember…`, `你还记得…` | `search_memory` |
+| a question back | `remind me: ask me when first`, `先问我` | `ask_human` |
+| no end | `keep checking`, `一直查` | `current_time`, in every round |
+| a fault | `no such tool`, `不存在的工具` | `no_such_tool` |
+| a fault | `broken arguments`, `参数写坏` | `calculate`, its arguments no JSON |
+
+Several tasks in one text are several calls of one round; `then`, `after that`, `然后`, `接着` begin
+the next round, which may refer to the result (`then multiply it by 3`, `然后把结果乘以 3`).
+
+The form of a question back has one field: `go_on` (boolean) where only a yes is asked for, a
+number for `how many`, a choice where options are listed, else a text. Its title is the text before.
+Only an order at the beginning of a clause counts: "they ask me when" asks for nothing.
+"""
 
 import re
 
@@ -75,7 +94,7 @@ def _symbolic(match: re.Match[str]) -> str:
 
 
 def _meant(text: str, start: int, sum_: str) -> bool:
-    """Tell a sum from a date, a phone number, a score and a template's braces."""
+    """Whether it is a sum, not a date, a phone number, a score or a template's braces."""
     if text[max(0, start - 2) : start] == "{{" or PADDED.search(sum_):
         return False
     if any(sign in sum_ for sign in "+*(") or re.search(r"\s[-/]\s", sum_):
@@ -146,7 +165,7 @@ def _conversion(value: str, source: str, target: str) -> Conversion:
 ORDERED = re.compile(
     r"(?:^|[.:;,!?\n–—-])[^\S\n]*(?:(?:please|but|and|so|just|first)\s+)*ask me\b"
     r"(?P<what>[^.:;,!?\n]*)(?::\s*(?P<options>[^.;:!?\n]+))?"
-    # Whoever writes 请问我 asks something themselves.
+    # 请问我 begins the user's own question.
     r"|(?:^|[，。：；！？,.:;!?\n])[^\S\n]*(?:(?:但是?|不过|请|你|再)*先)?问(?:一下|问)?我(?:一下)?"
     r"(?P<what_zh>[^，。：；！？,.:;!?\n]*)(?:[：:]\s*(?P<options_zh>[^。；：！？.;:!?\n]+))?",
     re.IGNORECASE,
@@ -189,30 +208,30 @@ class QuestionForm(msgspec.Struct, frozen=True):
 
 
 def forms(text: str) -> list[tuple[int, QuestionForm]]:
-    """Find every question the user wants to be asked, with its position."""
+    """Find every question back that the text asks for, with its position."""
     found = [(hit.start(), _form(text, hit)) for hit in ORDERED.finditer(text)]
     return [(at, form) for at, form in found if form is not None]
 
 
 def _form(text: str, hit: re.Match[str]) -> QuestionForm | None:
     language = language_of(text)
-    said = (hit["what"] or hit["what_zh"] or "").strip()
-    field = _field(said, hit["options"] or hit["options_zh"] or "", language)
+    wanted = (hit["what"] or hit["what_zh"] or "").strip()
+    field = _field(wanted, hit["options"] or hit["options_zh"] or "", language)
     if field is None:
         return None
     before = SENTENCE_STOP.split(text[: hit.start()].strip())[-1].strip(" ,，:：;；")
     return QuestionForm(_headed(before)[:LONGEST_LABEL] or field.label, (field,))
 
 
-def _field(said: str, listed: str, language: Language) -> QuestionField | None:
-    """Say what is asked; None where nothing plainly is."""
-    asked = FIRST.sub("", said).strip()
-    if not asked:
+def _field(wanted: str, listed: str, language: Language) -> QuestionField | None:
+    """Build the field of a question; None where the text asks for none plainly."""
+    question = FIRST.sub("", wanted).strip()
+    if not question:
         return QuestionField("go_on", BANK[language].go_on, "boolean", required=True)
-    label = _headed(asked)[:LONGEST_LABEL] + ("？" if language == "zh" else "?")
+    label = _headed(question)[:LONGEST_LABEL] + ("？" if language == "zh" else "?")
     options = _options(listed)
     for name, kind, words in KINDS:
-        if words.search(said):
+        if words.search(wanted):
             shape = "choice" if options else kind
             return QuestionField(name, label, shape, required=True, options=options)
     return None
@@ -272,7 +291,7 @@ def call_rounds(question: str, offered: tuple[str, ...]) -> list[list[FunctionCa
 
 
 def endless(question: str) -> bool:
-    """Tell whether the text asks for calls in every round, without end."""
+    """Whether the text asks for calls in every round, without end."""
     return ENDLESS.search(question) is not None
 
 

@@ -67,7 +67,7 @@ def test_runs_that_are_in_order_count() -> None:
         (finished(2, [row()], GeneratorLoad(9.0, 10.0)), "90% of a CPU"),
         (finished(2, [row()], machine=0.99), "99% busy"),
         (finished(2, []), "no request"),
-        (finished(2, [row(ending="unreachable")]), "nobody answers there"),
+        (finished(2, [row(ending="unreachable")]), "no server answers there"),
     ],
 )
 def test_a_disturbed_run_is_void(bad: FinishedRun, why: str) -> None:
