@@ -17,7 +17,7 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every finding says: where, and what stands there on each side (None: nothing).
+    """What every finding has: where it is, and what stands there on each side (None: nothing).
 
     `after` is the signature of the finding this one follows from, None for a cause.
     """
@@ -29,16 +29,31 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     after: str | None = None
 
 
-class OutcomeChanged(Difference, frozen=True, kw_only=True, tag="outcome_changed"):
+class _Outcome(Difference, frozen=True, kw_only=True):
+    layer: Literal["outcome"] = "outcome"
+
+
+class _Frames(Difference, frozen=True, kw_only=True):
+    layer: Literal["frames"] = "frames"
+    at_legacy: int
+    at_graph: int
+    count: int = 1
+
+
+class _Text(Difference, frozen=True, kw_only=True):
+    layer: Literal["text"] = "text"
+
+
+class _Effects(Difference, frozen=True, kw_only=True):
+    layer: Literal["effects"] = "effects"
+
+
+class OutcomeChanged(_Outcome, frozen=True, kw_only=True, tag="outcome_changed"):
     """The runs ended differently."""
 
-    layer: Literal["outcome"] = "outcome"
 
-
-class CodeChanged(Difference, frozen=True, kw_only=True, tag="code_changed"):
+class CodeChanged(_Outcome, frozen=True, kw_only=True, tag="code_changed"):
     """Both runs failed or refused, with different codes."""
-
-    layer: Literal["outcome"] = "outcome"
 
 
 class GrammarBroken(Difference, frozen=True, kw_only=True, tag="grammar_broken"):
@@ -50,82 +65,45 @@ class GrammarBroken(Difference, frozen=True, kw_only=True, tag="grammar_broken")
     shrank: bool = False
 
 
-class FrameDropped(Difference, frozen=True, kw_only=True, tag="frame_dropped"):
+class FrameDropped(_Frames, frozen=True, kw_only=True, tag="frame_dropped"):
     """`count` frames in a row that the graph stack did not send; `at_graph` is where they lack."""
 
-    layer: Literal["frames"] = "frames"
-    at_legacy: int
-    at_graph: int
-    count: int = 1
 
-
-class FrameAdded(Difference, frozen=True, kw_only=True, tag="frame_added"):
+class FrameAdded(_Frames, frozen=True, kw_only=True, tag="frame_added"):
     """`count` frames in a row that only the graph stack sent."""
 
-    layer: Literal["frames"] = "frames"
-    at_legacy: int
-    at_graph: int
-    count: int = 1
 
-
-class FrameReplaced(Difference, frozen=True, kw_only=True, tag="frame_replaced"):
+class FrameReplaced(_Frames, frozen=True, kw_only=True, tag="frame_replaced"):
     """Frames of other names stand in the place of frames."""
 
-    layer: Literal["frames"] = "frames"
-    at_legacy: int
-    at_graph: int
-    count: int = 1
 
-
-class FrameMoved(Difference, frozen=True, kw_only=True, tag="frame_moved"):
+class FrameMoved(_Frames, frozen=True, kw_only=True, tag="frame_moved"):
     """A frame both stacks sent, at another place among the others."""
 
-    layer: Literal["frames"] = "frames"
-    at_legacy: int
-    at_graph: int
-    count: int = 1
 
-
-class FrameChanged(Difference, frozen=True, kw_only=True, tag="frame_changed"):
+class FrameChanged(_Frames, frozen=True, kw_only=True, tag="frame_changed"):
     """A frame of the same name with other content, text apart."""
 
-    layer: Literal["frames"] = "frames"
-    at_legacy: int
-    at_graph: int
-    count: int = 1
 
-
-class ChunksMoved(Difference, frozen=True, kw_only=True, tag="chunks_moved"):
+class ChunksMoved(_Frames, frozen=True, kw_only=True, tag="chunks_moved"):
     """The same text was cut elsewhere; only found when chunk boundaries count."""
 
-    layer: Literal["frames"] = "frames"
-    at_legacy: int
-    at_graph: int
-    count: int = 1
 
-
-class TextChanged(Difference, frozen=True, kw_only=True, tag="text_changed"):
+class TextChanged(_Text, frozen=True, kw_only=True, tag="text_changed"):
     """The final text differs."""
 
-    layer: Literal["text"] = "text"
 
-
-class ReasoningChanged(Difference, frozen=True, kw_only=True, tag="reasoning_changed"):
+class ReasoningChanged(_Text, frozen=True, kw_only=True, tag="reasoning_changed"):
     """The final reasoning differs."""
 
-    layer: Literal["text"] = "text"
 
-
-class TextLate(Difference, frozen=True, kw_only=True, tag="text_late"):
+class TextLate(_Text, frozen=True, kw_only=True, tag="text_late"):
     """The final text is equal, but at this frame one side had come further than the other."""
 
-    layer: Literal["text"] = "text"
 
-
-class TextShrank(Difference, frozen=True, kw_only=True, tag="text_shrank"):
+class TextShrank(_Text, frozen=True, kw_only=True, tag="text_shrank"):
     """A cumulative text took back what had been shown, on one side only."""
 
-    layer: Literal["text"] = "text"
     side: Side
 
 
@@ -143,96 +121,74 @@ class PromptSource(msgspec.Struct, frozen=True):
     computed: str = ""
 
 
-class PromptChanged(Difference, frozen=True, kw_only=True, tag="prompt_changed"):
+class PromptChanged(_Effects, frozen=True, kw_only=True, tag="prompt_changed"):
     """A message to the model differs, is missing (graph None) or is new (legacy None).
 
     The path of a cause names the roles of all messages of its prompt that nothing else explains;
-    the first of them is shown, the others are `after` it. `source` is told where there is a map of
+    the first of them is shown, the others are `after` it. `source` is known where there is a map of
     prompts.
     """
 
-    layer: Literal["effects"] = "effects"
     source: PromptSource | None = None
 
 
-class ParameterChanged(Difference, frozen=True, kw_only=True, tag="parameter_changed"):
+class ParameterChanged(_Effects, frozen=True, kw_only=True, tag="parameter_changed"):
     """A parameter of a model call differs: model, temperature, tools and their like."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class ToolDropped(Difference, frozen=True, kw_only=True, tag="tool_dropped"):
+class ToolDropped(_Effects, frozen=True, kw_only=True, tag="tool_dropped"):
     """A tool call the graph stack did not make."""
 
-    layer: Literal["effects"] = "effects"
     tool: str
 
 
-class ToolAdded(Difference, frozen=True, kw_only=True, tag="tool_added"):
+class ToolAdded(_Effects, frozen=True, kw_only=True, tag="tool_added"):
     """A tool call only the graph stack made; `missed`: nothing recorded could answer it."""
 
-    layer: Literal["effects"] = "effects"
     tool: str
     missed: bool = False
 
 
-class ToolArguments(Difference, frozen=True, kw_only=True, tag="tool_arguments"):
+class ToolArguments(_Effects, frozen=True, kw_only=True, tag="tool_arguments"):
     """A tool was called with other arguments."""
 
-    layer: Literal["effects"] = "effects"
     tool: str
 
 
-class ToolOrder(Difference, frozen=True, kw_only=True, tag="tool_order"):
+class ToolOrder(_Effects, frozen=True, kw_only=True, tag="tool_order"):
     """The same tools were called in another order."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class WriteChanged(Difference, frozen=True, kw_only=True, tag="write_changed"):
+class WriteChanged(_Effects, frozen=True, kw_only=True, tag="write_changed"):
     """Something else was written: a memory, a turn, a lock, a question."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class WriteOrder(Difference, frozen=True, kw_only=True, tag="write_order"):
+class WriteOrder(_Effects, frozen=True, kw_only=True, tag="write_order"):
     """The same things were written in another order."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class CallChanged(Difference, frozen=True, kw_only=True, tag="call_changed"):
+class CallChanged(_Effects, frozen=True, kw_only=True, tag="call_changed"):
     """Something was read or asked with other arguments."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class CallSkipped(Difference, frozen=True, kw_only=True, tag="call_skipped"):
+class CallSkipped(_Effects, frozen=True, kw_only=True, tag="call_skipped"):
     """A call the graph stack did not make."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class CallExtra(Difference, frozen=True, kw_only=True, tag="call_extra"):
+class CallExtra(_Effects, frozen=True, kw_only=True, tag="call_extra"):
     """A call only the graph stack made; `missed`: nothing recorded could answer it."""
 
-    layer: Literal["effects"] = "effects"
     missed: bool = False
 
 
-class SiteChanged(Difference, frozen=True, kw_only=True, tag="site_changed"):
+class SiteChanged(_Effects, frozen=True, kw_only=True, tag="site_changed"):
     """The same call was made under another site."""
 
-    layer: Literal["effects"] = "effects"
 
-
-class CallUnplayed(Difference, frozen=True, kw_only=True, tag="call_unplayed"):
+class CallUnplayed(_Effects, frozen=True, kw_only=True, tag="call_unplayed"):
     """A recorded call neither run asked for."""
 
-    layer: Literal["effects"] = "effects"
 
-
-GrammarFinding: TypeAlias = GrammarBroken
 OutcomeFinding: TypeAlias = OutcomeChanged | CodeChanged
 FrameFinding: TypeAlias = (
     FrameDropped | FrameAdded | FrameReplaced | FrameMoved | FrameChanged | ChunksMoved
@@ -253,11 +209,11 @@ EffectFinding: TypeAlias = (
     | SiteChanged
     | CallUnplayed
 )
-Finding: TypeAlias = OutcomeFinding | GrammarFinding | FrameFinding | TextFinding | EffectFinding
+Finding: TypeAlias = OutcomeFinding | GrammarBroken | FrameFinding | TextFinding | EffectFinding
 
 
 def kind_of(finding: Finding) -> str:
-    """Name a finding's kind."""
+    """Return a finding's kind, the tag of its class."""
     return str(finding.__struct_config__.tag)
 
 
@@ -267,7 +223,7 @@ def general_path(path: str) -> str:
 
 
 def signature_of(finding: Finding) -> str:
-    """Give the stable id of (layer, path without indices, kind): 12 hexadecimal digits."""
+    """Return the stable id of (layer, path without indices, kind): 12 hexadecimal digits."""
     parts = finding.layer, general_path(finding.path), kind_of(finding)
     return blake2b("\x1f".join(parts).encode(), digest_size=6).hexdigest()
 

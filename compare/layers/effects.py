@@ -1,10 +1,9 @@
-"""Matching: which calls of two runs stand for each other, in whatever order they were made."""
+"""Effects: what both runs asked of the world: prompts, parameters, tools, writes, their order."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 
 from compare.findings import (
@@ -25,90 +24,77 @@ from compare.findings import (
 )
 from compare.input.calls import Call
 from compare.input.pairing import Pair
-from compare.layers.model_calls import MODEL, Prompts
+from compare.layers.model_calls import MODEL, model_call_findings
 from compare.layers.values import changes
 from contract.operations import TOOLS_RUN, WRITES
 
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """Indices into both runs' lists of calls: those that match, and those that do not."""
-
-    pairs: tuple[tuple[int, int], ...]
-    skipped: tuple[int, ...]
-    extra: tuple[int, ...]
+TOOL = TOOLS_RUN.label
+Twins = list[tuple[int, int]]
+"""Indices of calls that stand for each other, in the order of the first run."""
 
 
-def match_calls(legacy: list[Call], graph: list[Call]) -> Matched:
+def effect_findings(
+    pair: Pair, legacy: Sequence[Call], graph: Sequence[Call]
+) -> list[EffectFinding]:
+    """Compare the calls of both runs; tools first, for prompts of later rounds follow from them."""
+    matched, skipped, extra = match_calls(legacy, graph)
+    twins = [(legacy[i], graph[j]) for i, j in matched]
+    found = [_one_sided(pair, legacy[i], skipped=True) for i in skipped]
+    found += [_one_sided(pair, graph[j], skipped=False) for j in extra]
+    for old, new in twins:
+        found += _changed(pair, old, new)
+    found += _orders(pair, legacy, graph, matched)
+    kinds = ToolArguments, ToolDropped, ToolAdded, ToolOrder
+    tool = next((signature_of(finding) for finding in found if isinstance(finding, kinds)), None)
+    found += model_call_findings(pair, twins, tool)
+    played = {call.entry for call in (*legacy, *graph)}
+    return found + [
+        CallUnplayed(
+            path=f"{entry.port}.{entry.op}@{entry.site}",
+            exchange=pair.exchange,
+            legacy=_text(bytes(entry.args)),
+        )
+        for entry in pair.tape
+        if entry.seq not in played
+    ]
+
+
+def match_calls(
+    legacy: Sequence[Call], graph: Sequence[Call]
+) -> tuple[Twins, list[int], list[int]]:
     """Match calls: by the entry that answered both, then by what was asked, then by place.
 
     A call answered by the nearest entry comes after the ones that asked exactly for it. What is
-    asked under another site is matched last, if it is the same question.
+    asked under another site is matched last, if it is the same question. Returns the matches and
+    the indices of what is left on each side.
     """
-    matching = _Matching(legacy, graph)
-    matching.pass_by(lambda call: call.entry, lambda call: call.how in {"live", "exact"})
-    matching.pass_by(lambda call: call.entry, lambda call: call.entry is not None)
-    matching.pass_by(lambda call: (call.port, call.op, call.site, call.args), _any)
-    matching.pass_by(lambda call: (call.port, call.op, call.site), _any)
-    matching.pass_by(lambda call: (call.port, call.op, call.args), _any)
-    return Matched(tuple(sorted(matching.pairs)), tuple(matching.legacy), tuple(matching.graph))
+    matched: Twins = []
+    left, right = list(range(len(legacy))), list(range(len(graph)))
 
-
-def _any(_: Call) -> bool:
-    return True
-
-
-class _Matching:
-    def __init__(self, legacy: list[Call], graph: list[Call]) -> None:
-        self._calls = legacy, graph
-        self.legacy = list(range(len(legacy)))
-        self.graph = list(range(len(graph)))
-        self.pairs: list[tuple[int, int]] = []
-
-    def pass_by(self, key: Callable[[Call], Hashable], fit: Callable[[Call], bool]) -> None:
-        """Match what is left and equal in key, in order; `fit` says which candidate calls may."""
-        if not self.legacy or not self.graph:
-            return
-        old, new = self._calls
+    def by(key: Callable[[Call], Hashable], fits: Callable[[Call], bool] = lambda _: True) -> None:
+        """Match what is left and equal in key, in order; `fits` says which candidate calls may."""
         waiting: dict[Hashable, list[int]] = defaultdict(list)
-        for i in self.legacy:
-            waiting[key(old[i])].append(i)
+        for i in left:
+            waiting[key(legacy[i])].append(i)
         waiting.pop(None, None)
-        taken: set[int] = set()
-        left: list[int] = []
-        for j in self.graph:
-            found = waiting.get(key(new[j])) if fit(new[j]) else None
+        for j in list(right) if left else ():
+            found = waiting.get(key(graph[j])) if fits(graph[j]) else None
             if found:
-                taken.add(found[0])
-                self.pairs.append((found.pop(0), j))
-            else:
-                left.append(j)
-        self.graph = left
-        self.legacy = [i for i in self.legacy if i not in taken]
+                i = found.pop(0)
+                left.remove(i)
+                right.remove(j)
+                matched.append((i, j))
+
+    by(lambda call: call.entry, lambda call: call.how in {"live", "exact"})
+    by(lambda call: call.entry)
+    by(lambda call: (call.port, call.op, call.site, call.args))
+    by(lambda call: (call.port, call.op, call.site))
+    by(lambda call: (call.port, call.op, call.args))
+    return sorted(matched), left, right
 
 
-def inverted(pairs: list[tuple[int, int]]) -> bool:
-    """Whether pairs, ordered by the first run, stand in another order in the second."""
-    return any(after[1] < before[1] for before, after in pairwise(pairs))
-
-
-TOOL = TOOLS_RUN.label
-
-
-def effect_findings(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[EffectFinding]:
-    """Compare the calls of both runs; tools first, for prompts of later rounds follow from them."""
-    matched = match_calls(legacy, graph)
-    found: list[EffectFinding] = _unmatched(pair, legacy, graph, matched)
-    twins = [(legacy[i], graph[j]) for i, j in matched.pairs]
-    for old, new in twins:
-        found += _asked(pair, old, new)
-    found += _orders(pair, legacy, graph, matched)
-    found += Prompts(pair, _first_tool(found)).findings(twins)
-    return found + _unplayed(pair, legacy, graph)
-
-
-def _asked(pair: Pair, old: Call, new: Call) -> list[EffectFinding]:
-    """Compare two calls that are no model calls."""
+def _changed(pair: Pair, old: Call, new: Call) -> list[EffectFinding]:
+    """Compare two calls, the arguments of model calls apart."""
     found: list[EffectFinding] = []
     if old.site != new.site:
         path = f"{old.label}@{old.site}→{new.site}"
@@ -133,7 +119,8 @@ def _tool_arguments(pair: Pair, old: Call, new: Call) -> ToolArguments:
         legacy, graph, path = _text(old.args), _text(new.args), ""
     else:
         legacy, graph = str(before.get("arguments", "")), str(after.get("arguments", ""))
-        path = _narrowed(legacy, graph)
+        paths = {path for path, _, _ in changes(legacy.encode(), graph.encode())}
+        path = paths.pop() if len(paths) == 1 else ""
     return ToolArguments(
         path=f"{old.place}.{tool}{path}",
         exchange=pair.exchange,
@@ -143,63 +130,43 @@ def _tool_arguments(pair: Pair, old: Call, new: Call) -> ToolArguments:
     )
 
 
-def _narrowed(legacy: str, graph: str) -> str:
-    """Name the one argument that differs, if it is one."""
-    paths = {path for path, _, _ in changes(legacy.encode(), graph.encode())}
-    return paths.pop() if len(paths) == 1 else ""
-
-
-def _unmatched(
-    pair: Pair, legacy: list[Call], graph: list[Call], matched: Matched
-) -> list[EffectFinding]:
-    found: list[EffectFinding] = [_skipped(pair, legacy[i]) for i in matched.skipped]
-    return found + [_extra(pair, graph[j]) for j in matched.extra]
-
-
-def _skipped(pair: Pair, call: Call) -> EffectFinding:
-    said = shortened(_text(call.args))
+def _one_sided(pair: Pair, call: Call, *, skipped: bool) -> EffectFinding:
+    """Name a call that only one run made: `skipped` by graph, or extra."""
+    shown, missed, exchange = _text(call.args), call.how == "missed", pair.exchange
     if call.label == TOOL:
         tool = tool_name(call)
         path = f"{call.place}.{tool}"
-        return ToolDropped(path=path, exchange=pair.exchange, legacy=said, tool=tool)
-    return CallSkipped(path=call.place, exchange=pair.exchange, legacy=said)
-
-
-def _extra(pair: Pair, call: Call) -> EffectFinding:
-    said = shortened(_text(call.args))
-    missed = call.how == "missed"
-    if call.label == TOOL:
-        tool = tool_name(call)
-        path = f"{call.place}.{tool}"
-        return ToolAdded(path=path, exchange=pair.exchange, graph=said, tool=tool, missed=missed)
-    return CallExtra(path=call.place, exchange=pair.exchange, graph=said, missed=missed)
+        if skipped:
+            return ToolDropped(path=path, exchange=exchange, legacy=shown, tool=tool)
+        return ToolAdded(path=path, exchange=exchange, graph=shown, tool=tool, missed=missed)
+    if skipped:
+        return CallSkipped(path=call.place, exchange=exchange, legacy=shown)
+    return CallExtra(path=call.place, exchange=exchange, graph=shown, missed=missed)
 
 
 def _orders(
-    pair: Pair, legacy: list[Call], graph: list[Call], matched: Matched
+    pair: Pair, legacy: Sequence[Call], graph: Sequence[Call], matched: Twins
 ) -> list[EffectFinding]:
     """Compare the order of tool calls, and of writes among themselves and around the tools."""
-    writes = [pair_ for pair_ in matched.pairs if legacy[pair_[0]].label in WRITES]
-    tools = [pair_ for pair_ in writes if legacy[pair_[0]].label == TOOL]
-    others = [pair_ for pair_ in writes if legacy[pair_[0]].label != TOOL]
+    writes = [twins for twins in matched if legacy[twins[0]].label in WRITES]
+    tools = [twins for twins in writes if legacy[twins[0]].label == TOOL]
+    others = [twins for twins in writes if legacy[twins[0]].label != TOOL]
+
+    def order(kind: type[ToolOrder | WriteOrder], twins: Twins) -> EffectFinding:
+        old = " → ".join(_short(legacy[i]) for i, _ in twins)
+        new = " → ".join(_short(graph[j]) for j in sorted(j for _, j in twins))
+        return kind(path="order", exchange=pair.exchange, legacy=old, graph=new)
+
     found: list[EffectFinding] = []
-    if inverted(tools):
-        found.append(_order(ToolOrder, pair, tools, (legacy, graph)))
-    if inverted(others) or (inverted(writes) and not inverted(tools)):
-        found.append(_order(WriteOrder, pair, writes, (legacy, graph)))
+    if _inverted(tools):
+        found.append(order(ToolOrder, tools))
+    if _inverted(others) or (_inverted(writes) and not _inverted(tools)):
+        found.append(order(WriteOrder, writes))
     return found
 
 
-def _order(
-    kind: type[ToolOrder | WriteOrder],
-    pair: Pair,
-    pairs: list[tuple[int, int]],
-    calls: tuple[list[Call], list[Call]],
-) -> EffectFinding:
-    old = [calls[0][i] for i, _ in pairs]
-    new = [calls[1][j] for j in sorted(j for _, j in pairs)]
-    legacy, graph = " → ".join(map(_short, old)), " → ".join(map(_short, new))
-    return kind(path="order", exchange=pair.exchange, legacy=legacy, graph=graph)
+def _inverted(twins: Twins) -> bool:
+    return any(after[1] < before[1] for before, after in pairwise(twins))
 
 
 def _short(call: Call) -> str:
@@ -208,29 +175,10 @@ def _short(call: Call) -> str:
     return f"{call.label}@{call.site}"
 
 
-def _first_tool(found: list[EffectFinding]) -> str | None:
-    kinds = ToolArguments, ToolDropped, ToolAdded, ToolOrder
-    return next((signature_of(f) for f in found if isinstance(f, kinds)), None)
-
-
-def _unplayed(pair: Pair, legacy: list[Call], graph: list[Call]) -> list[EffectFinding]:
-    """Find recorded calls neither run asked for."""
-    played = {call.entry for call in (*legacy, *graph)}
-    return [
-        CallUnplayed(
-            path=f"{entry.port}.{entry.op}@{entry.site}",
-            exchange=pair.exchange,
-            legacy=shortened(_text(bytes(entry.args))),
-        )
-        for entry in pair.tape
-        if entry.seq not in played
-    ]
-
-
 def tool_name(call: Call) -> str:
-    """Name of the tool a call runs."""
+    """Return the name of the tool a call runs."""
     return str(call.arguments.get("name", "?"))
 
 
 def _text(args: bytes) -> str:
-    return args.decode("utf-8", "replace")
+    return shortened(args.decode("utf-8", "replace"))

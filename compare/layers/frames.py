@@ -1,11 +1,14 @@
-"""Spans: under which event names a text was sent, however it was cut."""
+"""Frames: the events both stacks sent, aligned by an edit script.
+
+Events of bare text are aligned by how far the text has come, where its cuts count at all.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from compare.findings import (
     ChunksMoved,
@@ -23,59 +26,8 @@ from compare.streams.alignment import align
 from compare.streams.events import EventStream
 
 TEXT, REASONING = 0, 1
-
-
-class Span(NamedTuple):
-    """A stretch of one text under one name, "" where events say more than text.
-
-    `end` is how far the text had come with it, `at` the index of its first event.
-    """
-
-    name: str
-    end: int
-    at: int
-
-
-def renamed(legacy: EventStream, graph: EventStream) -> tuple[int, int] | None:
-    """Find where equal texts are sent under different names, as the indices of both events.
-
-    Only events that are nothing but text are looked at: all others are aligned by name anyway.
-    """
-    names = {event.name for stream in (legacy, graph) for event in stream.events if event.bare}
-    if len(names) == 1:
-        return None
-    for channel in (TEXT, REASONING):
-        found = _parted(_spans(legacy, channel), _spans(graph, channel))
-        if found is not None:
-            return found
-    return None
-
-
-def _parted(old: list[Span], new: list[Span]) -> tuple[int, int] | None:
-    i = j = 0
-    while i < len(old) and j < len(new):
-        before, after = old[i], new[j]
-        if before.name and after.name and before.name != after.name:
-            return before.at, after.at
-        i += before.end <= after.end
-        j += after.end <= before.end
-    return None
-
-
-def _spans(stream: EventStream, channel: int) -> list[Span]:
-    spans: list[Span] = []
-    come = 0
-    for index, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True)):
-        if reached[channel] <= come:
-            continue
-        come = reached[channel]
-        name = event.name if event.bare else ""
-        first = spans.pop().at if spans and spans[-1].name == name else index
-        spans.append(Span(name, come, first))
-    return spans
-
-
 Chunking = Literal["ignore", "exact"]
+Kind = TypeVar("Kind", bound=FrameFinding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,151 +81,174 @@ def frame_findings(
     pair: Pair, legacy: EventStream, graph: EventStream, script: EditScript, chunking: Chunking
 ) -> list[FrameFinding]:
     """Name what is in the gaps."""
-    return _Naming(pair, legacy, graph, chunking).findings(script)
+    return _Gaps(pair, legacy, graph).findings(script, chunking)
 
 
-class _Naming:
+class _Gaps:
     """Turns the gaps of one script into findings."""
 
-    def __init__(
-        self, pair: Pair, legacy: EventStream, graph: EventStream, chunking: Chunking
-    ) -> None:
+    def __init__(self, pair: Pair, legacy: EventStream, graph: EventStream) -> None:
         self._pair = pair
-        self._legacy = legacy
-        self._graph = graph
-        self._chunking = chunking
+        self._legacy, self._graph = legacy, graph
+        self._old, self._new = legacy.events, graph.events
 
-    def findings(self, script: EditScript) -> list[FrameFinding]:
-        gaps = self._without_moved_cuts(script.gaps)
-        found, gaps = self._moves(gaps)
+    def findings(self, script: EditScript, chunking: Chunking) -> list[FrameFinding]:
+        gaps = script.gaps if chunking == "exact" else self._without_moved_cuts(script.gaps)
+        found: list[FrameFinding] = self._take_moves(gaps)
         for gap in gaps:
             found += self._gap(gap)
-        found += self._renamed()
+        legacy, graph = self._legacy, self._graph
+        if (legacy.text, legacy.reasoning) == (graph.text, graph.reasoning):
+            # The script looks at how far equal texts came, not under which name they were sent.
+            renamed = _renamed(legacy, graph)
+            if renamed is not None:
+                found.append(self._replaced(*renamed, renamed[:1], renamed[1:]))
         return sorted(found, key=lambda finding: (finding.at_legacy, finding.at_graph))
-
-    def _renamed(self) -> list[FrameFinding]:
-        """Find equal texts sent under another name: the script looks at how far they came alone."""
-        if (self._legacy.text, self._legacy.reasoning) != (self._graph.text, self._graph.reasoning):
-            return []
-        found = renamed(self._legacy, self._graph)
-        return [] if found is None else [self._replaced(*found, [found[0]], [found[1]])]
 
     def _without_moved_cuts(self, gaps: list[Gap]) -> list[Gap]:
         """Leave out cuts that merely moved: each side then has some the other lacks.
 
         A side whose cuts are all found on the other, which has more, has dropped frames.
         """
-        lacking = any(self._legacy.events[i].bare for gap in gaps for i in gap.legacy)
-        added = any(self._graph.events[j].bare for gap in gaps for j in gap.graph)
-        if not (lacking and added) or self._chunking == "exact":
+        old, new = self._old, self._new
+        lacking = any(old[i].bare for gap in gaps for i in gap.legacy)
+        added = any(new[j].bare for gap in gaps for j in gap.graph)
+        if not (lacking and added):
             return gaps
         return [
             Gap(
                 gap.at,
-                [i for i in gap.legacy if not self._legacy.events[i].bare],
-                [j for j in gap.graph if not self._graph.events[j].bare],
+                [i for i in gap.legacy if not old[i].bare],
+                [j for j in gap.graph if not new[j].bare],
             )
             for gap in gaps
         ]
 
-    def _moves(self, gaps: list[Gap]) -> tuple[list[FrameFinding], list[Gap]]:
+    def _take_moves(self, gaps: list[Gap]) -> list[FrameFinding]:
         """Take out frames that are missing in one gap and turn up, equal, in another."""
-        homeless: dict[Hashable, list[tuple[Gap, int]]] = defaultdict(list)
+        unmatched: dict[Hashable, list[tuple[Gap, int]]] = defaultdict(list)
         for gap in gaps:
             for j in gap.graph:
-                event = self._graph.events[j]
-                if not event.bare:
-                    homeless[event.name, event.shape].append((gap, j))
+                if not self._new[j].bare:
+                    unmatched[self._new[j].name, self._new[j].shape].append((gap, j))
         found: list[FrameFinding] = []
         for gap in gaps:
             for i in list(gap.legacy):
-                event = self._legacy.events[i]
-                if not event.bare and homeless[event.name, event.shape]:
-                    other, j = homeless[event.name, event.shape].pop(0)
+                event = self._old[i]
+                if not event.bare and unmatched[event.name, event.shape]:
+                    other, j = unmatched[event.name, event.shape].pop(0)
                     gap.legacy.remove(i)
                     other.graph.remove(j)
-                    found.append(self._moved(i, j))
-        return found, gaps
-
-    def _moved(self, i: int, j: int) -> FrameMoved:
-        event = self._legacy.events[i]
-        return FrameMoved(
-            path=f"frames[{i}].{event.name}",
-            exchange=self._pair.exchange,
-            legacy=f"frame {i}: {event.shape.decode()}",
-            graph=f"frame {j}: {event.shape.decode()}",
-            at_legacy=i,
-            at_graph=j,
-        )
+                    shape = event.shape.decode()
+                    shown = f"frame {i}: {shape}", f"frame {j}: {shape}"
+                    found.append(self._finding(FrameMoved, (i, j), event.name, shown))
+        return found
 
     def _gap(self, gap: Gap) -> list[FrameFinding]:
         """Pair what has the same name; what is left was dropped, added or replaced."""
         found: list[FrameFinding] = []
         left, right = list(gap.legacy), list(gap.graph)
         for i in gap.legacy:
-            name = self._legacy.events[i].name
-            j = next((j for j in right if self._graph.events[j].name == name), None)
+            name = self._old[i].name
+            j = next((j for j in right if self._new[j].name == name), None)
             if j is not None:
                 left.remove(i)
                 right.remove(j)
                 found += self._changed(i, j)
-        return found + self._rest(gap, left, right)
+        if not left and not right:
+            return found
+        i, j = left[0] if left else gap.at[0], right[0] if right else gap.at[1]
+        if left and right:
+            found.append(self._replaced(i, j, left, right))
+        elif left:
+            shown = _payloads(self._legacy, left), None
+            found.append(self._finding(FrameDropped, (i, j), self._old[i].name, shown, len(left)))
+        else:
+            shown_ = None, _payloads(self._graph, right)
+            added = self._finding(FrameAdded, (i, j), self._new[j].name, shown_, len(right), at=j)
+            found.append(added)
+        return found
 
     def _changed(self, i: int, j: int) -> list[FrameFinding]:
-        old, new = self._legacy.events[i], self._graph.events[j]
+        old, new = self._old[i], self._new[j]
         if old.bare and new.bare and old.shape == new.shape:
-            return [self._chunks(i, j)]
+            reached = self._legacy.reached[i][0], self._graph.reached[j][0]
+            shown = f"{reached[0]} characters", f"{reached[1]} characters"
+            return [self._finding(ChunksMoved, (i, j), old.name, shown)]
         return [
-            FrameChanged(
-                path=f"frames[{i}].{old.name}{path}",
-                exchange=self._pair.exchange,
-                legacy=legacy,
-                graph=graph,
-                at_legacy=i,
-                at_graph=j,
-            )
-            for path, legacy, graph in changes(old.shape, new.shape)
+            self._finding(FrameChanged, (i, j), f"{old.name}{path}", (before, after))
+            for path, before, after in changes(old.shape, new.shape)
         ]
 
-    def _chunks(self, i: int, j: int) -> ChunksMoved:
-        return ChunksMoved(
-            path=f"frames[{i}].{self._legacy.events[i].name}",
+    def _replaced(self, i: int, j: int, left: Sequence[int], right: Sequence[int]) -> FrameReplaced:
+        shown = _payloads(self._legacy, left), _payloads(self._graph, right)
+        count = max(len(left), len(right))
+        name = f"{self._old[i].name}→{self._new[j].name}"
+        return self._finding(FrameReplaced, (i, j), name, shown, count)
+
+    def _finding(
+        self,
+        kind: type[Kind],
+        places: tuple[int, int],
+        name: str,
+        shown: tuple[str | None, str | None],
+        count: int = 1,
+        at: int | None = None,
+    ) -> Kind:
+        return kind(
+            path=f"frames[{places[0] if at is None else at}].{name}",
             exchange=self._pair.exchange,
-            legacy=f"{self._legacy.reached[i][0]} characters",
-            graph=f"{self._graph.reached[j][0]} characters",
-            at_legacy=i,
-            at_graph=j,
+            legacy=shown[0],
+            graph=shown[1],
+            at_legacy=places[0],
+            at_graph=places[1],
+            count=count,
         )
 
-    def _rest(self, gap: Gap, left: list[int], right: list[int]) -> list[FrameFinding]:
-        if not left and not right:
-            return []
-        i = left[0] if left else gap.at[0]
-        j = right[0] if right else gap.at[1]
-        if left and right:
-            return [self._replaced(i, j, left, right)]
-        stream, at, kind = (self._legacy, i, FrameDropped) if left else (self._graph, j, FrameAdded)
-        payload = shortened("\n".join(stream.events[k].data for k in left or right))
-        return [
-            kind(
-                path=f"frames[{at}].{stream.events[at].name}",
-                exchange=self._pair.exchange,
-                legacy=payload if left else None,
-                graph=None if left else payload,
-                at_legacy=i,
-                at_graph=j,
-                count=len(left or right),
-            )
-        ]
 
-    def _replaced(self, i: int, j: int, left: list[int], right: list[int]) -> FrameReplaced:
-        old, new = self._legacy.events, self._graph.events
-        return FrameReplaced(
-            path=f"frames[{i}].{old[i].name}→{new[j].name}",
-            exchange=self._pair.exchange,
-            legacy=shortened("\n".join(old[k].data for k in left)),
-            graph=shortened("\n".join(new[k].data for k in right)),
-            at_legacy=i,
-            at_graph=j,
-            count=max(len(left), len(right)),
-        )
+def _payloads(stream: EventStream, indices: Sequence[int]) -> str:
+    return shortened("\n".join(stream.events[k].data for k in indices))
+
+
+class Span(NamedTuple):
+    """A stretch of one text under one name, "" where events hold more than text.
+
+    `end` is how far the text had come with it, `at` the index of its first event.
+    """
+
+    name: str
+    end: int
+    at: int
+
+
+def _renamed(legacy: EventStream, graph: EventStream) -> tuple[int, int] | None:
+    """Find where equal texts are sent under different names, as the indices of both events.
+
+    Only events that are nothing but text are looked at: all others are aligned by name anyway.
+    """
+    names = {event.name for stream in (legacy, graph) for event in stream.events if event.bare}
+    if len(names) == 1:
+        return None
+    for channel in (TEXT, REASONING):
+        old, new = _spans(legacy, channel), _spans(graph, channel)
+        i = j = 0
+        while i < len(old) and j < len(new):
+            before, after = old[i], new[j]
+            if before.name and after.name and before.name != after.name:
+                return before.at, after.at
+            i += before.end <= after.end
+            j += after.end <= before.end
+    return None
+
+
+def _spans(stream: EventStream, channel: int) -> list[Span]:
+    spans: list[Span] = []
+    come = 0
+    for index, (event, reached) in enumerate(zip(stream.events, stream.reached, strict=True)):
+        if reached[channel] <= come:
+            continue
+        come = reached[channel]
+        name = event.name if event.bare else ""
+        first = spans.pop().at if spans and spans[-1].name == name else index
+        spans.append(Span(name, come, first))
+    return spans

@@ -1,4 +1,4 @@
-"""Prompts: the messages and parameters of two model calls that stand for each other."""
+"""Model calls: what two runs asked the model for, in order: prompts and parameters."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from compare.layers.values import written
 from compare.streams.alignment import align
 from contract.operations import MODEL_STREAM
 
+MODEL = MODEL_STREAM.label
+_TOOL_TURNS = frozenset({"assistant", "tool"})
+
 
 class MessageChange(NamedTuple):
     """One message that differs; None where one side has none."""
@@ -39,42 +42,101 @@ class ParameterChange(NamedTuple):
     graph: str | None
 
 
-def message_changes(legacy: dict[str, Any], graph: dict[str, Any]) -> list[MessageChange]:
-    """Align the messages of two calls and list those that differ."""
-    old, new = _messages(legacy), _messages(graph)
-    left = [msgspec.json.encode(message) for message in old]
-    right = [msgspec.json.encode(message) for message in new]
-    found: list[MessageChange] = []
-    for block in align(left, right):
-        if not block.equal:
-            found += _block([(k, old[k]) for k in block.left], [(k, new[k]) for k in block.right])
+def model_call_findings(
+    pair: Pair, twins: Sequence[tuple[Call, Call]], tool: str | None
+) -> list[EffectFinding]:
+    """Compare the model calls among calls that stand for each other.
+
+    What a later round merely repeats follows from the first; `tool` is the signature of the first
+    difference in tools, from which other turns of tools follow.
+    """
+    found: list[EffectFinding] = []
+    seen: dict[tuple[str, str | None, str | None], str] = {}
+    for old, new in twins:
+        if old.label != MODEL or old.args == new.args:
+            continue
+        legacy, graph = old.arguments, new.arguments
+        unexplained: list[MessageChange] = []
+        for change in message_changes(legacy, graph):
+            cause = seen.get(change[1:])
+            if cause is None and change.role in _TOOL_TURNS:
+                cause = tool
+            if cause is None:
+                unexplained.append(change)
+            else:
+                found.append(_message(pair, old, change, change.role, cause))
+        found += _unexplained(pair, old, unexplained)
+        if unexplained:
+            signature = signature_of(found[-len(unexplained)])
+            seen |= {change[1:]: signature for change in unexplained}
+        for parameter in parameter_changes(legacy, graph):
+            changed = ParameterChanged(
+                path=f"{old.place}.{parameter.path}",
+                exchange=pair.exchange,
+                legacy=parameter.legacy,
+                graph=parameter.graph,
+                after=seen.get(parameter),
+            )
+            seen.setdefault(parameter, signature_of(changed))
+            found.append(changed)
     return found
 
 
-def roles_of(changed: Sequence[MessageChange]) -> str:
-    """Name the roles of messages that differ, each once, in order."""
-    return "+".join(dict.fromkeys(change.role for change in changed))
+def _unexplained(pair: Pair, old: Call, changed: Sequence[MessageChange]) -> list[PromptChanged]:
+    """Name what nothing explains: one finding for the prompt, whatever else differs after it.
+
+    Its path names every role, for what is accepted of one is not accepted of the others.
+    """
+    if not changed:
+        return []
+    roles = "+".join(dict.fromkeys(change.role for change in changed))
+    first, *others = changed
+    cause = _message(pair, old, first, roles, None)
+    after = signature_of(cause)
+    return [cause, *(_message(pair, old, change, change.role, after) for change in others)]
+
+
+def _message(
+    pair: Pair, old: Call, change: MessageChange, roles: str, after: str | None
+) -> PromptChanged:
+    legacy, graph = change.legacy, change.graph
+    if legacy is None or graph is None:
+        legacy, graph = legacy and shortened(legacy), graph and shortened(graph)
+    else:
+        legacy, graph = excerpts(legacy, graph)
+    return PromptChanged(
+        path=f"{old.place}.messages[{change.at}].{roles}",
+        exchange=pair.exchange,
+        legacy=legacy,
+        graph=graph,
+        after=after,
+    )
+
+
+def message_changes(legacy: dict[str, Any], graph: dict[str, Any]) -> list[MessageChange]:
+    """Align the messages of two calls and list those that differ.
+
+    Between messages that are equal, those of one role stand for each other, in order.
+    """
+    old, new = _messages(legacy), _messages(graph)
+    found: list[MessageChange] = []
+    for block in align(list(map(msgspec.json.encode, old)), list(map(msgspec.json.encode, new))):
+        if block.equal:
+            continue
+        right = [(k, new[k]) for k in block.right]
+        for k in block.left:
+            role = _role(old[k])
+            other = next((item for item in right if _role(item[1]) == role), None)
+            if other is not None:
+                right.remove(other)
+            found.append(_change(k, role, old[k], other[1] if other else None))
+        found += [_change(k, _role(message), None, message) for k, message in right]
+    return found
 
 
 def _messages(call: dict[str, Any]) -> list[dict[str, Any]]:
     messages = call.get("messages")
     return [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-
-
-def _block(
-    left: list[tuple[int, dict[str, Any]]], right: list[tuple[int, dict[str, Any]]]
-) -> list[MessageChange]:
-    """Pair messages of one role in order; the rest is missing or new."""
-    found: list[MessageChange] = []
-    for index, message in left:
-        role = _role(message)
-        other = next((item for item in right if _role(item[1]) == role), None)
-        if other is None:
-            found.append(_change(index, role, message, None))
-        else:
-            right.remove(other)
-            found.append(_change(index, role, message, other[1]))
-    return found + [_change(index, _role(message), None, message) for index, message in right]
 
 
 def _role(message: dict[str, Any]) -> str:
@@ -84,115 +146,23 @@ def _role(message: dict[str, Any]) -> str:
 def _change(
     index: int, role: str, legacy: dict[str, Any] | None, graph: dict[str, Any] | None
 ) -> MessageChange:
-    plain = all(_is_plain(m) for m in (legacy, graph) if m is not None)
-    return MessageChange(
-        index,
-        role,
-        None if legacy is None else _said(legacy, plain=plain),
-        None if graph is None else _said(graph, plain=plain),
+    sides = [message for message in (legacy, graph) if message is not None]
+    plain = all(
+        isinstance(m.get("content"), str) and m.keys() <= {"role", "content"} for m in sides
     )
-
-
-def _is_plain(message: dict[str, Any]) -> bool:
-    """Whether a message is nothing but its role and a text."""
-    return isinstance(message.get("content"), str) and len(message) == 2  # noqa: PLR2004
-
-
-def _said(message: dict[str, Any], *, plain: bool) -> str:
-    return str(message["content"]) if plain else written(message)
+    texts = (
+        None if message is None else str(message["content"]) if plain else written(message)
+        for message in (legacy, graph)
+    )
+    return MessageChange(index, role, *texts)
 
 
 def parameter_changes(legacy: dict[str, Any], graph: dict[str, Any]) -> list[ParameterChange]:
     """List the parameters that differ, messages apart."""
-    names = sorted((legacy.keys() | graph.keys()) - {"messages"})
     return [
-        ParameterChange(name, _value(legacy, name), _value(graph, name))
-        for name in names
+        ParameterChange(
+            name, *(written(call[name]) if name in call else None for call in (legacy, graph))
+        )
+        for name in sorted((legacy.keys() | graph.keys()) - {"messages"})
         if legacy.get(name) != graph.get(name)
     ]
-
-
-def _value(call: dict[str, Any], name: str) -> str | None:
-    return written(call[name]) if name in call else None
-
-
-MODEL = MODEL_STREAM.label
-_TOOL_TURNS = frozenset({"assistant", "tool"})
-
-
-class Prompts:
-    """Compares model calls in order: what a later round merely repeats follows from the first."""
-
-    def __init__(self, pair: Pair, tool: str | None) -> None:
-        self._pair = pair
-        self._tool = tool
-        self._seen: dict[tuple[str, str | None, str | None], str] = {}
-
-    def findings(self, twins: list[tuple[Call, Call]]) -> list[EffectFinding]:
-        """Compare the model calls among calls that stand for each other."""
-        found: list[EffectFinding] = []
-        for old, new in twins:
-            if old.label == MODEL and old.args != new.args:
-                found += self._call(old, old.arguments, new.arguments)
-        return found
-
-    def _call(
-        self, old: Call, legacy: dict[str, Any], graph: dict[str, Any]
-    ) -> list[EffectFinding]:
-        found: list[EffectFinding] = []
-        new: list[MessageChange] = []
-        for change in message_changes(legacy, graph):
-            cause = self._cause(change)
-            if cause is None:
-                new.append(change)
-            else:
-                found.append(self._message(old, change, change.role, cause))
-        found += self._new(old, new)
-        for name, before, after in parameter_changes(legacy, graph):
-            finding = ParameterChanged(
-                path=f"{old.place}.{name}",
-                exchange=self._pair.exchange,
-                legacy=before,
-                graph=after,
-                after=self._seen.get((name, before, after)),
-            )
-            self._seen.setdefault((name, before, after), signature_of(finding))
-            found.append(finding)
-        return found
-
-    def _cause(self, change: MessageChange) -> str | None:
-        """Name what a changed message follows from, if from anything found before."""
-        cause = self._seen.get(change[1:])
-        return self._tool if cause is None and change.role in _TOOL_TURNS else cause
-
-    def _new(self, old: Call, changed: list[MessageChange]) -> list[PromptChanged]:
-        """Tell what nothing explains: one finding for the prompt, whatever else differs after it.
-
-        Its path names every role, for what is accepted of one is not accepted of the others.
-        """
-        if not changed:
-            return []
-        first, *others = changed
-        cause = self._message(old, first, roles_of(changed), None)
-        signature = signature_of(cause)
-        for change in changed:
-            self._seen[change[1:]] = signature
-        return [cause, *(self._message(old, change, change.role, signature) for change in others)]
-
-    def _message(
-        self, old: Call, change: MessageChange, roles: str, after: str | None
-    ) -> PromptChanged:
-        legacy, graph = _both(change.legacy, change.graph)
-        return PromptChanged(
-            path=f"{old.place}.messages[{change.at}].{roles}",
-            exchange=self._pair.exchange,
-            legacy=legacy,
-            graph=graph,
-            after=after,
-        )
-
-
-def _both(legacy: str | None, graph: str | None) -> tuple[str | None, str | None]:
-    if legacy is None or graph is None:
-        return legacy and shortened(legacy), graph and shortened(graph)
-    return excerpts(legacy, graph)

@@ -28,21 +28,17 @@ def changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
 
 def _changes(legacy: bytes, graph: bytes) -> tuple[ValueChange, ...]:
     try:
-        found = _found(msgspec.json.decode(legacy), msgspec.json.decode(graph))
+        left, right = msgspec.json.decode(legacy), msgspec.json.decode(graph)
+        found: list[ValueChange] = []
+        if not _of_one_shape(left, right, "", found):
+            found = aligned(left, right)
+            if not found and _sorted(left) != _sorted(right):
+                # DeepDiff takes 1 for 1.0 in lists.
+                found = [("", written(left), written(right))]
     except ILLEGIBLE:
         # What is nested too deep to be walked through differs as a whole.
         return (("", legacy.decode("utf-8", "replace"), graph.decode("utf-8", "replace")),)
     return tuple(sorted(found, key=itemgetter(0)))
-
-
-def _found(left: Any, right: Any) -> list[ValueChange]:
-    found: list[ValueChange] = []
-    if not _of_one_shape(left, right, "", found):
-        found = aligned(left, right)
-        if not found and _sorted(left) != _sorted(right):
-            # DeepDiff takes 1 for 1.0 in lists.
-            found = [("", written(left), written(right))]
-    return found
 
 
 _remembered = lru_cache(maxsize=1_024)(_changes)
@@ -57,15 +53,18 @@ def _of_one_shape(left: Any, right: Any, path: str, found: list[ValueChange]) ->
     if isinstance(left, dict | list) or isinstance(right, dict | list):
         return written(left) == written(right)
     if type(left) is not type(right) or left != right:
-        found.append((path, _said(left), _said(right)))
+        found.append((path, _text(left), _text(right)))
     return True
 
 
 def aligned(left: Any, right: Any) -> list[ValueChange]:
     """List the differences of two values, lists and keys aligned."""
     found = DeepDiff(left, right, view="tree", verbose_level=2)
-    levels = [level for group in found.values() for level in group]
-    return [(_path(level), _said(level.t1), _said(level.t2)) for level in levels]
+    return [
+        (_path(level), _text(level.t1), _text(level.t2))
+        for group in found.values()
+        for level in group
+    ]
 
 
 def _path(level: Any) -> str:
@@ -77,7 +76,7 @@ def _sorted(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _said(value: Any) -> str | None:
+def _text(value: Any) -> str | None:
     if type(value).__name__ == "NotPresent":
         return None
     return value if isinstance(value, str) else written(value)
