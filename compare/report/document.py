@@ -18,7 +18,7 @@ from compare.noise.control import NO_CHECK, ControlCheck
 from compare.noise.summary import control_text, study_text
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.rules import NO_RULES, Rule, Rules
-from compare.rules.table import says, where
+from compare.rules.table import rule_text, scope_text
 from compare.tally import Drift, Tally, drift_of
 from compare.verdict import Verdict, verdict_on
 from compare.waivers import NO_WAIVERS, Standing, Waiver, Waivers
@@ -196,7 +196,7 @@ def with_noise(report: Report, noise: Noise) -> Report:
 
 
 def _rule(key: str, rule: Rule, hits: int) -> RuleReport:
-    return RuleReport(key, says(rule), where(rule), hits, rule.name, rule.reason)
+    return RuleReport(key, rule_text(rule), scope_text(rule), hits, rule.name, rule.reason)
 
 
 def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:

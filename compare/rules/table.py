@@ -74,7 +74,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tolerance: tuple[Tolerance, ...] = ()
 
     def numbered(self) -> Iterator[tuple[str, Rule]]:
-        """Give every rule with its key in the file: `ignore[0]` and so on."""
+        """Yield every rule with its key in the file: `ignore[0]` and so on."""
         for kind in ("ignore", "replace", "unordered", "tolerance"):
             rules: tuple[Rule, ...] = getattr(self, kind)
             for index, rule in enumerate(rules):
@@ -143,8 +143,8 @@ def _tolerance_faults(rule: Tolerance) -> Iterator[tuple[str, str]]:
         yield "absolute", "say how far apart: absolute, relative or both"
 
 
-def says(rule: Rule) -> str:
-    """Say what a rule does."""
+def rule_text(rule: Rule) -> str:
+    """Describe what a rule does."""
     match rule:
         case Ignore():
             return f"ignore {rule.path}"
@@ -154,30 +154,17 @@ def says(rule: Rule) -> str:
         case Unordered():
             return f"order of {rule.path} does not count"
         case Tolerance():
-            return f"{rule.path} may be apart by {_apart(rule)}"
+            absolute = [f"{rule.absolute:g}"] if rule.absolute else []
+            relative = [f"{rule.relative * 100:g} %"] if rule.relative else []
+            return f"{rule.path} may be apart by {' or '.join(absolute + relative)}"
         case _:
             assert_never(rule)
 
 
-def _apart(rule: Tolerance) -> str:
-    absolute = [f"{rule.absolute:g}"] if rule.absolute else []
-    relative = [f"{rule.relative * 100:g} %"] if rule.relative else []
-    return " or ".join(absolute + relative)
-
-
-def where(rule: Rule) -> str:
-    """Say what a rule is restricted to; "everywhere" when it is not."""
-    parts = [
-        f"{name} {value}"
-        for name, value in (
-            ("flow", rule.flow),
-            ("layer", rule.layer),
-            ("event", rule.event),
-            ("call", rule.call),
-        )
-        if value
-    ]
-    return ", ".join(parts) or "everywhere"
+def scope_text(rule: Rule) -> str:
+    """Describe what a rule is restricted to; "everywhere" when it is not."""
+    named = ((name, getattr(rule, name)) for name in ("flow", "layer", "event", "call"))
+    return ", ".join(f"{name} {value}" for name, value in named if value) or "everywhere"
 
 
 def for_event(rule: Rule, event: str) -> bool:

@@ -1,9 +1,9 @@
-"""Expressions: the patterns of rules, each with a bound on the time one text may cost it."""
+"""Rules on texts: patterns replaced in a text as a whole, and in the events that brought it."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -91,80 +91,71 @@ class Rewritten:
         return taken
 
     def moved(self, at: int) -> int:
-        """Say where a place of the old text is in the new one; inside a match: at its beginning."""
+        """Return where a place of the old text is in the new one; inside a match: its beginning."""
         for matches in self._steps:
-            at = _moved(at, matches)
+            index = bisect_right(matches, at, key=lambda match: match.start) - 1
+            if index >= 0:
+                match = matches[index]
+                at = match.new_start if at < match.end else match.new_end + at - match.end
         return at
-
-
-def _moved(at: int, matches: Sequence[Match]) -> int:
-    index = bisect_right(matches, at, key=lambda match: match.start) - 1
-    if index < 0:
-        return at
-    match = matches[index]
-    return match.new_start if at < match.end else match.new_end + at - match.end
-
-
-class Texts(NamedTuple):
-    """The final text and the reasoning of one stream."""
-
-    text: Rewritten
-    reasoning: Rewritten
 
 
 def rewritten_stream(
-    stream: EventStream, texts: Texts, terminal: frozenset[str], again: Callable[[str], str]
+    stream: EventStream,
+    text: Rewritten,
+    reasoning: Rewritten,
+    terminal: frozenset[str],
+    again: Callable[[str], str],
 ) -> EventStream:
-    """Put rewritten texts into the events that brought them.
+    """Put the rewritten final text and reasoning into the events that brought them.
 
     A value may be spread over chunks, so texts are rewritten whole. `again` rewrites a text an
     event showed that is no beginning of the final one. Nothing is read behind a terminal event.
     """
-    spoken = _Retelling(stream.text, texts.text, again)
-    thought = _Retelling(stream.reasoning, texts.reasoning, again)
+    spoken = _RewrittenText(stream.text, text, again)
+    thought = _RewrittenText(stream.reasoning, reasoning, again)
     events: list[Event] = []
     reached: list[tuple[int, int]] = []
     ended = False
     for event in stream.events:
-        events.append(event if ended else _retold(event, spoken, thought))
+        made = event
+        if not ended:
+            made = msgspec.structs.replace(
+                event,
+                text=spoken.next(event.text, event.growth),
+                reasoning=thought.next(event.reasoning, event.growth),
+            )
+        events.append(made)
         reached.append((spoken.reached, thought.reached))
         ended = ended or event.name in terminal
     return msgspec.structs.replace(
         stream,
         events=tuple(events),
         reached=tuple(reached),
-        text=texts.text.text,
-        reasoning=texts.reasoning.text,
+        text=text.text,
+        reasoning=reasoning.text,
     )
 
 
-def _retold(event: Event, spoken: _Retelling, thought: _Retelling) -> Event:
-    text = spoken.tell(event.text, event.growth)
-    reasoning = thought.tell(event.reasoning, event.growth)
-    return msgspec.structs.replace(event, text=text, reasoning=reasoning)
-
-
-class _Retelling:
-    """Follows one text through the events of a stream."""
+class _RewrittenText:
+    """One text on its way through the events of a stream."""
 
     def __init__(self, final: str, rewritten: Rewritten, again: Callable[[str], str]) -> None:
         self._final = final
         self._rewritten = rewritten
         self._again = again
-        self._told = ""
+        self._come = ""
         self.reached = 0
 
-    def tell(self, own: str | None, growth: str | None) -> str | None:
-        """Give what an event now says of the text."""
+    def next(self, own: str | None, growth: str | None) -> str | None:
+        """Return what an event now has of the text."""
         if own is None:
             return None
         before = self.reached
-        self._told = self._told + own if growth == "delta" else own
-        whole = self._whole()
+        self._come = self._come + own if growth == "delta" else own
+        if self._final.startswith(self._come):
+            whole = self._rewritten.text[: self._rewritten.moved(len(self._come))]
+        else:
+            whole = self._again(self._come)
         self.reached = len(whole)
         return whole[before:] if growth == "delta" else whole
-
-    def _whole(self) -> str:
-        if self._final.startswith(self._told):
-            return self._rewritten.text[: self._rewritten.moved(len(self._told))]
-        return self._again(self._told)

@@ -1,29 +1,32 @@
-"""The value that results when what stands at a path into JSON changes."""
+"""Rules on values: JSON with what stands at a path changed, and numbers that are near enough."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from compare.input.calls import Call
 from compare.input.damage import ILLEGIBLE
 from compare.rules.table import Tolerance, for_call, for_event
-from compare.streams.events import EventStream
+from compare.streams.events import Event, EventStream
 from contract.wire.paths import ANY, ANY_DEPTH, Path, path_of
 
-
-class _Gone:
-    """Stands for a value that is taken out."""
+Number = int | float
 
 
-GONE: Final = _Gone()
+class _Removed:
+    pass
+
+
+REMOVED: Final = _Removed()
+"""What a change returns to take a value out."""
 
 
 def changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:
-    """Give a value with everything at the steps changed; `GONE` takes it out.
+    """Return a value with everything at the steps changed; `REMOVED` takes it out.
 
     `*` is any one key or index, `**` any number of them. Text that holds a JSON object or list,
     as arguments of tools do, is entered. Where nothing changes, the value itself is returned; so
@@ -40,50 +43,22 @@ def _changed(value: Any, steps: Path, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if steps[0] == ANY_DEPTH:
         value = _changed(value, steps[1:], change)
-        if value is GONE or (len(steps) == 1 and isinstance(value, str)):
+        if value is REMOVED or (len(steps) == 1 and isinstance(value, str)):
             return value
     if isinstance(value, dict):
-        return _of_dict(value, steps, change)
+        made = dict(_members(value.items(), steps, change))
+        same = len(value) == len(made) and all(made[key] is value[key] for key in value)
+        return value if same else made
     if isinstance(value, list):
-        return _of_list(value, steps, change)
+        kept = [put for _, put in _members(enumerate(value), steps, change)]
+        same = len(value) == len(kept) and all(a is b for a, b in zip(value, kept, strict=True))
+        return value if same else kept
     if isinstance(value, str) and value[:1] in {"{", "["}:
-        return _of_text(value, steps, change)
+        return _changed_text(value, steps, change)
     return value
 
 
-def _below(key: str, steps: Path) -> Path | None:
-    """Give the steps that are left below a key; None where it is not on the path."""
-    if steps[0] == ANY_DEPTH:
-        return steps
-    return steps[1:] if steps[0] in {ANY, key} else None
-
-
-def _of_dict(value: dict[str, Any], steps: Path, change: Callable[[Any], Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for key, held in value.items():
-        rest = _below(key, steps)
-        put = held if rest is None else _changed(held, rest, change)
-        if put is not GONE:
-            made[key] = put
-    return value if _same(value, made) else made
-
-
-def _same(value: dict[str, Any], made: dict[str, Any]) -> bool:
-    return len(value) == len(made) and all(made[key] is value[key] for key in value)
-
-
-def _of_list(value: list[Any], steps: Path, change: Callable[[Any], Any]) -> list[Any]:
-    made: list[Any] = []
-    for index, held in enumerate(value):
-        rest = _below(str(index), steps)
-        put = held if rest is None else _changed(held, rest, change)
-        if put is not GONE:
-            made.append(put)
-    same = len(value) == len(made) and all(a is b for a, b in zip(value, made, strict=True))
-    return value if same else made
-
-
-def _of_text(value: str, steps: Path, change: Callable[[Any], Any]) -> str:
+def _changed_text(value: str, steps: Path, change: Callable[[Any], Any]) -> str:
     try:
         held = msgspec.json.decode(value)
     except ILLEGIBLE:
@@ -92,12 +67,31 @@ def _of_text(value: str, steps: Path, change: Callable[[Any], Any]) -> str:
     return value if put is held else msgspec.json.encode(put).decode()
 
 
-Number = int | float
-Places = defaultdict[tuple[str, str], list[Number]]
-"""Numbers by rule and by the event or call they stand in."""
+def _members(
+    members: Iterable[tuple[Any, Any]], steps: Path, change: Callable[[Any], Any]
+) -> Iterable[tuple[Any, Any]]:
+    """Change what stands below a key or index that is on the path."""
+    for key, held in members:
+        put = held
+        if steps[0] == ANY_DEPTH:
+            put = _changed(held, steps, change)
+        elif steps[0] in {ANY, str(key)}:
+            put = _changed(held, steps[1:], change)
+        if put is not REMOVED:
+            yield key, put
 
 
-class Nearness:
+def changed_json(written: bytes, steps: Path, change: Callable[[Any], Any]) -> bytes:
+    """Change a JSON document as `changed` does; what is no JSON is left as it is."""
+    try:
+        before = msgspec.json.decode(written)
+    except ILLEGIBLE:
+        return written
+    after = changed(before, steps, change)
+    return written if after is before else msgspec.json.encode(after)
+
+
+class Tolerances:
     """Puts legacy's numbers in the place of graph's, where they are near enough.
 
     A number changes by no more than its tolerance, so what is equal afterwards was near; numbers
@@ -106,82 +100,83 @@ class Nearness:
     """
 
     def __init__(self, rules: list[tuple[str, Tolerance]]) -> None:
-        self._rules = rules
+        self._rules = [(key, rule, path_of(rule.path)) for key, rule in rules]
         self.hits: set[str] = set()
 
     def stream(self, legacy: EventStream, graph: EventStream) -> EventStream:
-        """Give the graph stack's stream with near numbers made equal."""
+        """Return the graph stack's stream with near numbers made equal."""
         if not self._rules:
             return graph
-        known: Places = defaultdict(list)
-        for event in legacy.events:
-            for key, rule in self._rules:
-                if for_event(rule, event.name):
-                    _collect(event.shape, rule, known[key, event.name])
-        events = []
-        for event in graph.events:
-            shape = event.shape
-            for key, rule in self._rules:
-                if for_event(rule, event.name):
-                    shape = self._snapped(shape, key, rule, known[key, event.name])
-            same = shape is event.shape
-            events.append(event if same else msgspec.structs.replace(event, shape=shape))
+        old, new = ([_Values.of_event(e) for e in side.events] for side in (legacy, graph))
+        events = (
+            event if shape is event.shape else msgspec.structs.replace(event, shape=shape)
+            for event, shape in zip(graph.events, self._near(old, new), strict=True)
+        )
         return msgspec.structs.replace(graph, events=tuple(events))
 
     def calls(self, legacy: list[Call], graph: list[Call]) -> list[Call]:
-        """Give the graph stack's calls with near numbers made equal."""
+        """Return the graph stack's calls with near numbers made equal."""
         if not self._rules:
             return graph
-        known: Places = defaultdict(list)
-        for call in legacy:
-            for key, rule in self._rules:
-                if for_call(rule, call):
-                    _collect(call.args, rule, known[key, _place(call)])
-        return [self._call(call, known) for call in graph]
+        old, new = ([_Values.of_call(call) for call in side] for side in (legacy, graph))
+        return [
+            call if args is call.args else msgspec.structs.replace(call, args=args)
+            for call, args in zip(graph, self._near(old, new), strict=True)
+        ]
 
-    def _call(self, call: Call, known: Places) -> Call:
-        args = call.args
-        for key, rule in self._rules:
-            if for_call(rule, call):
-                args = self._snapped(args, key, rule, known[key, _place(call)])
-        return call if args is call.args else msgspec.structs.replace(call, args=args)
+    def _near(self, legacy: list[_Values], graph: list[_Values]) -> Iterator[bytes]:
+        known: defaultdict[tuple[str, str], list[Number]] = defaultdict(list)
+        for values in legacy:
+            for key, rule, path in self._rules:
+                if values.concerned(rule):
+                    changed_json(values.written, path, _note(known[key, values.place]))
+        for values in graph:
+            written = values.written
+            for key, rule, path in self._rules:
+                if values.concerned(rule):
+                    put = self._put(key, rule, known[key, values.place])
+                    written = changed_json(written, path, put)
+            yield written
 
-    def _snapped(self, written: bytes, key: str, rule: Tolerance, known: list[Number]) -> bytes:
-        def snap(value: Any) -> Any:
-            if not _is_number(value):
+    def _put(self, key: str, rule: Tolerance, known: list[Number]) -> Callable[[Any], Any]:
+        def put(value: Any) -> Any:
+            near = (number for number in known if within(rule, number, value))
+            found = next(near, None) if _is_number(value) else None
+            if found is None:
                 return value
-            near = next((number for number in known if within(rule, number, value)), None)
-            if near is None:
-                return value
-            known.remove(near)
-            if near == value:
+            known.remove(found)
+            if found == value:
                 return value
             self.hits.add(key)
-            return near
+            return found
 
-        return _differs(written, rule, snap)
-
-
-def _place(call: Call) -> str:
-    return f"{call.label}@{call.site}"
+        return put
 
 
-def _collect(written: bytes, rule: Tolerance, known: list[Number]) -> None:
+class _Values(NamedTuple):
+    """The JSON of one event or call, and which rules are for it."""
+
+    place: str
+    written: bytes
+    concerned: Callable[[Tolerance], bool]
+
+    @staticmethod
+    def of_event(event: Event) -> _Values:
+        return _Values(event.name, event.shape, lambda rule: for_event(rule, event.name))
+
+    @staticmethod
+    def of_call(call: Call) -> _Values:
+        place = f"{call.label}@{call.site}"
+        return _Values(place, call.args, lambda rule: for_call(rule, call))
+
+
+def _note(known: list[Number]) -> Callable[[Any], Any]:
     def note(value: Any) -> Any:
         if _is_number(value):
             known.append(value)
         return value
 
-    _differs(written, rule, note)
-
-
-def _differs(written: bytes, rule: Tolerance, change: Callable[[Any], Any]) -> bytes:
-    try:
-        before = msgspec.json.decode(written)
-    except ILLEGIBLE:
-        return written
-    after = changed(before, path_of(rule.path), change)
-    return written if after is before else msgspec.json.encode(after)
+    return note
 
 
 def _is_number(value: object) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.rules.texts import Rewritten, expression_of
-from compare.rules.values import GONE, changed
+from compare.rules.values import REMOVED, changed
 from contract.wire.paths import path_of
 
 JSON = st.recursive(
@@ -23,7 +23,7 @@ JSON = st.recursive(
 
 def without(value: Any, path: str) -> Any:
     """Take out what a path leads to."""
-    return changed(value, path_of(path), lambda _: GONE)
+    return changed(value, path_of(path), lambda _: REMOVED)
 
 
 WHOLE = {"a": {"id": 1, "x": 1}, "list": [{"id": 2}, {"id": 3}], "args": '{"id":4}'}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare.rules import NO_RULES, read_rules, rules_of
-from compare.rules.table import says, where
+from compare.rules.table import rule_text, scope_text
 from contract.declarations import DeclarationRefused
 
 EVERY = r"""
@@ -41,7 +41,9 @@ def refusal(text: str) -> str:
 
 def test_every_kind_of_rule_is_read_and_said() -> None:
     """What the report shows is what the file says."""
-    rules = [(key, says(rule), where(rule)) for key, rule in rules_of(EVERY, "f").numbered()]
+    rules = [
+        (key, rule_text(rule), scope_text(rule)) for key, rule in rules_of(EVERY, "f").numbered()
+    ]
     assert rules == [
         ("ignore[0]", "ignore turn.message_id", "flow chat, call conversations.put@reply"),
         ("replace[0]", r"read /\d{4}-\d\d-\d\d/ as '<date>'", "everywhere"),
