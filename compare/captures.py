@@ -29,8 +29,7 @@ from compare.input.segments import (
     stretches,
 )
 from compare.layers.frames import Chunking
-from compare.noise.control import ControlChecker
-from compare.noise.messages import control_pairs, owning_tape
+from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
 from compare.streams.dialects import spoken
 from compare.streams.soundness import times_of

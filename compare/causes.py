@@ -158,7 +158,7 @@ def _sent_before_question(case: Differences, finding: FrameFinding) -> bool:
 
 
 def _before_question(case: Differences) -> Callable[[EffectFinding], bool]:
-    """Tell calls up to the first question, which is the pipeline's own, from those after it.
+    """Return a test for calls up to the first question: these are the pipeline's own.
 
     Where a shadow drifts, the contents of its first question are not its own, nor what it looked
     up by its history.

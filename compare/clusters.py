@@ -197,7 +197,7 @@ def _around(rows: list[Row]) -> list[Row]:
 
 
 def _keys(legacy: EventStream, graph: EventStream, ruling: Ruling | None) -> list[list[Hashable]]:
-    """Give what an event of each side must share with another to be equal to it."""
+    """Return what an event of each side must share with another to be equal to it."""
     if ruling is not None:
         legacy, graph, _, _ = ruling.read(legacy, graph, ([], []))
     return [
@@ -234,13 +234,13 @@ def _cells(stream: EventStream) -> list[Cell]:
     cells: list[Cell] = []
     text = reasoning = ""
     for at, event in zip(stream.at, stream.events, strict=True):
-        cells.append(Cell(at, event.name, _said(event, text, reasoning)))
+        cells.append(Cell(at, event.name, _added(event, text, reasoning)))
         text, reasoning = event.text or text, event.reasoning or reasoning
     return cells
 
 
-def _said(event: Event, text: str, reasoning: str) -> str:
-    """Say what an event adds: the growth of its texts, and all else it carries."""
+def _added(event: Event, text: str, reasoning: str) -> str:
+    """Describe what an event adds: the growth of its texts, and all else it carries."""
     parts: list[str] = []
     if event.reasoning:
         parts.append(f"({_growth(event.reasoning, reasoning, event.growth)})")

@@ -39,7 +39,7 @@ class Waivers:
     by_id: Mapping[str, Waiver] = field(default_factory=dict)
 
     def of(self, finding: str, flow: str) -> Waiver | None:
-        """Give the waiver of a finding in a flow, expired or not."""
+        """Return the waiver of a finding in a flow, expired or not."""
         waiver = self.by_id.get(finding)
         return waiver if waiver is not None and waiver.flow in {"", flow} else None
 
@@ -48,7 +48,7 @@ class Waivers:
         return waiver is not None and waiver.until >= self.today
 
     def standing(self, waiver: Waiver, exchanges: int) -> Standing:
-        """Say how a waiver stands that fits findings in so many exchanges."""
+        """Return how a waiver stands that fits findings in so many exchanges."""
         if not self.in_force(waiver):
             return "expired"
         return "in force" if exchanges else "unused"
@@ -81,7 +81,7 @@ def waivers_of(text: str, file: str) -> dict[str, Waiver]:
 
 
 def fault_of(finding: str, waiver: Waiver) -> str | None:
-    """Say what is wrong with a waiver, whatever the day; None when nothing is."""
+    """Describe what is wrong with a waiver, whatever the day; None when nothing is."""
     if not ID_SHAPE.fullmatch(finding):
         return (
             f"{finding!r} is no finding id: those are 12 hexadecimal digits, as reports show them"
@@ -91,7 +91,7 @@ def fault_of(finding: str, waiver: Waiver) -> str | None:
             return f"{name} is no text: it was typed in another encoding than this terminal's"
     for name, value in (("owner", waiver.owner), ("reason", waiver.reason)):
         if not value.strip():
-            return f"{name} is empty: say {'who answers for it' if name == 'owner' else 'why'}"
+            return f"{name} is empty: write {'who answers for it' if name == 'owner' else 'why'}"
     return None
 
 
@@ -100,7 +100,7 @@ _OWN_KEYS = re.compile(r"^\s*(owner|reason|until|flow)\s*=")
 
 
 def with_waiver(text: str, file: str, finding: str, waiver: Waiver, *, replace: bool) -> str:
-    """Give the file's text with one waiver more, or with the one of that id replaced.
+    """Return the file's text with one waiver more, or with the one of that id replaced.
 
     Raises `DeclarationRefused`: the waiver is incomplete, the file holds one for that id (unless
     `replace`), or it is written in a way this cannot edit.

@@ -40,7 +40,7 @@ class Batch:
 
 
 def frame_end(data: Buffer, start: int = 0) -> int | None:
-    """Give the index behind the frame at `start`, None when it goes on behind the data.
+    """Return the index behind the frame at `start`, None when it goes on behind the data.
 
     Raises `zstandard.ZstdError` when there is no frame.
     """
@@ -147,7 +147,7 @@ class _Frames:
                 yield Batch(self._begins, data)
 
     def _torn(self, why: str, end: int | None = None) -> Iterator[Batch | Damage]:
-        """Give up a frame; where another begins inside it, or nothing follows, it was cut off."""
+        """Leave a frame; where another begins inside it, or nothing follows, it was cut off."""
         inside = self._kept.find(MAGIC, 1, end)
         if end is None or inside >= 0:
             data = self._salvaged(bytes(self._kept if inside < 0 else self._kept[:inside]))
@@ -224,5 +224,5 @@ class _Stream:
         return self._object.eof
 
     def feed(self, piece: bytes) -> tuple[bytes, bytes]:
-        """Give what comes out, and the bytes behind the frame."""
+        """Return what comes out, and the bytes behind the frame."""
         return self._object.decompress(piece), self._object.unused_data

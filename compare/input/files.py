@@ -1,4 +1,4 @@
-"""Folders of captures: what is below them, all of it or none."""
+"""Files: what lies below a place, and declarations read from files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ def on_disk(system: Any) -> bool:
 
 
 def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
-    """Give all files below a folder, with what is known of each; raises `OSError`.
+    """Return all files below a folder, with what is known of each; raises `OSError`.
 
-    A folder nobody may look into is empty to fsspec: here it is an error, for what is in it would
-    be neither compared nor forgotten, and nobody would be told.
+    A folder without permission is empty to fsspec. Here it is an error: what is in it would
+    silently be left out.
     """
+
+    def refuse(trouble: OSError) -> None:
+        if not isinstance(trouble, FileNotFoundError | NotADirectoryError):  # removed, or a file
+            raise trouble
+
     if on_disk(system):
-        for _ in os.walk(root, onerror=_refuse):
+        for _ in os.walk(root, onerror=refuse):
             pass
     found: Mapping[str, Mapping[str, Any]] = system.find(root, detail=True)
     return found
@@ -40,18 +45,12 @@ def files_below(system: Any, root: str) -> Mapping[str, Mapping[str, Any]]:
 def no_file(path: str | os.PathLike[str]) -> str:
     """Name what something on this host is if it is neither file nor folder, "" for those.
 
-    To open a pipe waits for who writes to it, and a device may have no end: nobody reads them.
-    Raises `OSError`.
+    Opening a pipe waits for its writer, and a device may have no end. Raises `OSError`.
     """
     kind = stat.S_IFMT(Path(path).stat().st_mode)
     if kind in {stat.S_IFREG, stat.S_IFDIR}:
         return ""
     return f"{_KINDS.get(kind, 'something else')}, not a file: it is not read"
-
-
-def _refuse(trouble: OSError) -> None:
-    if not isinstance(trouble, FileNotFoundError | NotADirectoryError):  # gone since, or a file
-        raise trouble
 
 
 def read_text(path: Path) -> str:

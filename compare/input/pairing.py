@@ -19,7 +19,7 @@ _AGE = {True: "it is now", False: "recorded"}
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs of one exchange; findings read control → candidate, whoever served."""
+    """Two runs of one exchange; findings read control → candidate, whichever served."""
 
     exchange: str
     flow: str

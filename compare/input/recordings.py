@@ -104,7 +104,7 @@ class Recordings:
 
     def _line(self, line: bytes, place: _Place) -> None:
         try:
-            # Values of keys nobody asks for are passed over unread: half a character, too.
+            # Values of other keys are passed over unread: half a character, too.
             line.decode()
             self._found(str(_ids.decode(line).id), place)
         except ILLEGIBLE as trouble:
@@ -117,7 +117,7 @@ class Recordings:
     def _found(self, name: str, place: _Place) -> None:
         known = self._places.setdefault(name, place)
         if known is not place:
-            which = _said(known), _said(place)
+            which = _place_text(known), _place_text(place)
             why = f"the id {name!r} is ambiguous: {which[0]} and {which[1]}"
             raise CapturesUnreadable(str(self.place), why)
 
@@ -142,12 +142,12 @@ class Recordings:
         except OSError as trouble:
             return _unreadable(place.path, trouble)
         if not place.size:
-            return RecordedStream(name, _said(place), body, (), began)
+            return RecordedStream(name, _place_text(place), body, (), began)
         try:
             line = _lines.decode(body)
         except ILLEGIBLE as trouble:
             return Damage("broken", str(place.path), f"line {place.number}: {trouble}")
-        return RecordedStream(name, _said(place), line.body.encode(), line.times, began)
+        return RecordedStream(name, _place_text(place), line.body.encode(), line.times, began)
 
 
 def _unreadable(path: Path, trouble: OSError) -> Damage:
@@ -155,14 +155,14 @@ def _unreadable(path: Path, trouble: OSError) -> Damage:
 
 
 def _size(path: Path) -> int:
-    """Give a file's size in bytes, 0 of one that cannot be read: whoever reads it says so."""
+    """Return a file's size in bytes, 0 of one that cannot be read."""
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _said(place: _Place) -> str:
+def _place_text(place: _Place) -> str:
     return f"{place.path}, line {place.number}" if place.number else str(place.path)
 
 

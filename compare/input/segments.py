@@ -156,7 +156,7 @@ class _OpenLine:
         self._parts, self._size = [], 0
 
     def end(self, rest: bytes) -> bytes:
-        """Give the whole line, b"" of one that was too long."""
+        """Return the whole line, b"" of one that was too long."""
         line = b"" if self._size > LINE_AT_MOST else b"".join((*self._parts, rest))
         self.drop()
         return line
@@ -196,7 +196,7 @@ def stretches(segment: CaptureSegment, stretch: int = STRETCH) -> list[CaptureSe
         with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             cuts = list(_cuts(data, stretch))
     except (OSError, ValueError):
-        return [segment]  # whoever reads it will say why it cannot be read
+        return [segment]  # why it cannot be read comes out when it is read
     starts, ends = [0, *cuts], [*cuts, None]
     return [
         CaptureSegment(segment.url, (segment.size if end is None else end) - start, start, end)

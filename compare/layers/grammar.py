@@ -73,7 +73,7 @@ def _walked(
 def grammar_findings(
     pair: Pair, legacy: Violation | None, graph: Violation | None
 ) -> list[GrammarBroken]:
-    """Say which side broke the grammar; the same breach on both is one finding."""
+    """Name the side that broke the grammar; the same breach on both is one finding."""
     if legacy and graph and _same(legacy, graph):
         return [_finding(pair, "both", graph, legacy.sentence, graph.sentence)]
     found: list[GrammarBroken] = []

@@ -1,6 +1,6 @@
-"""A map of prompts: of what pieces a template's text is made, and where each stands.
+"""Sources of prompts: the template whose pieces a message is made of, and where two part.
 
-`cutover prompts` writes it (`prompts.map.json`); comparisons read it and no code.
+`cutover prompts` writes the map of pieces (`prompts.map.json`); comparisons read it and no code.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ def _start(text: str, needle: str, at: int, ends: tuple[bool, bool]) -> int:
 
 
 def _values(start: int, end: int, count: int) -> list[Span]:
-    """Give the first of several values beside each other all there is: nobody can tell more."""
+    """Assign all there is to the first of several values beside each other: no more can be told."""
     return [(start, end), *[(end, end)] * (count - 1)] if count else []
 
 
 def _best(known: PromptMap, text: str) -> _Fit | None:
-    """Give the fitting template with the most text of its own."""
+    """Find the fitting template with the most text of its own."""
     fits = [
         (own, _Fit(prompt, text, spans))
         for prompt in known.prompts
@@ -162,7 +162,7 @@ def _own(pieces: Sequence[Piece]) -> int:
 
 
 def _changed_value(fit: _Fit, other: str) -> int | None:
-    """Give the first value that is another in the other message, if that fits, too."""
+    """Find the first value that is another in the other message, if that fits, too."""
     spans = spans_of(fit.prompt.pieces, other)
     if spans is None:
         return None

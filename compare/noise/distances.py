@@ -1,4 +1,4 @@
-"""Edits: how many insertions, removals and replacements lie between two sequences."""
+"""Distances: how far two runs of one message are apart, in text, tools and structure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CELLS_AT_MOST = 1 << 29
 
 
 def share_edited(one: Sequence[T], other: Sequence[T]) -> float:
-    """Give the edit distance as a share of the longer sequence: 0 equal, 1 nothing in common.
+    """Return the edit distance as a share of the longer sequence: 0 equal, 1 nothing in common.
 
     Sequences whose lengths multiply to over `CELLS_AT_MOST` are compared as bags of items, which
     gives the least the edit distance can be.
@@ -49,7 +49,7 @@ def _trimmed(one: Sequence[T], other: Sequence[T]) -> tuple[Sequence[T], Sequenc
 
 
 def edits(one: Sequence[T], other: Sequence[T]) -> int:
-    """Give the Levenshtein distance of two sequences.
+    """Return the Levenshtein distance of two sequences.
 
     Bit-parallel, one row of the table in one integer: G. Myers, JACM 46 (1999), in the form of
     H. Hyyrö, A bit-vector algorithm for computing Levenshtein and Damerau edit distances (2003).
@@ -74,7 +74,7 @@ def edits(one: Sequence[T], other: Sequence[T]) -> int:
 
 
 def bag_edits(one: Sequence[T], other: Sequence[T]) -> int:
-    """Give the least number of edits, whatever the order: a lower bound of `edits`."""
+    """Return the least number of edits, whatever the order: a lower bound of `edits`."""
     shared = Counter(one) & Counter(other)
     return max(len(one), len(other)) - shared.total()
 
@@ -153,6 +153,6 @@ def _arguments(text: str) -> list[tuple[str, str]]:
 
 
 def share_unlike(one: Counter[tuple[str, ...]], other: Counter[tuple[str, ...]]) -> float:
-    """Give the share of what either bag holds that the other lacks (Ružička's distance)."""
+    """Return the share of what either bag holds that the other lacks (Ružička's distance)."""
     either = (one | other).total()
     return 1 - (one & other).total() / either if either else 0.0

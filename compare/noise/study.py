@@ -56,19 +56,19 @@ def choices_of(again: Sequence[float], graph: Sequence[float], seed: int = 0) ->
 
 
 def chance_of_one(choices: Choices) -> float:
-    """Give the p-value of one message: the rank of what was seen among all choices."""
+    """Return the p-value of one message: the rank of what was seen among all choices."""
     return float(np.mean(choices >= choices[0] - SLACK))
 
 
 def chance_of_flag(choices: Choices, level: float) -> float:
-    """Give how likely chance alone makes the p-value of a message `level` or less."""
+    """Return how likely chance alone makes the p-value of a message `level` or less."""
     ordered = np.sort(choices)
     reached = len(ordered) - np.searchsorted(ordered, choices - SLACK, side="left")
     return float(np.mean(reached / len(ordered) <= level))
 
 
 def chance_of_all(messages: Sequence[Choices], seed: int = 0) -> Chance:
-    """Give the one-sided p-value of the sum over messages.
+    """Return the one-sided p-value of the sum over messages.
 
     Exact where all choices together are `EXACT_UP_TO` or fewer, else from seeded draws, counting
     what was seen as one of them (Phipson and Smyth, Permutation p-values should never be zero,
@@ -249,7 +249,7 @@ class _Sample:
 
 
 def _needed(seen: NDArray[np.float64], margin: float, level: float, enough: int) -> int:
-    """Give how many messages would tell, were they like these: one way or the other."""
+    """Return how many messages would tell, were they like these: one way or the other."""
     mean = float(seen.mean())
     spread = float(seen.std(ddof=1)) if len(seen) > 1 else margin
     told = needed_for_mean(spread, max(margin - mean, mean), level)

@@ -1,4 +1,4 @@
-"""Wording: what was measured and how, in words for people."""
+"""Summary: what was measured and how, in words for people."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ seeded draws).
 
 Exceeds: the test says so. Within noise: it does not, the interval ends below the margin, and there
 are messages enough to have met a change that hits as small a share of them as the margin (rule of
-three, Hanley and Lippman-Hand 1983). Otherwise nobody can tell, and the number of messages is given
-that would (power 80 %, Cohen 1988).
+three, Hanley and Lippman-Hand 1983). Otherwise it cannot be told, and the number of messages is
+given that would (power 80 %, Cohen 1988).
 
 One message is flagged when the graph's distance is so high among all choices of its runs that
 chance puts it there in 5 % at most: with one run of the graph it must exceed those of 19 other
@@ -47,7 +47,7 @@ METHOD = tuple(" ".join(part.split()) for part in _METHOD.split("\n\n"))
 
 
 def control_text(check: ControlCheck) -> str:
-    """Say what the check of legacy against legacy on one tape gave."""
+    """Describe what the check of legacy against legacy on one tape found."""
     if not check.checked:
         return "legacy against legacy on one tape: not checked, there are no two such runs"
     pairs = "1 pair" if check.checked == 1 else f"{check.checked:,} pairs"
@@ -61,7 +61,7 @@ def control_text(check: ControlCheck) -> str:
 
 
 def study_text(found: Study) -> str:
-    """Say in one sentence what the study gave."""
+    """Describe in one sentence what the study found."""
     messages = "1 message" if found.messages == 1 else f"{found.messages:,} messages"
     if not found.messages:
         return "noise of live model calls: cannot tell, no message was answered twice by legacy"
@@ -76,14 +76,14 @@ def study_text(found: Study) -> str:
 
 
 def reading_text(judged: Judgement) -> str:
-    """Say what became of one measure."""
+    """Describe the reading of one measure."""
     if judged.reading == "cannot tell":
         return f"cannot tell (about {judged.needed:,} messages would)"
     return judged.reading
 
 
 def p_value_text(judged: Judgement) -> str:
-    """Say a p-value with its resolution."""
+    """Write a p-value with its resolution."""
     if judged.resolution == 1:
         return "1 (no distance differs)"
     how = "exact" if judged.exact else "drawn"
@@ -93,7 +93,7 @@ def p_value_text(judged: Judgement) -> str:
 
 
 def flags_text(judged: Judgement) -> str:
-    """Say how many messages are flagged, and how many chance would."""
+    """Write how many messages are flagged, and how many chance would."""
     if not judged.flaggable:
         return "cannot tell, too few runs of a message"
     return f"{judged.flagged:,} of {judged.flaggable:,} (by chance {judged.by_chance:.1f})"

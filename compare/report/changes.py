@@ -239,7 +239,7 @@ def _trend(
 
 
 def _cautions(older: Report, newer: Report) -> list[str]:
-    """Say what makes two reports hard to compare."""
+    """List what makes two reports hard to compare."""
     said: list[str] = []
     if older.chunking != newer.chunking:
         said.append(f"chunking was {older.chunking!r}, now it is {newer.chunking!r}")

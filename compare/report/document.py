@@ -1,4 +1,4 @@
-"""Titles: each kind of finding in a few words."""
+"""The report as a document: everything the pages show, and what report.json holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compare.noise import Noise
 from compare.noise.control import NO_CHECK, ControlCheck
 from compare.noise.summary import control_text, study_text
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
-from compare.rules import NO_RULES, Rule, Rules
+from compare.rules import NO_RULES, Rules
 from compare.rules.table import rule_text, scope_text
 from compare.tally import Drift, Tally, drift_of
 from compare.verdict import Verdict, verdict_on
@@ -54,7 +54,7 @@ TITLES: Mapping[str, str] = {
 
 
 def title_of(kind: str, sides: Sides = STACKS) -> str:
-    """Say what kind of finding it is, naming the candidate as its column does."""
+    """Return the title of a kind of finding, naming the candidate as its column does."""
     return TITLES[kind].format(candidate=sides[1])
 
 
@@ -168,7 +168,16 @@ def report_of(
         captures=captures,
         chunking=chunking,
         verdict=verdict_on(tally, waivers),
-        counts=_counts(tally),
+        counts=PairCounts(
+            tally.exchanges,
+            tally.pairs,
+            tally.equal,
+            tally.different,
+            dict(sorted(tally.not_comparable.items())),
+            dict(sorted(tally.damage.items())),
+            tally.equal_by_rules,
+            tally.own_answers,
+        ),
         clusters=tuple(_cluster(c, tally.pairs, waivers) for c in tally.clusters.ordered()),
         findings_left_out=tally.clusters.overflow,
         damage=tuple(tally.named),
@@ -177,7 +186,12 @@ def report_of(
         interval_method=INTERVAL,
         first_seen=tally.first_seen,
         last_seen=tally.last_seen,
-        rules=tuple(_rule(key, rule, tally.rule_hits[key]) for key, rule in rules.numbered()),
+        rules=tuple(
+            RuleReport(
+                key, rule_text(rule), scope_text(rule), tally.rule_hits[key], rule.name, rule.reason
+            )
+            for key, rule in rules.numbered()
+        ),
         waivers=tuple(_waiver(name, tally, waivers) for name in sorted(waivers.by_id)),
         control=tally.control,
         sides=tally.sides,
@@ -186,17 +200,13 @@ def report_of(
 
 
 def with_noise(report: Report, noise: Noise) -> Report:
-    """Add what live model calls differ by; it is said among the reasons and changes no label."""
+    """Add what live model calls differ by: among the reasons, it changes no label."""
     verdict = report.verdict
     reasons = (*verdict.reasons, study_text(noise.study))
     if not report.control.checked and noise.control.checked:
         reasons = (*reasons, control_text(noise.control))
     said = msgspec.structs.replace(verdict, reasons=reasons)
     return msgspec.structs.replace(report, verdict=said, noise=noise)
-
-
-def _rule(key: str, rule: Rule, hits: int) -> RuleReport:
-    return RuleReport(key, rule_text(rule), scope_text(rule), hits, rule.name, rule.reason)
 
 
 def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:
@@ -207,19 +217,6 @@ def _waiver(name: str, tally: Tally, waivers: Waivers) -> WaiverReport:
         if cluster.id == name and waivers.of(name, cluster.flow)
     )
     return WaiverReport(name, waiver, waivers.standing(waiver, exchanges), exchanges)
-
-
-def _counts(tally: Tally) -> PairCounts:
-    return PairCounts(
-        tally.exchanges,
-        tally.pairs,
-        tally.equal,
-        tally.different,
-        dict(sorted(tally.not_comparable.items())),
-        dict(sorted(tally.damage.items())),
-        tally.equal_by_rules,
-        tally.own_answers,
-    )
 
 
 def _cluster(cluster: Cluster, pairs: int, waivers: Waivers) -> ClusterReport:
@@ -256,29 +253,25 @@ def report_schema() -> bytes:
 
 def with_sources(report: Report, known: PromptMap) -> Report:
     """Name the sources of prompts that differ, where templates of a map fit them."""
-    clusters = tuple(_sourced(cluster, known) for cluster in report.clusters)
-    return msgspec.structs.replace(report, clusters=clusters)
+    replace = msgspec.structs.replace
 
+    def sourced(finding: Finding) -> Finding:
+        if not isinstance(finding, PromptChanged):
+            return finding
+        return replace(finding, source=source_of(known, finding.legacy, finding.graph))
 
-def _sourced(cluster: ClusterReport, known: PromptMap) -> ClusterReport:
-    exemplars = tuple(_exemplar(exemplar, known) for exemplar in cluster.exemplars)
-    return msgspec.structs.replace(cluster, exemplars=exemplars)
+    def shown(exemplar: Exemplar) -> Exemplar:
+        return replace(exemplar, findings=tuple(map(sourced, exemplar.findings)))
 
-
-def _exemplar(exemplar: Exemplar, known: PromptMap) -> Exemplar:
-    findings = tuple(_finding(finding, known) for finding in exemplar.findings)
-    return msgspec.structs.replace(exemplar, findings=findings)
-
-
-def _finding(finding: Finding, known: PromptMap) -> Finding:
-    if not isinstance(finding, PromptChanged):
-        return finding
-    source = source_of(known, finding.legacy, finding.graph)
-    return msgspec.structs.replace(finding, source=source)
+    clusters = tuple(
+        replace(cluster, exemplars=tuple(map(shown, cluster.exemplars)))
+        for cluster in report.clusters
+    )
+    return replace(report, clusters=clusters)
 
 
 def source_text(source: PromptSource) -> str:
-    """Say where a difference comes from, in a line."""
+    """Describe where a difference comes from, in a line."""
     drawn = "" if source.file == source.template else f" (in {source.template})"
     if source.variable:
         what = f"the variable {source.variable!r}"
@@ -290,7 +283,7 @@ def source_text(source: PromptSource) -> str:
 
 
 def finding_source(finding: Finding) -> str:
-    """Say where a finding comes from; "" where nobody knows."""
+    """Describe where a finding comes from; "" where it is unknown."""
     source = finding.source if isinstance(finding, PromptChanged) else None
     return "" if source is None else source_text(source)
 
@@ -315,7 +308,7 @@ def with_unknown_flows(
 
 
 def unknown_flows_text(flow: str, flows: Collection[str]) -> str:
-    """Say of a flow that it is unknown, with the nearest one that is not."""
+    """Name an unknown flow, with the nearest one that is known."""
     near = get_close_matches(flow, flows, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(flows))}"
     return f"flow {flow!r}, which is unknown here; {hint}"

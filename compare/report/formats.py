@@ -1,4 +1,4 @@
-"""Legible: numbers, times and foreign text as people can read them."""
+"""Formats: numbers, times and foreign text as people can read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def visible(text: str) -> str:
 
 
 def duration(us: int) -> str:
-    """Say a duration given in microseconds, three digits."""
+    """Write a duration given in microseconds, three digits."""
     if us < _THOUSAND:
         return f"{us} µs"
     if us < _MILLION:
@@ -28,7 +28,7 @@ def duration(us: int) -> str:
 
 
 def moment(us: int) -> str:
-    """Say a moment given in microseconds since the Unix epoch, in UTC."""
+    """Write a moment given in microseconds since the Unix epoch, in UTC."""
     try:
         return f"{datetime.fromtimestamp(us / _MILLION, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
@@ -36,7 +36,7 @@ def moment(us: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Say a share; a small one is not rounded to nothing."""
+    """Write a share; a small one is not rounded to nothing."""
     if share and share < 0.001:  # noqa: PLR2004 (what one decimal can show)
         return "< 0.1 %"
     return f"{share * 100:.1f} %" if share < 1 else "100 %"

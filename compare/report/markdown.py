@@ -1,4 +1,4 @@
-"""Noise in the report: the study and the control check as Markdown."""
+"""Markdown: the report as a comment on a pull request, short enough to be read."""
 
 from __future__ import annotations
 
@@ -19,38 +19,6 @@ from compare.report.document import ClusterReport, Report, WaiverReport, finding
 from compare.report.formats import duration, percent, visible
 from compare.report.latency import Latency
 from compare.verdict import Label
-
-
-def noise_markdown(noise: Noise) -> list[str]:
-    """Write the noise as lines of Markdown."""
-    found = noise.study
-    lines = ["#### Noise", "", f"- {study_text(found)}", f"- {control_text(noise.control)}", ""]
-    if found.judgements:
-        lines += [
-            "| flow | measure | leg.–leg. | leg.–graph | difference | p | reading | flagged |",
-            "|---|---|--:|--:|--:|--:|---|---|",
-            *map(_noise_row, found.judgements),
-            "",
-        ]
-    left_out = [f"{count:,} left out: {reason}." for reason, count in found.left_out.items()]
-    method = "\n\n".join((*METHOD, f"The margin is {found.margin:.3g}.", *left_out))
-    summary = "<details><summary>How noise was measured</summary>"
-    return [*lines, summary, "", method, "", "</details>", ""]
-
-
-def _noise_row(judged: Judgement) -> str:
-    cells = [
-        judged.flow,
-        judged.measure,
-        f"{judged.again:.3f}",
-        f"{judged.graph:.3f}",
-        f"{judged.difference:+.3f} ({judged.low:+.3f} … {judged.high:+.3f})",
-        p_value_text(judged),
-        reading_text(judged),
-        flags_text(judged),
-    ]
-    return f"| {' | '.join(cells)} |"
-
 
 CLUSTERS_SHOWN = 10
 LINES_SHOWN = 8
@@ -172,7 +140,7 @@ def code(text: str) -> str:
 
 
 def plain(reason: str) -> str:
-    """Say foreign text as prose: no markup, no mention, one line, no longer than people read."""
+    """Write foreign text as prose: no markup, no mention, one line, cut if long."""
     flat = " ".join(visible(reason).split())
     cut = flat if len(flat) <= REASON_AT_MOST else f"{flat[:REASON_AT_MOST]}…"
     return _MARKUP.sub(r"\\\g<0>", cut).replace("@", "@\u2060")
@@ -199,4 +167,35 @@ def _latency_row(latency: Latency) -> str:
     values = [duration(percentile.value) for percentile in latency.percentiles]
     metric = {"first": "first event", "text": "first text", "end": "last event"}[latency.metric]
     cells = [plain(latency.flow), plain(latency.stack), metric, f"{latency.runs:,}", *values]
+    return f"| {' | '.join(cells)} |"
+
+
+def noise_markdown(noise: Noise) -> list[str]:
+    """Write the noise as lines of Markdown."""
+    found = noise.study
+    lines = ["#### Noise", "", f"- {study_text(found)}", f"- {control_text(noise.control)}", ""]
+    if found.judgements:
+        lines += [
+            "| flow | measure | leg.–leg. | leg.–graph | difference | p | reading | flagged |",
+            "|---|---|--:|--:|--:|--:|---|---|",
+            *map(_noise_row, found.judgements),
+            "",
+        ]
+    left_out = [f"{count:,} left out: {reason}." for reason, count in found.left_out.items()]
+    method = "\n\n".join((*METHOD, f"The margin is {found.margin:.3g}.", *left_out))
+    summary = "<details><summary>How noise was measured</summary>"
+    return [*lines, summary, "", method, "", "</details>", ""]
+
+
+def _noise_row(judged: Judgement) -> str:
+    cells = [
+        judged.flow,
+        judged.measure,
+        f"{judged.again:.3f}",
+        f"{judged.graph:.3f}",
+        f"{judged.difference:+.3f} ({judged.low:+.3f} … {judged.high:+.3f})",
+        p_value_text(judged),
+        reading_text(judged),
+        flags_text(judged),
+    ]
     return f"| {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""Wires: what the layers have to know of streams in normal form."""
+"""Dialects: how a flow's streams are read, and the wire of their normal form."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _undeclared(terminal: frozenset[str], names: frozenset[str]) -> tuple[Step, 
 
 
 def step_of(step: StepTable) -> Step:
-    """Give the place in a grammar that a step of the file is."""
+    """Return the step of a grammar that a step of the file is."""
     [(how, names)] = choices_of(step)
     return _STEPS[how](*([names] if isinstance(names, str) else names))
 
@@ -109,7 +109,7 @@ class Spoken:
         return self.dialect.name
 
     def wire(self, names: frozenset[str]) -> RecordedWire:
-        """Give the wire of its streams in normal form, these names being met in them."""
+        """Return the wire of its streams in normal form, these names being met in them."""
         return wire_of(self.dialect, names, self._grammar)
 
 

@@ -340,7 +340,7 @@ def _stream(at: Sequence[int], events: Sequence[Event], terminal: frozenset[str]
     ended = False
     for index, event in enumerate(events):
         if ended:
-            # Nobody reads on behind the end: a frame too many is the grammar's, not the text's.
+            # Clients stop reading at the end: a frame too many is the grammar's, not the text's.
             reached.append((len(text), len(reasoning)))
             continue
         ended = event.name in terminal

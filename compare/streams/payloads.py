@@ -21,7 +21,7 @@ class PayloadFault(NamedTuple):
 
 
 def not_json(trouble: Exception) -> PayloadFault:
-    """Give the fault of a payload that cannot be decoded at all."""
+    """Return the fault of a payload that cannot be decoded at all."""
     if isinstance(trouble, RecursionError):
         return PayloadFault("", "is not JSON: nested too deeply")
     return PayloadFault("", f"is not JSON: {str(trouble).lower()}")
@@ -51,10 +51,10 @@ class Payloads:
         return None
 
 
-def _fault(said: str) -> PayloadFault:
-    found = _AT.match(said)
+def _fault(message: str) -> PayloadFault:
+    found = _AT.match(message)
     if found is None:
-        return PayloadFault("", said)
+        return PayloadFault("", message)
     return PayloadFault(found["path"] or "", _plainly(found["why"]))
 
 

@@ -13,7 +13,7 @@ from compare.causes import LIVE_ANSWER, OWN_HISTORY
 from compare.comparison import Comparer
 from compare.findings import PromptChanged, TextChanged, kind_of
 from compare.input.pairing import Pair, pair_of
-from compare.noise.messages import TooFew, sort
+from compare.noise.messages import TooFew, live_runs
 from compare.report.document import report_of
 from compare.tally import DEEPEST, Drift, Tally, count_drift, count_pair, drift_of, drift_text
 from compare.verdict import verdict_on
@@ -153,9 +153,9 @@ async def test_what_it_asked_is_no_noise() -> None:
     batches = await talked(free())
     legacy = [run for run in batches[1] if run.role == "serving"]
     again = [msgspec.structs.replace(run, exchange="again") for run in legacy]
-    chosen = sort([*batches[1], *again])
+    chosen = live_runs([*batches[1], *again])
     assert chosen == TooFew("graph was told earlier answers of its own")
-    assert not isinstance(sort([*batches[0], *again]), TooFew)
+    assert not isinstance(live_runs([*batches[0], *again]), TooFew)
 
 
 async def test_tallies_are_merged_and_bounded() -> None:
