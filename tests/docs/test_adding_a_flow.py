@@ -68,6 +68,13 @@ def test_both_stacks_echo_alike(copy: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_new_flow_is_drawn(copy: Path) -> None:
+    """`cutover graph echo` shows its nodes."""
+    output = run(copy, "cutover", "graph", "echo")
+    assert "words --> done" in output
+
+
+@pytest.mark.slow
 def test_the_new_flow_is_served(copy: Path) -> None:
     """Over HTTP, by the router that knows no flow by name."""
     script = (
