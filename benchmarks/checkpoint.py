@@ -34,7 +34,7 @@ from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from graph_impl.session import build, session
 from graph_impl.threads import MemoryThreads, Threads, opened_threads
-from router.serving.run import Order
+from router.serving.run import RunRequest
 from router.serving.stack import LocalStack
 
 TURNS = 10
@@ -65,14 +65,16 @@ async def turn(stack: LocalStack, world: World, name: str) -> float:
     body = SessionRequest(message=TEXT, session_id=name)
     request = Request(body, SessionOptions(unknown_session="create"))
     exchange = world.exchange(Tape(), live=world.live())
-    run = TapeSession(exchange, stack.name)
-    drive = stack.drive(Order(SESSION, stack, request, "serving"), run, exchange.stamp)
+    session = TapeSession(exchange, stack.name)
+    run = stack.new_run(
+        RunRequest(SESSION, stack.name, request, "serving"), session, exchange.stamp
+    )
     began = time.perf_counter()
-    drive.start()
-    await drive.gone(LONGEST_S)
+    run.start()
+    await run.wait_stopped(LONGEST_S)
     took = time.perf_counter() - began
     await exchange.close()
-    if not drive.complete or drive.reported:
+    if not run.complete or run.reported:
         raise TurnBroken(stack.name)
     return 1_000 * took
 

@@ -26,7 +26,8 @@ from router.admin.tokens import Tokens, read_tokens
 from router.config import Settings, SettingsWatcher, on_loopback
 from router.gateway import Gateway, WorkerPeers, add_gateway
 from router.http.app import create_app
-from router.stack import Stack, StackName
+from router.serving.stack import Stack
+from router.stack import StackName
 from router.telemetry.health import Watchdog
 from router.telemetry.metrics.books import Sources
 
@@ -84,8 +85,8 @@ async def application(
         if watched is not None:
             watched.on_change(_ModelUpdater(services, environ))
             history = await follow_history(watched, environ, services.faults, stack)
-            if history is not None and services.router.parts.flags is not None:
-                history.follow(services.router.parts.flags)
+            if history is not None and services.router.assigner.flags is not None:
+                history.follow(services.router.assigner.flags)
 
         def faults() -> Mapping[str, str]:
             return _faults(services, watched, watchdog)
@@ -102,7 +103,8 @@ async def application(
                 memory if isinstance(memory, LongTermMemory) else None,
             )
             page = await stack.enter_async_context(services.metrics.running(sources))
-        app = create_app(services.router, faults, page)
+        write = None if page is None else page.write
+        app = create_app(services.router, faults, write, services.sessions)
         if watched is not None and tokens is not None:
             _add_operations(app, services, watched, tokens, history)
         gateway = open_gateway(services, environ, host, workers.neighbours)
@@ -123,11 +125,11 @@ def _faults(
     services: Services, watched: SettingsWatcher | None, watchdog: Watchdog
 ) -> Mapping[str, str]:
     """Return what is wrong now, by part."""
-    parts = services.router.parts
+    assigner = services.router.assigner
     sources: dict[str, object] = {
         "configuration": watched,
-        "pins": parts.pins.neighbour,
-        "flags": parts.flags,
+        "pins": assigner.pins.neighbour,
+        "flags": assigner.flags,
         "board": services.news,
         "locks": services.live.locks,
         "event_loop": watchdog,
@@ -213,7 +215,7 @@ def open_gateway(
 
     Raises `GatewayUnguarded` or `GatewayKeyMissing` where it must not be opened.
     """
-    section = services.router.parts.settings().gateway
+    section = services.router.settings().gateway
     if not section.enabled:
         return None
     if not section.key_env and not on_loopback(host):

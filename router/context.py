@@ -1,53 +1,133 @@
-"""A request in the router's hands, and what the router has done with all of them."""
+"""What the router knows of one exchange, as facts; and who observes them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import msgspec
 
-    from contract.flow import FlowSpec
-    from contract.records import RunRecord
-    from effects.tape import PausingHuman
-    from router.capture.records import Account
-    from router.resume.pauses import Resumed
-    from router.routing.admission import Admitted
-    from router.serving.stream import Serving
-    from router.shadow.ledger import Line
-    from router.shadow.scheduler import Job
+from contract.flow import FlowSpec, Request
+from contract.model import Usage
+from contract.records import How, ModelUse, RunRecord
+from effects.tape import Entry, Tape
+from router.stack import IncomingRequest, RunOutcome, StackName
+
+log = logging.getLogger(__name__)
+
+AssignedBy = Literal["disabled", "forced_header", "force_list", "pinned", "percent", "retired"]
+
+LedgerState = Literal["not_sampled", "dropped", "cancelled", "failed", "compared"]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """The stack a request is assigned to, its bucket (0 to 99 999), and what decided."""
+
+    stack: StackName
+    bucket: int
+    why: AssignedBy
+
+
+Price = Callable[[str, Usage], float | None]
+"""Returns the cost of a call: the id of the model that answered, its usage; None if unknown."""
+
+
+class _Requested(msgspec.Struct):
+    """The one field of a recorded model call that names its price."""
+
+    model_id: str
+
+
+_requested = msgspec.json.Decoder(_Requested)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One model call of a run: its use, the model id that was requested, and what it cost.
+
+    `cost` is None where no price is known, and for what was played from the tape.
+    """
+
+    use: ModelUse
+    requested: str
+    how: How
+    cost: float | None
+
+    @property
+    def answered(self) -> str:
+        """The id of the model whose tokens these are: the requested one, or a fallback."""
+        return self.use.by or self.requested
+
+
+def charge_of(entry: Entry, how: How, price: Price) -> Charge:
+    """Return what a model call on the tape used, and its cost where this run made it."""
+    requested = _requested.decode(entry.args).model_id
+    model = finish = by = ""
+    usage: Usage | None = None
+    for chunk in entry.items:
+        if chunk is not None:
+            model = chunk.model or model
+            finish = chunk.finish or finish
+            usage = chunk.usage or usage
+            by = chunk.by or by
+    cost = price(by or requested, usage) if how == "live" and usage is not None else None
+    return Charge(ModelUse(model, finish, usage, by), requested, how, cost)
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What a run did beside its record: its first and last stamp, and its model calls."""
+
+    began: int
+    ended: int
+    charges: tuple[Charge, ...]
+
+
+class LedgerLine(msgspec.Struct, frozen=True):
+    """Where a shadow ended; `compared` has `equal` or `different` as its reason."""
+
+    flow: str
+    state: LedgerState
+    reason: str = ""
 
 
 @dataclass(slots=True)
 class ExchangeContext:
-    """One request in the router's hands, from its arrival until its records are written.
+    """One exchange, from the arrival of its request until its records are handed over.
 
-    `ended` is when nothing more was sent, in microseconds since the exchange began. `accounts` are
-    those of the `runs`. `human` may be asked by flows that pause; `resumed` is the pause it goes on
-    from. `unshadowed` says why there is no job though there should be one.
+    `config` is the version of the settings, flags included; `began` is in microseconds since the
+    epoch; `resumes` is the paused exchange it goes on from. The rest is set when nothing more is
+    sent: `ended`, `first_frame` and `first_text` are microseconds since the exchange began;
+    `fallback` is how the other stack served: `instead` where the breaker of the assigned stack is
+    open. `records` and `accounts` are those of its runs, the shadow's last.
     """
 
     exchange: str
     spec: FlowSpec
-    serving: Serving
-    admitted: Admitted
+    request: Request[Any, Any]
+    assignment: Assignment
     config: str
     began: int
-    job: Job | None = None
+    tape: Tape
+    incoming: IncomingRequest | None = None
+    resumes: str = ""
     ended: int = 0
-    unshadowed: str = ""
-    human: PausingHuman | None = None
-    resumed: Resumed | None = None
-    runs: list[RunRecord] = field(default_factory=list)
+    served: StackName = "legacy"
+    reason: str = ""
+    fallback: Literal["", "instead", "fallback", "takeover"] = ""
+    lost_us: int = 0
+    outcome: RunOutcome | None = None
+    committed: bool = False
+    first_frame: int | None = None
+    first_text: int | None = None
+    records: list[RunRecord] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
 
     @property
     def last_served(self) -> RunRecord | None:
         """The record of the run whose end the client saw; None where none was written."""
-        served = [run for run in self.runs if run.role != "shadow"]
-        return served[-1] if served else None
+        return next((run for run in reversed(self.records) if run.role != "shadow"), None)
 
 
 @dataclass(slots=True)
@@ -57,53 +137,49 @@ class Counts:
     requests: int = 0
     fallbacks: int = 0
     takeovers: int = 0
-    spared: int = 0
+    bypassed: int = 0
     qa_ignored: int = 0
-    client_left: int = 0
-    client_unread: int = 0
-
-
-log = logging.getLogger(__name__)
+    disconnected: int = 0
+    slow_clients: int = 0
 
 
 class Observer(Protocol):
-    """Is told of requests; it never waits, and what it raises is logged and goes no further."""
+    """Observes requests; never waits. What it raises is logged, and reaches nothing else."""
 
-    def turned_away(self, flow: str, status: int, code: str) -> None:
+    def refused(self, flow: str, status: int, code: str) -> None:
         """A request was refused before it became an exchange."""
         ...
 
-    def concluded(self, ticket: ExchangeContext) -> None:
-        """An exchange has ended and its served runs are written down; its shadow may be due."""
+    def finished(self, context: ExchangeContext) -> None:
+        """An exchange has ended and its served runs are recorded; its shadow may follow."""
         ...
 
-    def settled(self, ticket: ExchangeContext, line: Line) -> None:
-        """The ledger knows where the exchange's shadow ended: nothing will follow."""
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
+        """The ledger has settled the exchange: nothing follows."""
         ...
 
 
 class Observers:
-    """Tells all observers."""
+    """Calls each observer, isolated from the others."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
 
-    def turned_away(self, flow: str, status: int, code: str) -> None:
-        """Tell of a request that never became an exchange."""
-        self._tell("turned_away", flow, status, code)
+    def refused(self, flow: str, status: int, code: str) -> None:
+        """Report a request that never became an exchange."""
+        self._call("refused", flow, status, code)
 
-    def concluded(self, ticket: ExchangeContext) -> None:
-        """Tell of an exchange that has ended."""
-        self._tell("concluded", ticket)
+    def finished(self, context: ExchangeContext) -> None:
+        """Report an exchange that has ended."""
+        self._call("finished", context)
 
-    def settled(self, ticket: ExchangeContext, line: Line) -> None:
-        """Tell of an exchange that is settled."""
-        self._tell("settled", ticket, line)
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
+        """Report an exchange that is settled."""
+        self._call("settled", context, line)
 
-    def _tell(self, what: str, *about: Any) -> None:
+    def _call(self, event: str, *facts: Any) -> None:
         for observer in self._observers:
             try:
-                getattr(observer, what)(*about)
+                getattr(observer, event)(*facts)
             except Exception:
-                # Whoever watches must not cost an exchange its record, or the ledger its balance.
-                log.exception("an observer failed when something was %s", what)
+                log.exception("an observer failed on %r", event)

@@ -55,7 +55,7 @@ class News:
 
         It begins with what others know: a restart finds a stack spared, and the day's sum.
         """
-        self._breakers.on_news = self._wake.set
+        self._breakers.on_change = self._wake.set
         await self.exchange()
         task = asyncio.create_task(self._run(), name="news")
         try:
@@ -108,8 +108,8 @@ class News:
     async def _spend(self) -> None:
         if not self._budget.limited:
             return
-        day, own = self._budget.told()
-        self._budget.heard(day, own, await self._board.report_spending(day, self._me, own))
+        day, own = self._budget.spent()
+        self._budget.share(day, own, await self._board.report_spending(day, self._me, own))
 
     def _away(self, why: str) -> None:
         if self.fault is None:

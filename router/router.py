@@ -1,279 +1,444 @@
-"""The router: assigns, serves, mirrors and records exchanges. Knows no flow by name."""
+"""The router: assigns requests to stacks, serves, mirrors and records them. Knows no flow by name.
+
+The path of a request: an endpoint in `router.http` calls `Router.open`, which assigns and admits it
+(`router.routing`) and returns its stream (`router.serving`); when nothing more is sent, `close`
+ends the exchange, records it and lets its shadow run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import secrets
+import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
-from contract.flow import Request
-from effects.tape import Budget
+from contract.flow import Body, FlowSpec, Request, value_in
+from contract.human import HumanAnswer
+from contract.ports import Effects
+from effects.model import resolving_effects
+from effects.tape import Budget, Exchange, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder
-from router.context import Counts, ExchangeContext, Observers
-from router.http.body import Bodies
-from router.opening import IncomingExchange, Opener
+from router.capture.records import request_record
+from router.config import FlowSettings, Settings
+from router.context import Counts, ExchangeContext, LedgerLine, Observer, Observers
 from router.problems import Problem
-from router.resume.pauses import Resumed, settle_pauses
-from router.routing.admission import Admission
-from router.routing.assignment import Assigner
-from router.serving.completion import LETS_GO
-from router.serving.failure import first_ending, tell
+from router.resume.pauses import Pauses, ResumedPause
+from router.routing.admission import Admission, Admitted
+from router.routing.assignment import Assigner, Decision
+from router.serving.completion import STOP_SECONDS
+from router.serving.failure import CLAIM_LOST, STOPPING
+from router.serving.run import Run
+from router.serving.stack import Stack
+from router.serving.stream import Plan, ServedStream
 from router.shadow.idle_gate import IdleGate
 from router.shadow.ledger import Ledger
-from router.shadow.selection import LOST, STOPPING, Mirror
+from router.shadow.selection import Shadows
+from router.stack import IncomingRequest, RunOutcome, StackName
 from router.traces import Traces
 
-if TYPE_CHECKING:
-    from contract.flow import Body, FlowSpec
-    from contract.human import HumanAnswer
-    from router.parts import Parts
-    from router.routing.assignment import Decision
-    from router.serving.run import Incoming
-    from router.shadow.ledger import Line
+log = logging.getLogger(__name__)
+
+_SLICE_SECONDS = 0.25
+_TEXT_FRAMES = 1_000
+"""Frames in which the first text is looked for."""
 
 
-_PIECE = 0.25
-"""Seconds of a wait that are counted together."""
+def new_exchange_id() -> str:
+    """Make an id for an exchange."""
+    return secrets.token_hex(16)
 
 
+@dataclass(slots=True, eq=False)
+class _OpenExchange:
+    context: ExchangeContext
+    stream: ServedStream
+    admitted: Admitted
+
+
+@dataclass(slots=True, eq=False)
 class Router:
-    """Hands requests to stacks and keeps the books."""
+    """Serves requests of `flows` by one of `stacks`.
 
-    def __init__(self, parts: Parts) -> None:
-        settings = parts.settings()
-        self.parts = parts
-        self.observers = Observers(parts.observers)
-        self.ledger = Ledger(self._settled)
-        self.counts = Counts()
-        self.draining = False
-        self.traces = Traces()
-        self.admission = Admission(parts.settings, parts.monotonic)
-        self.bodies = Bodies(lambda: parts.settings().limits, self.admission.turn_away)
-        self._assigner = Assigner(parts, self.counts)
-        self._budget = Budget(settings.limits.total_bytes)
-        self._courtesy = IdleGate(parts.monotonic)
-        self._chronicle = ExchangeRecorder(parts)
-        self._mirror = Mirror(parts, self.ledger, self._courtesy, self._chronicle)
-        self.shadow_budget = self._mirror.budget
-        self._opener = Opener(parts, self.admission, self._budget, self._courtesy)
-        self._open: dict[str, ExchangeContext] = {}
-        self._unsettled: dict[str, ExchangeContext] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+    `live` makes the live ports for one request's body. `settings` returns those in force now.
+    """
+
+    flows: Mapping[str, FlowSpec]
+    stacks: Mapping[StackName, Stack]
+    settings: Callable[[], Settings]
+    live: Callable[[Body], Effects]
+    assigner: Assigner
+    admission: Admission
+    shadows: Shadows
+    recorder: ExchangeRecorder
+    gate: IdleGate
+    pauses: Pauses | None = None
+    observers: Sequence[Observer] = ()
+    exchange_id: Callable[[], str] = new_exchange_id
+    wall: Callable[[], float] = time.time
+    traces: Traces = field(default_factory=Traces)
+    draining: bool = field(default=False, init=False)
+    _budget: Budget = field(init=False)
+    _observers: Observers = field(init=False)
+    _open: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
+    _unsettled: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._budget = Budget(self.settings().limits.total_bytes)
+        self._observers = Observers(self.observers)
+        self.ledger.on_settled = self._settled
 
     @property
-    def served(self) -> dict[str, FlowSpec]:
-        """The flows some stack has."""
-        stacks = self.parts.stacks.values()
+    def served_flows(self) -> dict[str, FlowSpec]:
+        """The flows that some stack has."""
+        stacks = self.stacks.values()
         return {
             name: spec
-            for name, spec in self.parts.specs.items()
+            for name, spec in self.flows.items()
             if any(stack.serves(spec) for stack in stacks)
         }
 
     @property
-    def shadows_waiting(self) -> int:
-        """How many exchanges wait for their shadow."""
-        return self._mirror.waiting
+    def counts(self) -> Counts:
+        """What was done since the start."""
+        return self.assigner.counts
 
     @property
-    def shadow_lag(self) -> float:
-        """Seconds for which the shadow that runs now has been due; 0 where none is."""
-        return self._mirror.lag
+    def ledger(self) -> Ledger:
+        """Where the shadow of each request ended."""
+        return self.shadows.ledger
 
     @property
     def open_streams(self) -> Counter[str]:
         """How many exchanges are being served, by flow."""
-        return Counter(ticket.spec.name for ticket in self._open.values())
+        return Counter(one.context.spec.name for one in self._open.values())
 
     @property
     def bytes_left(self) -> int:
-        """What all tapes together may still hold."""
+        """How many bytes all tapes together may still hold."""
         return self._budget.left
 
-    async def begin(
+    async def open(
         self,
         spec: FlowSpec,
         body: Body,
-        qa_header: str | None,
-        incoming: Incoming | None = None,
+        qa_header: str | None = None,
+        incoming: IncomingRequest | None = None,
         *,
         path: str = "",
-    ) -> ExchangeContext:
-        """Take a request: assign it, open its exchange and its ledger account.
+    ) -> ServedStream:
+        """Assign and admit a request, and open its exchange; raises `Problem` 429 or 503.
 
-        `incoming` is the request as it came, for stacks that are asked over the wire; `path` which
-        of the flow's further paths it came to. Raises `Problem` 429 or 503 where it is not taken.
+        `incoming` is the request as it came, for remote stacks; `path` which of the flow's further
+        paths it came to.
         """
         session = (
             uuid.uuid4().hex if spec.opens_sessions and spec.conversation(body) is None else ""
         )
-        self.admission.knock(spec, body, session)
-        decided = await self._assigner.decide(spec, body, qa_header, incoming, session)
-        asked = Request(body, decided.flow.options, path, session)
-        return self._take(
-            IncomingExchange(spec, asked, self.parts.exchange_id(), incoming), decided
-        )
+        self.admission.check(spec, body, session)
+        decision = await self.assigner.decide(spec, body, qa_header, incoming, session)
+        request = Request(body, decision.flow.options, path, session)
+        stream = self._begin(spec, self.exchange_id(), request, decision, incoming)
+        self.shadows.started(stream.plan.exchange)
+        return stream
 
     async def resume(
         self,
         spec: FlowSpec,
         hitl_id: str,
-        qa_header: str | None,
-        incoming: Incoming | None = None,
-    ) -> ExchangeContext:
-        """Go on from an answered pause, as a request of its own; raises `Problem`.
+        qa_header: str | None = None,
+        incoming: IncomingRequest | None = None,
+    ) -> ServedStream:
+        """Resume an answered pause, as an exchange of its own; raises `Problem`.
 
-        Whoever is assigned now goes on, wherever it was paused.
+        The stack that is assigned now serves it, wherever it was paused.
         """
-        pausing, exchange = self.parts.pausing, self.parts.exchange_id()
-        if pausing is None:
-            raise Problem(404, "unknown_pause", "nothing is paused here")
-        claim = await pausing.claim(spec, hitl_id, exchange)
+        pauses, exchange = self._pauses(), self.exchange_id()
+        limit = self.settings().limits.exchange_bytes
+        resumed = await pauses.resume(spec, hitl_id, exchange, limit)
         try:
-            limit = self.parts.settings().limits.exchange_bytes
-            resumed = Resumed.load(spec, claim, limit)
-            asked = resumed.request
-            self.admission.knock(spec, asked.body, asked.session)
-            decided = await self._assigner.decide(
-                spec, asked.body, qa_header, incoming, asked.session
+            request = resumed.request
+            self.admission.check(spec, request.body, request.session)
+            decision = await self.assigner.decide(
+                spec, request.body, qa_header, incoming, request.session
             )
-            arrival = IncomingExchange(spec, asked, exchange, incoming, resumed)
-            ticket = self._take(arrival, decided)
-            claim.lost = partial(ticket.serving.dismiss, LOST)
+            stream = self._begin(spec, exchange, request, decision, incoming, resumed)
         except BaseException:
-            await asyncio.shield(claim.let_go())
+            await pauses.release(exchange)
             raise
+        resumed.claim.on_lost = partial(stream.abort, CLAIM_LOST)
         try:
-            await resumed.hold(ticket.serving.exchange)
+            await resumed.lock(stream.exchange)
         except BaseException:
-            self.conclude(ticket)
+            self.close(stream)
             raise
-        return ticket
-
-    def _take(self, arrival: IncomingExchange, decided: Decision) -> ExchangeContext:
-        """Open an exchange and its ledger account; raises `Problem` 503."""
-        ticket = self._opener.open(arrival, decided)
-        ticket.job = self._mirror.job(ticket, decided)
-        self._open_account(ticket)
-        return ticket
-
-    def _open_account(self, ticket: ExchangeContext) -> None:
-        plan = ticket.serving.plan
-        self.counts.requests += 1
-        self.counts.spared += plan.instead is not None
-        self.ledger.begin(ticket.exchange, ticket.spec.name)
-        ticket.serving.replacing = partial(_replaced, ticket)
-        self._open[ticket.exchange] = self._unsettled[ticket.exchange] = ticket
-        self.traces.note(ticket.exchange, plan.incoming.headers if plan.incoming else ())
-
-    def ticket(self, exchange: str) -> ExchangeContext | None:
-        """Give an exchange that is not over yet: being served, or waiting for its shadow."""
-        return self._unsettled.get(exchange)
+        self.shadows.started(exchange)
+        return stream
 
     async def respond(self, spec: FlowSpec, hitl_id: str, answer: HumanAnswer) -> None:
-        """Keep the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
-        if self.parts.pausing is None:
-            raise Problem(404, "unknown_pause", "nothing is paused here")
-        await self.parts.pausing.respond(spec, hitl_id, answer)
+        """Store the answer to a question; raises `Problem` 404, 409, 410, 422 or 503."""
+        await self._pauses().respond(spec, hitl_id, answer)
 
-    async def answered(self, ticket: ExchangeContext) -> None:
-        """A first frame is there: whatever waited in this session has been passed by."""
-        pausing, spec = self.parts.pausing, ticket.spec
-        if pausing is None or spec.continue_endpoint is None or ticket.resumed is not None:
-            return
-        asked = ticket.serving.plan.request
-        session = spec.conversation(asked.body, asked.session)
-        if session is not None:
-            await pausing.expire(spec, session, ticket.exchange)
+    async def answered(self, stream: ServedStream) -> None:
+        """A first frame is there: pauses of the same session have been passed by."""
+        if self.pauses is not None and stream.plan.spec.continue_endpoint is not None:
+            await self.pauses.expire_others(self._open[stream.plan.exchange].context)
 
-    def opened(self, ticket: ExchangeContext) -> None:
-        """The stream is about to go out: a shadow that tails may begin."""
-        self._mirror.opened(ticket)
+    def refused(self, flow: str, problem: Problem) -> None:
+        """Report a request that was refused before it became an exchange."""
+        self._observers.refused(flow, problem.status, problem.code)
 
-    def conclude(self, ticket: ExchangeContext) -> None:
-        """Nothing more will be sent: end the exchange, mirror and record it, in the background.
+    def close(self, stream: ServedStream) -> None:
+        """Nothing more is sent: end, record and mirror the exchange, in the background.
 
-        Idempotent: an exchange is concluded once.
+        Idempotent.
         """
-        if self._open.pop(ticket.exchange, None) is None:
+        one = self._open.pop(stream.plan.exchange, None)
+        if one is None:
             return
-        ticket.ended = ticket.serving.exchange.stamp()
-        loop, context = asyncio.get_running_loop(), ticket.serving.exchange.context()
-        unclaimed = ticket.human is None and ticket.resumed is None
-        # Nobody waits for a callback: while the router closes, all are tasks.
-        if unclaimed and not self.draining and ticket.serving.finished():
-            loop.call_soon(self._concluded, ticket, context=context)
+        one.context.ended = stream.exchange.stamp()
+        loop, context = asyncio.get_running_loop(), stream.exchange.context()
+        # `aclose` awaits tasks, not callbacks: while the router drains, all are tasks.
+        pausable = self.pauses is not None and self.pauses.concern(stream.plan.exchange)
+        if not pausable and not self.draining and stream.close_now():
+            loop.call_soon(self._finished, one, context=context)
             return
-        name = f"conclude {ticket.exchange}"
-        task = loop.create_task(self._conclude(ticket), name=name, context=context)
+        name = f"close {stream.plan.exchange}"
+        task = loop.create_task(self._close(one), name=name, context=context)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
+    def runs(self, exchange: str) -> Sequence[Run] | None:
+        """Return the runs of an unsettled exchange, its shadow's last; None where it is unknown."""
+        one = self._unsettled.get(exchange)
+        if one is None:
+            return None
+        shadow = self.shadows.run_of(exchange)
+        return [*one.stream.runs, *([shadow] if shadow is not None else [])]
+
     def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
-        """Keep what a user thought, joined to the assigned stack where it is still known."""
-        self._chronicle.feedback(exchange, score, comment)
+        """Record a user's feedback, joined to the assigned stack where that is still known."""
+        self.recorder.feedback(exchange, score, comment, int(self.wall() * 1_000_000))
 
     def cut(self) -> None:
-        """End every stream that is still open, now, in its flow's failure frames."""
-        for ticket in self._open.values():
-            ticket.serving.dismiss(STOPPING)
+        """End every open stream now, in its flow's failure frames."""
+        for one in self._open.values():
+            one.stream.abort(STOPPING)
 
     async def aclose(self, seconds: float) -> None:
         """Finish what has begun, shadows included, within so many seconds."""
         self.draining = True
         self.cut()
         loop = asyncio.get_running_loop()
-        # Also those whose stack does not let go are to be written down.
-        left = max(seconds, 2 * LETS_GO)
-        # Whoever was sending has been cancelled, but may not have had its turn to say so.
-        await asyncio.sleep(0)
+        # Exchanges whose run does not stop are recorded, too.
+        left = max(seconds, 2 * STOP_SECONDS)
+        await asyncio.sleep(0)  # senders have been cancelled, and need a turn to close
         while self._closing and left > 0:
-            # In pieces, of which none counts for more than it was to be: while the machine stands
-            # still nobody has had any of that time.
-            piece, began = min(left, _PIECE), loop.time()
-            await asyncio.wait(set(self._closing), timeout=piece)
-            left -= min(loop.time() - began, piece)
-        await self._mirror.aclose(max(left, 0))
+            # In slices, so that a suspended machine does not use up the shutdown budget.
+            wait, began = min(left, _SLICE_SECONDS), loop.time()
+            await asyncio.wait(set(self._closing), timeout=wait)
+            left -= min(loop.time() - began, wait)
+        await self.shadows.aclose(max(left, 0))
 
-    async def _conclude(self, ticket: ExchangeContext) -> None:
+    def _pauses(self) -> Pauses:
+        if self.pauses is None:
+            raise Problem(404, "unknown_pause", "nothing is paused here")
+        return self.pauses
+
+    def _begin(
+        self,
+        spec: FlowSpec,
+        exchange: str,
+        request: Request[Any, Any],
+        decision: Decision,
+        incoming: IncomingRequest | None,
+        resumed: ResumedPause | None = None,
+    ) -> ServedStream:
+        """Take a slot for a request and open its exchange; raises `Problem` 503."""
+        assignment, limits = decision.assignment, decision.settings.limits
+        fallback = self._fallback(spec, decision.flow, assignment.stack, resumed)
+        admitted = self._admit(spec, assignment.stack, fallback, resumed)
         try:
-            await ticket.serving.finish()
-            await settle_pauses(ticket)
+            tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
+            tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
+            effects = self._effects(spec, exchange, request, assignment.stack, tape)
+            taped = Exchange(
+                effects,
+                tape,
+                exchange_id=exchange,
+                write_seconds=limits.write_seconds,
+                may_write=resumed.claim.covers if resumed else None,
+                monotonic=self.gate.clock,
+                after=tape.last_stamp if resumed else 0,
+            )
+        except BaseException:
+            admitted.release(None)
+            raise
+        choice = admitted.choice
+        plan = Plan(
+            spec=spec,
+            request=request,
+            assignment=assignment,
+            primary=self.stacks[choice.primary],
+            fallback=self.stacks[choice.fallback] if choice.fallback else None,
+            stall_seconds=limits.stall_seconds,
+            unsent_bytes=limits.unsent_bytes,
+            incoming=incoming,
+            exchange=exchange,
+            answer=resumed.answer if resumed else None,
+        )
+        stream = ServedStream(plan, taped)
+        context = ExchangeContext(
+            exchange=exchange,
+            spec=spec,
+            request=request,
+            assignment=assignment,
+            config=decision.version,
+            began=int(self.wall() * 1_000_000),
+            tape=tape,
+            incoming=incoming,
+            resumes=resumed.claim.pause.exchange if resumed else "",
+        )
+        one = _OpenExchange(context, stream, admitted)
+        stream.on_fallback = partial(self._fell_back, one)
+        self._open[exchange] = self._unsettled[exchange] = one
+        self.counts.requests += 1
+        self.counts.bypassed += plan.bypassed
+        self.traces.note(exchange, incoming.headers if incoming else ())
+        self.shadows.begin(context, stream, decision)
+        return stream
+
+    def _fallback(
+        self, spec: FlowSpec, flow: FlowSettings, assigned: StackName, resumed: ResumedPause | None
+    ) -> StackName | None:
+        """Return the stack that may take over; the switch goes before everything."""
+        if assigned == "graph":
+            name: StackName = "legacy"
+            allowed = flow.langgraph_fallback
+        else:
+            name = "graph"
+            allowed = flow.enable_langgraph and flow.fallback_to_graph
+        stack = self.stacks.get(name) if allowed else None
+        if stack is None or not stack.serves(spec) or (resumed and not stack.powers.taped):
+            return None
+        return name
+
+    def _admit(
+        self,
+        spec: FlowSpec,
+        assigned: StackName,
+        fallback: StackName | None,
+        resumed: ResumedPause | None,
+    ) -> Admitted:
+        stack = self.stacks[assigned]
+        if not stack.serves(spec):
+            raise Problem(503, "not_served", f"{assigned} does not have this service")
+        if resumed and not stack.powers.taped:  # a remote stack would begin anew
+            raise Problem(503, "not_served", f"{assigned} cannot resume what is paused here")
+        return self.admission.admit(spec.name, assigned, fallback)
+
+    def _effects(
+        self,
+        spec: FlowSpec,
+        exchange: str,
+        request: Request[Any, Any],
+        stack: StackName,
+        tape: Tape,
+    ) -> Effects:
+        effects = resolving_effects(self.live(request.body), request.body)
+        if self.pauses is None or spec.continue_endpoint is None:
+            return effects
+        origin = PauseOrigin(
+            exchange=exchange,
+            flow=spec.name,
+            stack=stack,
+            request=request_record(request),
+            user_id=value_in(request.body, "user_id"),
+        )
+        return replace(effects, human=self.pauses.human(origin, tape))
+
+    def _fell_back(self, one: _OpenExchange) -> None:
+        """The fallback starts: the failure counts now, and the tape is no longer the shadow's."""
+        fallback = one.stream.plan.fallback
+        if fallback is not None:
+            one.admitted.fell_back(_first_outcome(one.stream), fallback.name)
+        self.shadows.evict(one.context.exchange)
+
+    async def _close(self, one: _OpenExchange) -> None:
+        try:
+            await one.stream.close()
+            if self.pauses is not None:
+                await self.pauses.settle(one.context.exchange, one.stream)
         finally:
-            self._concluded(ticket)
+            self._finished(one)
 
-    def _concluded(self, ticket: ExchangeContext) -> None:
-        """Nothing of an exchange runs any more: count it, write it down, mirror it."""
-        ticket.admitted.over(first_ending(ticket))
-        tell(ticket)
-        self._count(ticket)
-        failed = None if self._chronicle.write_served(ticket) else ticket.job
-        if failed is not None:
-            self._mirror.fail(failed)
-        self.observers.concluded(ticket)
-        if failed is None:
-            self._mirror.concluded(ticket)
+    def _finished(self, one: _OpenExchange) -> None:
+        """Nothing of an exchange runs any more: count it, record it, mirror it."""
+        context, stream = one.context, one.stream
+        one.admitted.release(_first_outcome(stream))
+        _set_facts(context, stream)
+        self._count(stream)
+        _log_world_failure(context, stream)
+        recorded = self.recorder.record_served(context, stream.runs)
+        self._observers.finished(context)
+        self.shadows.finished(context, stream, recorded=recorded)
 
-    def _settled(self, exchange: str, line: Line) -> None:
+    def _settled(self, exchange: str, line: LedgerLine) -> None:
         self.traces.forget(exchange)
-        self.observers.settled(self._unsettled.pop(exchange), line)
+        context = self._unsettled.pop(exchange).context
+        self._observers.settled(context, line)
+        self.recorder.hand_over(context)
 
-    def _count(self, ticket: ExchangeContext) -> None:
-        serving = ticket.serving
-        self.counts.client_left += serving.left
-        self.counts.client_unread += serving.unread
-        if len(serving.drives) > 1:
-            self.counts.takeovers += bool(serving.drive.sent)
-            self.counts.fallbacks += not serving.drive.sent
-        self._chronicle.remember(ticket)
+    def _count(self, stream: ServedStream) -> None:
+        counts = self.counts
+        counts.disconnected += stream.disconnected
+        counts.slow_clients += stream.slow_client
+        if len(stream.runs) > 1:
+            counts.takeovers += bool(stream.run.sent)
+            counts.fallbacks += not stream.run.sent
 
 
-def _replaced(ticket: ExchangeContext) -> None:
-    """Another stack steps in: the failure counts now, and the tape is no longer the shadow's."""
-    stand_in = ticket.serving.plan.fallback
-    if stand_in is not None:
-        ticket.admitted.replaced(first_ending(ticket), stand_in.name)
-    if ticket.job is not None:
-        ticket.job.evict()
+def _first_outcome(stream: ServedStream) -> RunOutcome | None:
+    """Return the outcome of the stack that was tried first, None where it has none."""
+    return stream.runs[0].outcome if stream.runs else None
+
+
+def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
+    """Write down how the stream went, as its client saw it."""
+    context.served = stream.served_by.name
+    context.reason = stream.reason or context.assignment.why
+    context.lost_us = stream.lost_us
+    context.outcome = stream.run.outcome if stream.runs else None
+    context.committed = stream.committed
+    if len(stream.runs) > 1:
+        context.fallback = "takeover" if stream.run.sent else "fallback"
+    elif stream.plan.bypassed:
+        context.fallback = "instead"
+    for position, (run, frame) in enumerate(islice(stream.sent_frames(), _TEXT_FRAMES)):
+        if not position:
+            context.first_frame = frame.at
+        if run.text_of(frame):
+            context.first_text = frame.at
+            break
+
+
+def _log_world_failure(context: ExchangeContext, stream: ServedStream) -> None:
+    """Log what outside failed a flow; a stack's own failures are logged by its run."""
+    outcome = context.outcome
+    if outcome is None or outcome.blame != "world":
+        return
+    fault = stream.run.session.fault
+    log.warning(
+        "%s exchange %s failed: %s %s",
+        context.spec.name,
+        context.exchange,
+        outcome.error.code if outcome.error else outcome.kind,
+        dict(fault.data) if fault else "",
+    )

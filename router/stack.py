@@ -1,21 +1,48 @@
-"""Stacks: the implementations a router can hand a request to."""
+"""The router's vocabulary: stacks and what they can do, requests, and how runs end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import msgspec
 
-    from contract.flow import FlowSpec
-    from effects.tape import TapeSession
-    from router.serving.run import Order, Run
+from contract.errors import Refused
+from contract.records import ErrorRecord, Outcome
 
 StackName = Literal["legacy", "graph"]
 
-Repeating = Literal["frames", "text"]
-"""How a stack says again what another has said: in the same frames, or in the same text."""
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Headers of an HTTP message, names in lower case."""
+
+Blame = Literal["none", "stack", "world"]
+"""What an outcome counts against: only a failure of the stack is worth a fallback."""
+
+Repetition = Literal["frames", "text"]
+"""How a stack repeats what another one has sent: in the same frames, or in the same text."""
+
+
+class RunOutcome(msgspec.Struct, frozen=True):
+    """How a run ended; `refusal` is what the flow refused the request with."""
+
+    kind: Outcome
+    blame: Blame = "none"
+    error: ErrorRecord | None = None
+    refusal: Refused | None = None
+
+
+class IncomingRequest(msgspec.Struct, frozen=True):
+    """A request as it came over HTTP, for stacks that are called over HTTP themselves.
+
+    `peer` is the address it came from; `proxies` are the addresses whose forwarding headers count.
+    """
+
+    body: bytes
+    headers: Headers = ()
+    query: bytes = b""
+    peer: str = ""
+    scheme: str = "http"
+    proxies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +50,9 @@ class Powers:
     """What can be done with a stack beyond serving.
 
     `taped`: its effects are on the exchange's tape, where others can play them; in the shadow it
-    plays those of others. `shadows`: it may run beside the one that serves without doing anything.
-    `takes_over`: it can finish a stream that another one began; one behind an address is given the
-    answers of the model which the other was given through the gateway.
+    plays those of others. `shadows`: it may run beside the serving stack without side effects.
+    `takes_over`: it can finish a stream that another stack began; a remote stack is given the
+    model's answers that the other one received through the gateway.
     """
 
     taped: bool
@@ -33,13 +60,13 @@ class Powers:
     takes_over: bool
 
     def shadows_beside(self, served: Powers) -> bool:
-        """Whether it can run in the shadow of another: one that plays a tape needs that tape."""
+        """Whether it can shadow another stack: one that plays a tape needs that tape."""
         return self.shadows and (served.taped or not self.taped)
 
-    def repeats(self, failed: Powers) -> Repeating | None:
-        """How it says again what another has begun; None where it cannot.
+    def repeats(self, failed: Powers) -> Repetition | None:
+        """How it repeats what another stack has sent; None where it cannot.
 
-        Both play one tape or both ask through the gateway: calls of one kind are none of the other.
+        Both play one tape or both use the gateway: calls of one kind are unknown to the other.
         """
         if not self.takes_over or self.taped != failed.taped:
             return None
@@ -47,33 +74,7 @@ class Powers:
 
 
 IN_PROCESS = Powers(taped=True, shadows=True, takes_over=True)
-"""Of a stack whose flows are called here."""
+"""The powers of a stack whose flows run in this process."""
 
-
-class Stack(Protocol):
-    """An implementation of flows, in this process or behind an address."""
-
-    @property
-    def name(self) -> StackName:
-        """Which of the two it is."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells its code apart from yesterday's."""
-        ...
-
-    @property
-    def powers(self) -> Powers:
-        """What can be done with it beyond serving."""
-        ...
-
-    def serves(self, flow: FlowSpec) -> bool:
-        """Whether it has a flow."""
-        ...
-
-    def drive(
-        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
-    ) -> Run:
-        """Make a drive for one request; strict, it is ended where it breaks its flow's grammar."""
-        ...
+GATEWAY_SITE: Final = "gateway"
+"""The site of every model call that a remote stack makes through the gateway."""

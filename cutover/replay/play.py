@@ -17,8 +17,9 @@ from contract.records import VERSION, ErrorRecord, RunRecord
 from cutover.replay.parts import Recording
 from effects.tape import Entry, Exchange, NodeTimes, Tape, TapeSession
 from router.serving.failure import closing_frames
-from router.serving.run import Order, Run, RunOutcome
+from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
+from router.stack import RunOutcome
 
 Pace = Literal["full", "recorded"]
 """Whether a tape is played at once, or each item at the moment it was recorded."""
@@ -181,12 +182,12 @@ async def play(
     """Run a stack on a recording; `against` is the recorded run it is compared with."""
     strict = against is not None and _was_strict(against)
     if options.pace == "full":
-        drive, ended = await _at_once(recording, stack, options.seconds, strict=strict)
+        run, ended = await _at_once(recording, stack, options.seconds, strict=strict)
     else:
-        drive, ended = await _as_recorded(recording, stack, options.seconds, strict=strict)
-    if against is recording.last or _waits_like(against, drive):
-        _close(recording, drive)
-    return PlayResult(_record(recording, stack, drive), lingers=not ended)
+        run, ended = await _as_recorded(recording, stack, options.seconds, strict=strict)
+    if against is recording.last or _waits_like(against, run):
+        _close(recording, run)
+    return PlayResult(_record(recording, stack, run), lingers=not ended)
 
 
 async def _at_once(
@@ -195,10 +196,10 @@ async def _at_once(
     clock = TapeClock()
     # Never closed: it has made no call, so there is nothing to end.
     exchange = Exchange(NOTHING, recording.tape, monotonic=clock.seconds)
-    run = ClockedSession(exchange, f"replay {stack.name}", clock)
-    drive = stack.drive(_order(recording, stack), run, exchange.stamp, strict=strict)
-    drive.start()
-    return drive, await _finish(drive, seconds)
+    session = ClockedSession(exchange, f"replay {stack.name}", clock)
+    run = stack.new_run(_order(recording, stack), session, exchange.stamp, strict=strict)
+    run.start()
+    return run, await _finish(run, seconds)
 
 
 async def _as_recorded(
@@ -206,27 +207,27 @@ async def _as_recorded(
 ) -> tuple[Run, bool]:
     feeder = Feeder(recording.tape)
     exchange = Exchange(NOTHING, feeder.tape, monotonic=asyncio.get_running_loop().time)
-    run = TapeSession(exchange, f"replay {stack.name}", "nearest")
-    drive = stack.drive(_order(recording, stack), run, exchange.stamp, strict=strict)
+    session = TapeSession(exchange, f"replay {stack.name}", "nearest")
+    run = stack.new_run(_order(recording, stack), session, exchange.stamp, strict=strict)
     feeding = asyncio.create_task(feeder.feed(exchange), name="feed")
-    drive.start()
+    run.start()
     try:
-        return drive, await _finish(drive, seconds + recording.tape.last_stamp / _SECOND)
+        return run, await _finish(run, seconds + recording.tape.last_stamp / _SECOND)
     finally:
         feeding.cancel()
         await asyncio.wait({feeding})
 
 
-def _order(recording: Recording, stack: LocalStack) -> Order:
-    return Order(recording.spec, stack, recording.request, "replay")
+def _order(recording: Recording, stack: LocalStack) -> RunRequest:
+    return RunRequest(recording.spec, stack.name, recording.request, "replay")
 
 
-async def _finish(drive: Run, seconds: float) -> bool:
+async def _finish(run: Run, seconds: float) -> bool:
     """Wait for the end, or cancel the run; False when the stack ignores that."""
-    if await drive.gone(seconds):
+    if await run.wait_stopped(seconds):
         return True
-    drive.dismiss(_TIMEOUT)
-    return await drive.gone(_CANCEL_SECONDS)
+    run.fence(_TIMEOUT)
+    return await run.wait_stopped(_CANCEL_SECONDS)
 
 
 def _was_strict(against: RunRecord) -> bool:
@@ -235,35 +236,35 @@ def _was_strict(against: RunRecord) -> bool:
     return code == "grammar" and against.role != "shadow"
 
 
-def _waits_like(against: RunRecord | None, drive: Run) -> bool:
+def _waits_like(against: RunRecord | None, run: Run) -> bool:
     # A shadow that waits for a human ends as the client's stream did.
-    paused = drive.ending is not None and drive.ending.outcome == "paused"
+    paused = run.outcome is not None and run.outcome.kind == "paused"
     return paused and against is not None and against.role == "shadow"
 
 
-def _close(recording: Recording, drive: Run) -> None:
+def _close(recording: Recording, run: Run) -> None:
     """End a stream as the router does for a client, if the stack has not."""
-    if not drive.frames or drive.complete or drive.ending is None:
+    if not run.frames or run.complete or run.outcome is None:
         return
-    last = drive.frames[-1]
-    drive.frames += closing_frames(
-        recording.spec, recording.request, drive.ending, last.event, last.at
+    last = run.frames[-1]
+    run.frames += closing_frames(
+        recording.spec, recording.request, run.outcome, last.event, last.at
     )
 
 
-def _record(recording: Recording, stack: LocalStack, drive: Run) -> RunRecord:
-    ending = drive.ending
+def _record(recording: Recording, stack: LocalStack, run: Run) -> RunRecord:
+    outcome = run.outcome
     return blank(
         recording,
         stack,
-        ending or RunOutcome("truncated"),
-        frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
-        plays=tuple(play.record() for play in drive.run.plays),
-        nodes=drive.run.trace.spent,
+        outcome or RunOutcome("truncated"),
+        frames=tuple((frame.at, frame.data.decode()) for frame in run.frames),
+        plays=tuple(play.record() for play in run.session.plays),
+        nodes=run.session.trace.spent,
     )
 
 
-def blank(recording: Recording, stack: LocalStack, ending: RunOutcome, **done: Any) -> RunRecord:
+def blank(recording: Recording, stack: LocalStack, outcome: RunOutcome, **done: Any) -> RunRecord:
     """Return the record of a replay; `done` are the fields about what the stack did."""
     serving = recording.serving
     return RunRecord(
@@ -278,8 +279,8 @@ def blank(recording: Recording, stack: LocalStack, ending: RunOutcome, **done: A
         config=serving.config,
         code=stack.fingerprint,
         began=serving.began,
-        outcome=ending.outcome,
-        error=ending.error,
+        outcome=outcome.kind,
+        error=outcome.error,
         redacted=recording.redacted,
         **done,
     )

@@ -20,8 +20,8 @@ from cutover.replay.parts import Part, Recording, Skipped, recording_of
 from cutover.replay.play import PlayOptions, blank, play
 from cutover.replay.sides import Side, Sides, load_side
 from cutover.wiring.stacks import StackNotLoaded
-from router.serving.run import RunOutcome
 from router.serving.stack import LocalStack
+from router.stack import RunOutcome
 
 OnRun = Callable[[str, str], None]
 """Called with the exchange and the stack of a run that begins."""

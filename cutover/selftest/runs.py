@@ -16,9 +16,9 @@ from contract.records import VERSION, ErrorRecord, Role, RunRecord, decode_run, 
 from cutover.selftest.cases import FOREVER, Case
 from effects.tape import Tape, TapeSession
 from effects.testing import VirtualLoop, World
-from router.serving.run import Order, Run, RunOutcome
+from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
-from router.stack import StackName
+from router.stack import RunOutcome, StackName
 from rules.chat import lock_key
 
 T = TypeVar("T")
@@ -47,48 +47,50 @@ async def serve(stack: LocalStack, case: Case, exchange_id: str = "x-1") -> RunR
         await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
     exchange = world.exchange(Tape())
     session = TapeSession(exchange, exchange_id)
-    drive = stack.drive(Order(CHAT, stack, case.request, "serving"), session, exchange.stamp)
-    await _finish(drive, FOREVER)
+    run = stack.new_run(
+        RunRequest(CHAT, stack.name, case.request, "serving"), session, exchange.stamp
+    )
+    await _finish(run, FOREVER)
     await exchange.close()
-    return _record(drive, exchange_id, "serving", exchange.tape)
+    return _record(run, exchange_id, "serving", exchange.tape)
 
 
 async def shadow(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord:
     """Run a stack on the tape of a serving run."""
     exchange = World().exchange(Tape.load(serving.tape or ()))
-    order = Order(CHAT, stack, case.request, "shadow")
-    drive = stack.drive(
+    order = RunRequest(CHAT, stack.name, case.request, "shadow")
+    run = stack.new_run(
         order, TapeSession(exchange, "shadow", "nearest"), exchange.stamp, strict=False
     )
-    await _finish(drive, _REPLAY_LIMIT)
+    await _finish(run, _REPLAY_LIMIT)
     await exchange.close()
-    return _record(drive, serving.exchange, "shadow", None)
+    return _record(run, serving.exchange, "shadow", None)
 
 
-async def _finish(drive: Run, seconds: float) -> None:
-    drive.start()
-    if not await drive.gone(seconds):
-        drive.dismiss(_TIMEOUT)
-        await drive.gone(seconds)
+async def _finish(run: Run, seconds: float) -> None:
+    run.start()
+    if not await run.wait_stopped(seconds):
+        run.fence(_TIMEOUT)
+        await run.wait_stopped(seconds)
 
 
-def _record(drive: Run, exchange_id: str, role: Role, tape: Tape | None) -> RunRecord:
+def _record(run: Run, exchange_id: str, role: Role, tape: Tape | None) -> RunRecord:
     """Encode and decode the record, so that what is compared is what a capture would hold."""
-    ending = drive.ending or RunOutcome("truncated")
+    outcome = run.outcome or RunOutcome("truncated")
     record = RunRecord(
         v=VERSION,
         exchange=exchange_id,
         flow=CHAT.name,
         role=role,
-        stack=drive.stack,
-        assigned=drive.stack,
-        served=drive.stack,
+        stack=run.stack,
+        assigned=run.stack,
+        served=run.stack,
         began=1,
-        frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
-        outcome=ending.outcome,
-        error=ending.error,
+        frames=tuple((frame.at, frame.data.decode()) for frame in run.frames),
+        outcome=outcome.kind,
+        error=outcome.error,
         tape=tape.record() if tape else None,
-        plays=tuple(play.record() for play in drive.run.plays),
+        plays=tuple(play.record() for play in run.session.plays),
     )
     return decode_run(encode_run(record))
 

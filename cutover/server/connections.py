@@ -14,7 +14,7 @@ from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from contract.errors import CutoverError
-from router.http.disconnect import ABORT, LEAVING, PASSING
+from router.http.disconnect import ABORT, ON_DISCONNECT, WRITE_NOW
 
 MOST_HEAD: Final = 65_536
 """Bytes of a request's first line and headers, and of anything else outside its body."""
@@ -167,8 +167,8 @@ class Connection(HttpToolsProtocol):
         super().connection_made(CorkedTransport(transport))
         self._extensions: dict[str, dict[object, object]] = {
             ABORT: {"call": self.transport.abort},
-            PASSING: {"call": self.write_body_now},
-            LEAVING: {"call": self.on_disconnect},
+            WRITE_NOW: {"call": self.write_body_now},
+            ON_DISCONNECT: {"call": self.on_disconnect},
         }
         self._start_head_timer()
 

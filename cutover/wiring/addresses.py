@@ -9,7 +9,7 @@ from typing import Final
 from contract.errors import CutoverError
 from router.config import AUTO, PROCESS, StoreSettings, resolve_address
 from router.gateway import WorkerPeers
-from router.parts import exchange_id
+from router.router import new_exchange_id
 
 _STORES = ("conversations", "memory", "pauses")
 _COORDINATION = ("locks", "pins")
@@ -36,7 +36,7 @@ class WorkerGroup:
 
     def exchange_id(self) -> str:
         """Return a new exchange id, from which the other workers know whose it is."""
-        return self.neighbours.exchange_id() if self.neighbours else exchange_id()
+        return self.neighbours.exchange_id() if self.neighbours else new_exchange_id()
 
 
 SINGLE_WORKER: Final = WorkerGroup()

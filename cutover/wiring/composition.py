@@ -32,6 +32,7 @@ from cutover.wiring.models import (
     rescue_policy,
 )
 from cutover.wiring.periodic import following
+from cutover.wiring.router import assemble_router
 from cutover.wiring.sessions import StoredSessions
 from cutover.wiring.stacks import open_stacks, refuse_missing_flows
 from cutover.wiring.telemetry import Metrics, open_metrics, open_tracing
@@ -48,11 +49,11 @@ from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings, Settings, powers_of
 from router.context import Observer
 from router.news import News
-from router.parts import Parts
-from router.resume.pauses import Pausing
+from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.pins import Pins
-from router.stack import Stack, StackName
+from router.serving.stack import Stack
+from router.stack import StackName
 from router.telemetry.access_log import ExchangeLog
 
 CLOCK = SystemClock()
@@ -75,6 +76,7 @@ class Services:
     metrics: Metrics | None
     recent: Recent
     stores: Mapping[str, object]
+    sessions: StoredSessions
     news: News | None
 
 
@@ -152,8 +154,8 @@ async def open_services(
         metrics, recent = open_metrics(models) if first.metrics.enabled else None, Recent()
         pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
-        parts = Parts(
-            specs=flows,
+        router = assemble_router(
+            flows=flows,
             stacks=known,
             live=live,
             captures=captures,
@@ -165,11 +167,9 @@ async def open_services(
             observers=[*observers, *_observers(first, recent, metrics)],
             flags=open_flags(settings, environ, stack),
             exchange_id=workers.exchange_id,
-            pausing=Pausing(pauses, first.pauses.keep_seconds, time.time),
-            sessions=StoredSessions(live, known, pauses, replies),
-            own_replies=replies,
+            pauses=Pauses(pauses, first.pauses.keep_seconds, time.time),
+            replies=replies,
         )
-        router = Router(parts)
         try:
             yield Services(
                 router=router,
@@ -186,6 +186,7 @@ async def open_services(
                     "memory": live.memory,
                     "pauses": pauses,
                 },
+                sessions=StoredSessions(live, known, pauses, replies),
                 news=await _open_news(stores.board, router, stack),
             )
         finally:
@@ -197,8 +198,8 @@ async def _open_news(address: str, router: Router, stack: AsyncExitStack) -> New
     board = await open_shared_state(address, stack)
     if board is None:
         return None
-    breakers, budget = router.admission.breakers, router.shadow_budget
-    news = News(board, breakers, budget, lambda: router.parts.specs)
+    breakers, budget = router.admission.breakers, router.shadows.scheduler.budget
+    news = News(board, breakers, budget, lambda: router.flows)
     await stack.enter_async_context(news.running())
     return news
 

@@ -32,7 +32,7 @@ from router.config import (
 )
 
 if TYPE_CHECKING:
-    from router.capture.records import Price
+    from router.context import Price
 
 DEFAULT_MODEL = "gpt-4.1"
 KEY = "OPENAI_API_KEY"

@@ -13,8 +13,8 @@ from cutover.stores import Locks
 from effects.stores import PauseStore
 from effects.stores.shadow_replies import ShadowReplies
 from effects.stores.values import DataSubject
-from router.serving.stack import LocalStack
-from router.stack import Stack, StackName
+from router.serving.stack import LocalStack, Stack
+from router.stack import StackName
 
 MOST_TURNS = 10_000
 """Turns of one session read at once."""

@@ -14,8 +14,8 @@ from contract.flow import FlowSpec, OpenedFlows
 from effects.circuit_breaker import CircuitBreaker, after_each_failure
 from router.config import RemoteStackSettings, Settings, StackSettings, serving_stacks
 from router.remote import RemoteStack
-from router.serving.stack import LocalStack
-from router.stack import Stack, StackName
+from router.serving.stack import LocalStack, Stack
+from router.stack import StackName
 
 DEFAULTS: Mapping[StackName, str] = {
     "legacy": "legacy:FLOWS",

@@ -60,10 +60,10 @@ class Operations:
     @property
     def waiting(self) -> WaitingPauses:
         """The pauses there are; raises `Problem` where none are kept."""
-        pausing = self.router.parts.pausing
-        if pausing is None:
+        pauses = self.router.pauses
+        if pauses is None:
             raise Problem(404, "no_pauses", "nothing waits for a human here")
-        return WaitingPauses(pausing.store, self.audit)
+        return WaitingPauses(pauses.store, self.audit)
 
     def show_exchanges(self, count: int) -> ExchangesPage:
         """Show the last exchanges."""
@@ -80,7 +80,7 @@ class Operations:
     async def rollback(self, who: str, flow: str) -> FlowPage:
         """Send everything of a flow to legacy; 409 where legacy is not part of this deployment."""
         self._known(flow)
-        if "legacy" not in self.router.parts.stacks:
+        if "legacy" not in self.router.stacks:
             raise Problem(409, "no_legacy_stack", "there is no stack to roll back to")
         return await self._edit(who, "rollback", flow, {"enable_langgraph": False})
 
@@ -120,7 +120,7 @@ class Operations:
 
     def _write(self, who: str, what: str, flow: str, values: Mapping[str, Value]) -> Edited:
         """Edit the file and record it, in a thread: whoever asked may leave in between."""
-        edited = edit_flow(self.watched.path, self.router.parts.specs, flow, values)
+        edited = edit_flow(self.watched.path, self.router.flows, flow, values)
         if edited.changed:
             change = _change(who, what, flow, edited.before, edited.after)
             self.audit(change)
@@ -129,7 +129,7 @@ class Operations:
         return edited
 
     def _known(self, flow: str) -> None:
-        if flow not in self.router.parts.specs:
+        if flow not in self.router.flows:
             raise Problem(404, "unknown_flow", "no flow of that name is served here")
 
 

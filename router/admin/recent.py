@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from router.admin.pages import ExchangePage
-from router.telemetry.timing import first_frame
 
 if TYPE_CHECKING:
-    from router.context import ExchangeContext
-    from router.shadow.ledger import Line
+    from router.context import ExchangeContext, LedgerLine
 
 KEPT = 1_000
 
@@ -29,36 +27,35 @@ class Recent:
         """Give the last ones, the latest first."""
         return list(islice(reversed(self._pages.values()), count))
 
-    def turned_away(self, flow: str, status: int, code: str) -> None:
+    def refused(self, flow: str, status: int, code: str) -> None:
         """A request that never became an exchange leaves no trace here."""
 
-    def concluded(self, ticket: ExchangeContext) -> None:
+    def finished(self, context: ExchangeContext) -> None:
         """Remember an exchange; the oldest makes room."""
-        self._pages[ticket.exchange] = _page(ticket)
+        self._pages[context.exchange] = _page(context)
         if len(self._pages) > self._kept:
             self._pages.popitem(last=False)
 
-    def settled(self, ticket: ExchangeContext, line: Line) -> None:
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Note where its shadow ended."""
-        page = self._pages.get(ticket.exchange)
+        page = self._pages.get(context.exchange)
         if page is not None:
             shadow = f"{line.state}({line.reason})" if line.reason else line.state
-            self._pages[ticket.exchange] = msgspec.structs.replace(page, shadow=shadow)
+            self._pages[context.exchange] = msgspec.structs.replace(page, shadow=shadow)
 
 
-def _page(ticket: ExchangeContext) -> ExchangePage:
-    serving = ticket.serving
-    ending = serving.drive.ending if serving.drives else None
+def _page(context: ExchangeContext) -> ExchangePage:
+    outcome = context.outcome
     return ExchangePage(
-        id=ticket.exchange,
-        flow=ticket.spec.name,
-        assigned=serving.plan.assigned.name,
-        served=serving.served.name,
-        reason=serving.reason or serving.plan.assignment.why,
-        outcome=ending.outcome if ending else "cancelled",
-        error=ending.error.code if ending and ending.error else None,
-        began=ticket.began,
-        first_frame=first_frame(serving),
-        ended=ticket.ended,
-        lost=serving.lost_us,
+        id=context.exchange,
+        flow=context.spec.name,
+        assigned=context.assignment.stack,
+        served=context.served,
+        reason=context.reason,
+        outcome=outcome.kind if outcome else "cancelled",
+        error=outcome.error.code if outcome and outcome.error else None,
+        began=context.began,
+        first_frame=context.first_frame,
+        ended=context.ended,
+        lost=context.lost_us,
     )

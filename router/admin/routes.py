@@ -22,9 +22,9 @@ from router.admin.pages import (
 )
 from router.admin.recent import KEPT
 from router.admin.tokens import Tokens
-from router.http.body import Bodies
+from router.http.body import BodyMemory
 from router.http.endpoints import decode
-from router.openapi import answer, body_of, page_of
+from router.http.openapi import answer, body_of, page_of
 from router.problems import Problem
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
 
 
 async def _asked(request: Request) -> Share:
-    bodies: Bodies = request.app.state.bodies
-    body = await bodies.read(request.scope, request.receive, _BODY_BYTES)
+    memory: BodyMemory = request.app.state.body_memory
+    body = await memory.read(request.scope, request.receive, _BODY_BYTES)
     share: Share = decode(_share, body)
     return share

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def flows_page(router: Router, fault: str | None) -> FlowsPage:
     """Show all flows and the books; `fault` is what is wrong with the configuration's file."""
-    settings, places = router.parts.settings(), router.admission.places
+    settings, streams = router.settings(), router.admission.streams
     return FlowsPage(
         version=settings.version,
         fault=fault,
@@ -36,25 +36,25 @@ def flows_page(router: Router, fault: str | None) -> FlowsPage:
         flows=[flow_page(router, name) for name in settings.flows],
         counts=asdict(router.counts),
         shed=dict(router.admission.shed),
-        places={"open": places.open, **{name: n for name, n in places.stacks.items() if n}},
+        places={"open": streams.total, **{name: n for name, n in streams.stacks.items() if n}},
         shadow={
-            "waiting": router.shadows_waiting,
-            "tokens_today": router.shadow_budget.tokens,
-            "cost_today": router.shadow_budget.cost,
+            "waiting": router.shadows.scheduler.waiting,
+            "tokens_today": router.shadows.scheduler.budget.tokens,
+            "cost_today": router.shadows.scheduler.budget.cost,
         },
     )
 
 
 def flow_page(router: Router, name: str) -> FlowPage:
     """Show one flow."""
-    flow = router.parts.settings().flows[name]
+    flow = router.settings().flows[name]
     return FlowPage(
         flow=name,
-        path=router.parts.specs[name].path,
+        path=router.flows[name].path,
         stage=flow.stage,
         settings=_switches(flow),
         breakers=_breakers(router, name),
-        open_streams=router.admission.places.flows[name],
+        open_streams=router.admission.streams.flows[name],
         ledger=[
             LedgerLine(state=line.state, reason=line.reason, count=count)
             for line, count in sorted(router.ledger.counts.items(), key=str)
@@ -88,14 +88,14 @@ def _switches(flow: FlowSettings) -> FlowSwitches:
 
 
 def _breakers(router: Router, flow: str) -> list[BreakerPage]:
-    now = router.parts.monotonic()
-    breakers = {stack: router.admission.breakers.of(flow, stack) for stack in router.parts.stacks}
+    now = router.admission.breakers.monotonic()
+    breakers = {stack: router.admission.breakers.of(flow, stack) for stack in router.stacks}
     return [
         BreakerPage(
             stack=stack,
-            state=breaker.state(now),
-            seconds=breaker.wait(now),
-            told=breaker.told,
+            state=breaker.circuit.state(now),
+            seconds=breaker.circuit.wait(now),
+            told=breaker.reported,
         )
         for stack, breaker in breakers.items()
     ]

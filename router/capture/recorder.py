@@ -1,22 +1,20 @@
-"""The chronicle: the runs of an exchange written down, and who served it, for feedback to come."""
+"""Recording exchanges: their runs as records for the captures, and who served, for feedback."""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from contract.records import VERSION, FeedbackRecord
-from router.capture.records import (
-    Header,
-    account,
-    run_record,
-)
+from contract.records import VERSION, FeedbackRecord, RunRecord
+from router.capture.records import account_of, run_record
+from router.context import ExchangeContext, Price
+from router.serving.run import Run
+from router.stack import StackName
 
 if TYPE_CHECKING:
-    from router.context import ExchangeContext
-    from router.parts import Parts
-    from router.serving.run import Run
+    from _typeshed import DataclassInstance
 
 log = logging.getLogger(__name__)
 
@@ -24,69 +22,80 @@ _REMEMBERED = 100_000
 """How many past exchanges feedback can still be joined to in the serving process."""
 
 
-class ExchangeRecorder:
-    """Writes exchanges down for the captures."""
+class Captures(Protocol):
+    """Takes finished exchanges; never waits."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    @property
+    def counts(self) -> DataclassInstance:
+        """What was written and what was not."""
+        ...
+
+    def put(self, records: Sequence[RunRecord]) -> object:
+        """Take the records of one exchange."""
+        ...
+
+    def feedback(self, record: FeedbackRecord) -> object:
+        """Take a user's feedback."""
+        ...
+
+
+class ExchangeRecorder:
+    """Records exchanges; `fingerprints` are those of the stacks."""
+
+    def __init__(
+        self, captures: Captures, price: Price, fingerprints: Mapping[StackName, str]
+    ) -> None:
+        self.captures = captures
+        self._price = price
+        self._fingerprints = fingerprints
         self._remembered: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
-    def remember(self, ticket: ExchangeContext) -> None:
-        """Keep who was assigned and who served."""
-        serving = ticket.serving
-        self._remembered[ticket.exchange] = (serving.plan.assigned.name, serving.served.name)
+    def record_served(self, context: ExchangeContext, runs: Iterable[Run]) -> bool:
+        """Record the served runs; returns False, with no records, where that fails."""
+        self._remembered[context.exchange] = (context.assignment.stack, context.served)
         if len(self._remembered) > _REMEMBERED:
             self._remembered.popitem(last=False)
-
-    def write_served(self, ticket: ExchangeContext) -> bool:
-        """Write the served runs down; False, and none, where that fails."""
         try:
-            for drive in ticket.serving.drives:
-                self.write(ticket, drive)
+            for run in runs:
+                self.record(context, run)
         except Exception:
-            log.exception("the records of %s failed", ticket.exchange)
-            ticket.runs, ticket.accounts = [], []
+            log.exception("the records of %s failed", context.exchange)
+            context.records, context.accounts = [], []
             return False
         return True
 
-    def write(self, ticket: ExchangeContext, drive: Run) -> None:
-        """Write one run down."""
-        spent = account(drive, self._parts.price)
-        ticket.runs.append(run_record(self._header(ticket), ticket.serving, drive, spent))
-        ticket.accounts.append(spent)
+    def record(self, context: ExchangeContext, run: Run) -> None:
+        """Record one run."""
+        account = account_of(run, self._price)
+        fingerprint = self._fingerprints[run.stack]
+        context.records.append(run_record(context, run, account, fingerprint))
+        context.accounts.append(account)
 
-    def close(self, ticket: ExchangeContext) -> None:
-        """Hand what was written to the captures: nothing of the exchange will follow."""
+    def hand_over(self, context: ExchangeContext) -> None:
+        """Hand the records of a settled exchange to the captures, and free its tape."""
         try:
-            if ticket.runs:
-                self._parts.captures.put(ticket.runs)
+            if context.records:
+                self.captures.put(context.records)
         except Exception:
-            # Records serve the migration; they must not cost the books their balance.
-            log.exception("the records of %s are lost", ticket.exchange)
+            # Records serve the migration: they must not cost an exchange its ledger line.
+            log.exception("the records of %s are lost", context.exchange)
         finally:
-            ticket.serving.exchange.tape.usage.release()
+            context.tape.usage.release()
 
-    def feedback(self, exchange: str, score: Any, comment: str | None) -> None:
-        """Keep what a user thought, joined to the assigned stack where it is still known."""
+    def feedback(self, exchange: str, score: Any, comment: str | None, at: int) -> None:
+        """Record a user's feedback, joined to the assigned stack where that is still known.
+
+        `at` is in microseconds since the epoch.
+        """
         assigned, served = self._remembered.get(exchange, (None, None))
-        self._parts.captures.feedback(
+        self.captures.feedback(
             FeedbackRecord(
                 v=VERSION,
                 exchange=exchange,
                 score=score,
-                at=int(self._parts.wall() * 1_000_000),
+                at=at,
                 comment=comment,
                 assigned=assigned,
                 served=served,
             )
-        )
-
-    def _header(self, ticket: ExchangeContext) -> Header:
-        stacks = self._parts.stacks
-        return Header(
-            exchange=ticket.exchange,
-            config=ticket.config,
-            began=ticket.began,
-            fingerprints={name: stack.fingerprint for name, stack in stacks.items()},
-            resumes=ticket.resumed.claim.pause.exchange if ticket.resumed else "",
         )

@@ -21,19 +21,16 @@ from router.remote.headers import EXCHANGE, ROLE
 from router.traces import trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from starlette.types import Scope, Send
 
     from effects.tape import TapeSession
-    from router.context import ExchangeContext
     from router.router import Router
-    from router.serving.run import Headers, Run
+    from router.serving.run import Run
+    from router.stack import Headers
 
-
-SITE: Final = "gateway"
-"""The site of all calls of remote stacks on the tape: they name no other."""
 
 _EXCHANGES: Final = (EXCHANGE.encode(), b"x-exchange-id")
 _ROLE: Final = ROLE.encode()
@@ -46,14 +43,16 @@ def calling_session(router: Router, headers: Headers, path_id: str | None) -> Ta
     Raises `GatewayRefused` where the path names an exchange that is not open, or the role none of
     its runs has.
     """
-    ticket = _ticket(router, headers, path_id)
-    if ticket is None:
+    runs = _runs(router, headers, path_id)
+    if runs is None:
+        if path_id is not None:
+            raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
         return None
     role = _header(headers, _ROLE)
-    drive = _run_in_role(ticket, role)
-    if drive is None:
+    run = _run_in_role(runs, role)
+    if run is None:
         raise GatewayRefused(404, "unknown_run", f"no run of this exchange is {role!r}")
-    return drive.run
+    return run.session
 
 
 def named_exchange(headers: Headers, path_id: str | None) -> str | None:
@@ -65,30 +64,23 @@ def named_exchange(headers: Headers, path_id: str | None) -> str | None:
 
 def is_here(router: Router, headers: Headers, path_id: str | None) -> bool:
     """Whether the exchange a call belongs to is open in this process."""
+    return _runs(router, headers, path_id) is not None
+
+
+def _runs(router: Router, headers: Headers, path_id: str | None) -> Sequence[Run] | None:
     exchange = named_exchange(headers, path_id)
-    return router.ticket(exchange or router.traces.exchange(headers) or "") is not None
+    return router.runs(exchange or router.traces.exchange(headers) or "")
 
 
-def _ticket(router: Router, headers: Headers, path_id: str | None) -> ExchangeContext | None:
-    if path_id is not None:
-        ticket = router.ticket(path_id)
-        if ticket is None:
-            raise GatewayRefused(404, "unknown_exchange", "no such exchange is open here")
-        return ticket
-    exchange = named_exchange(headers, None)
-    return router.ticket(exchange or router.traces.exchange(headers) or "")
-
-
-def _run_in_role(ticket: ExchangeContext, role: str | None) -> Run | None:
+def _run_in_role(runs: Sequence[Run], role: str | None) -> Run | None:
     """Return the run in a role; without one the shadow once it runs alone, else the serving run."""
-    serving, job = ticket.serving.drives, ticket.job
-    shadow = None if job is None else job.drive
     if role in _ROLES:
-        drives = [*serving, *([shadow] if shadow is not None else [])]
-        return next((drive for drive in drives if drive.role == role), None)
-    if shadow is not None and (not serving or serving[-1].complete):
+        return next((run for run in runs if run.role == role), None)
+    shadow = next((run for run in runs if run.role == "shadow"), None)
+    served = [run for run in runs if run.role != "shadow"]
+    if shadow is not None and (not served or served[-1].complete):
         return shadow
-    return serving[-1] if serving else None
+    return served[-1] if served else None
 
 
 def _header(headers: Headers, wanted: bytes) -> str | None:

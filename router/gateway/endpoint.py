@@ -17,7 +17,7 @@ from starlette.routing import Route
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
 from router.gateway.answers import DONE, WholeAnswer, Writer, frame_event
-from router.gateway.correlation import NOT_HERE, SITE, calling_session, is_here
+from router.gateway.correlation import NOT_HERE, calling_session, is_here
 from router.gateway.requests import (
     ILLEGIBLE,
     CompletionRequest,
@@ -27,8 +27,9 @@ from router.gateway.requests import (
     read_request,
     refusal_of,
 )
-from router.http.disconnect import Deadline, SlowClient, drop
+from router.http.disconnect import SlowClient, TimedSend, abort_connection
 from router.problems import Problem
+from router.stack import GATEWAY_SITE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from contract.model import Chunk, PassedCall
     from effects.model import ModelRegistry, RescuingModel
     from router.gateway.correlation import WorkerPeers
-    from router.http.body import Room
+    from router.http.body import BodyMemory, Reservation
     from router.router import Router
 
 log = logging.getLogger(__name__)
@@ -102,12 +103,12 @@ class Gateway:
             raise GatewayRefused(NOT_HERE, "not_here", "no such exchange is open in this worker")
         run = calling_session(self.router, scope["headers"], path_id)
         if run is None:
-            return self.model.stream(SITE, call)
+            return self.model.stream(GATEWAY_SITE, call)
         try:
             args = await call_key(call)
         except ILLEGIBLE as error:
             raise NoObject from error
-        return run.stream(MODEL_STREAM, SITE, call, args)
+        return run.stream(MODEL_STREAM, GATEWAY_SITE, call, args)
 
 
 class Models:
@@ -138,10 +139,13 @@ class Completions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        with self._gateway.router.bodies.room() as room:
+        memory: BodyMemory = scope["app"].state.body_memory
+        with memory.reservation() as room:
             await self._complete(scope, receive, send, room)
 
-    async def _complete(self, scope: Scope, receive: Receive, send: Send, room: Room) -> None:
+    async def _complete(
+        self, scope: Scope, receive: Receive, send: Send, room: Reservation
+    ) -> None:
         try:
             self._gateway.admit(scope)
             body = await room.read(scope, receive, self._gateway.max_body_bytes)
@@ -179,7 +183,7 @@ class Completions:
         scope: Scope,
         send: Send,
     ) -> None:
-        sending = Deadline(send, self._gateway.router.parts.settings().limits.send_seconds)
+        sending = TimedSend(send, self._gateway.router.settings().limits.send_seconds)
         await _answer_in_time(chunks, request, sending, scope)
 
     async def _within(self, receive: Receive, doing: Coroutine[Any, Any, None]) -> None:
@@ -198,7 +202,10 @@ class Completions:
 
 
 async def _answer_in_time(
-    chunks: AsyncGenerator[Chunk, None], request: CompletionRequest, sending: Deadline, scope: Scope
+    chunks: AsyncGenerator[Chunk, None],
+    request: CompletionRequest,
+    sending: TimedSend,
+    scope: Scope,
 ) -> None:
     """Answer; abort for a client that reads nothing for too long, and cancel the model call."""
     try:
@@ -206,7 +213,7 @@ async def _answer_in_time(
             await _answer(chunks, request, sending)
     except SlowClient as unread:
         log.warning("gateway call aborted: %s", unread)
-        drop(scope)
+        abort_connection(scope)
 
 
 async def _answer(

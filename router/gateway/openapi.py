@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from router.gateway.requests import BODY_SCHEMA
-from router.openapi import answer
+from router.http.openapi import answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

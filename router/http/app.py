@@ -1,9 +1,10 @@
-"""The HTTP application: the flows, feedback and health."""
+"""The HTTP application: the flows, feedback, health and metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import FastAPI
@@ -13,19 +14,23 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from router.http.endpoints import ContinuingEndpoint, FlowEndpoint, decode, documents, routes
-from router.openapi import answer, body_of, operation
+from contract.flow import FlowSpec, SessionStore
+from router.http.body import BodyMemory
+from router.http.endpoints import (
+    FlowEndpoint,
+    ResumeEndpoint,
+    decode,
+    operation_documents,
+    operation_routes,
+)
+from router.http.openapi import answer, body_of, operation
 from router.problems import CONTENT_TYPE, Problem, word
+from router.router import Router
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from starlette.types import Receive, Scope, Send
-
-    from contract.flow import FlowSpec
-    from router.router import Router
-    from router.telemetry.metrics.page import Page
+MetricsPage = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Writes the metrics for an `accept` header; returns the body and its media type."""
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +45,9 @@ _feedback = msgspec.json.Decoder(Feedback)
 
 
 class _Application(FastAPI):
-    """FastAPI for everything but flows: its nine layers cost a tenth of what an endpoint does.
+    """FastAPI for everything but flows, for which its nine layers cost too much.
 
-    What else is asked of a flow's path, as another method, goes through them.
+    Other methods on a flow's path go through them.
     """
 
     def __init__(self, flows: Mapping[str, FlowEndpoint]) -> None:
@@ -56,36 +61,42 @@ class _Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        asked = scope["type"] == "http" and scope["method"] == "POST"
-        flow = self._flows.get(scope["path"]) if asked else None
+        posted = scope["type"] == "http" and scope["method"] == "POST"
+        flow = self._flows.get(scope["path"]) if posted else None
         await (flow or super().__call__)(scope, receive, send)
 
 
 def create_app(
     router: Router,
     faults: Callable[[], Mapping[str, str]],
-    metrics: Page | None = None,
+    metrics: MetricsPage | None = None,
+    sessions: SessionStore | None = None,
 ) -> FastAPI:
-    """Build the application; `faults` says what is wrong right now, by part."""
-    app = _Application(dict(_flows(router)))
-    for spec in router.served.values():
-        app.router.routes.extend(routes(router, spec))
-    app.state.bodies = router.bodies
+    """Build the application; `faults` returns what is wrong right now, by part.
+
+    `sessions` are what the flows' store calls reach. `app.state.body_memory` is shared with
+    endpoints that are added later.
+    """
+    memory = BodyMemory(lambda: router.settings().limits, router.admission.count_shed)
+    app = _Application(dict(_flow_endpoints(router, memory)))
+    for spec in router.served_flows.values():
+        app.router.routes.extend(operation_routes(router, memory, sessions, spec))
+    app.state.body_memory = memory
 
     async def feedback(request: Request) -> Response:
-        """Keep what a user thought of an answer."""
-        limit = router.parts.settings().server.max_body_bytes
-        body = await router.bodies.read(request.scope, request.receive, limit)
+        """Record a user's feedback on an answer."""
+        limit = router.settings().server.max_body_bytes
+        body = await memory.read(request.scope, request.receive, limit)
         given = decode(_feedback, body)
         router.feedback(given.exchange_id, given.score, given.comment)
         return Response(status_code=202)
 
     async def readyz() -> JSONResponse:
-        """Say whether requests are welcome, and what does not work as configured."""
+        """Report whether requests are taken, and what does not work as configured."""
         found = dict(faults())
         status = "stopping" if router.draining else "degraded" if found else "ready"
         return JSONResponse(
-            {"status": status, "faults": found, **_books(router)},
+            {"status": status, "faults": found, **_summary(router)},
             status_code=503 if router.draining else 200,
         )
 
@@ -109,54 +120,51 @@ def create_app(
         _add_metrics(app, metrics)
     for kind in (Problem, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _problem)
-    document(app, router.served)
+    _document_flows(app, router.served_flows)
     return app
 
 
-def _flows(router: Router) -> Iterator[tuple[str, FlowEndpoint]]:
-    """Give every path at which a flow is asked for a stream."""
-    for spec in router.served.values():
+def _flow_endpoints(router: Router, memory: BodyMemory) -> Iterator[tuple[str, FlowEndpoint]]:
+    """Yield every path at which a flow is asked for a stream."""
+    for spec in router.served_flows.values():
         for path in spec.requests:
-            yield path, FlowEndpoint(router, spec, path)
-        if spec.continue_endpoint is not None:
-            yield (
-                spec.continue_endpoint.path,
-                ContinuingEndpoint(router, spec, spec.continue_endpoint),
-            )
+            yield path, FlowEndpoint(router, memory, spec, path)
+        if (continuing := spec.continue_endpoint) is not None:
+            yield continuing.path, ResumeEndpoint(router, memory, spec, continuing)
 
 
 async def _healthz() -> dict[str, str]:
-    """Say that the process lives."""
+    """Report that the process lives."""
     return {"status": "alive"}
 
 
-def _add_metrics(app: FastAPI, page: Page) -> None:
+def _add_metrics(app: FastAPI, page: MetricsPage) -> None:
     async def metrics(request: Request) -> Response:
-        """Tell Prometheus."""
-        body, media_type = await page.write(request.headers.get("accept", ""))
+        """Report to Prometheus."""
+        body, media_type = await page(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
 
     app.add_api_route("/metrics", metrics, methods=["GET"], response_class=PlainTextResponse)
 
 
-def _books(router: Router) -> dict[str, Any]:
-    """Tell the stages and what has been done since the start."""
-    ledger = router.ledger
+def _summary(router: Router) -> dict[str, Any]:
+    """Return the stages of the flows, and what was done since the start."""
+    ledger, scheduler = router.ledger, router.shadows.scheduler
     lines = [
         {"flow": line.flow, "state": line.state, "reason": line.reason, "count": count}
         for line, count in sorted(ledger.counts.items(), key=str)
     ]
     return {
-        "stages": {name: flow.stage for name, flow in router.parts.settings().flows.items()},
+        "stages": {name: flow.stage for name, flow in router.settings().flows.items()},
         "counts": asdict(router.counts),
         "shed": router.admission.shed,
-        "captures": asdict(router.parts.captures.counts),
-        "ledger": {"open": ledger.open, "waiting": router.shadows_waiting, "lines": lines},
+        "captures": asdict(router.recorder.captures.counts),
+        "ledger": {"open": ledger.open, "waiting": scheduler.waiting, "lines": lines},
     }
 
 
 async def _problem(_: Request, error: Exception) -> Response:
-    """Tell any error as a problem; what nobody foresaw is raised again by the framework."""
+    """Return any error as a problem; the framework raises unexpected ones again."""
     headers: Mapping[str, str] | None = None
     match error:
         case Problem():
@@ -170,12 +178,11 @@ async def _problem(_: Request, error: Exception) -> Response:
             headers = error.headers
         case _:
             problem = Problem(500, "internal")
-    media_type = CONTENT_TYPE.decode()
-    return Response(problem.body(), problem.status, headers, media_type)
+    return Response(problem.body(), problem.status, headers, CONTENT_TYPE.decode())
 
 
-def document(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
-    """Add what FastAPI cannot see to the OpenAPI document: the flows, and the bodies."""
+def _document_flows(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
+    """Add to the OpenAPI document what FastAPI cannot see: the flows, and the bodies."""
     build = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -193,10 +200,9 @@ def document(app: FastAPI, specs: Mapping[str, FlowSpec]) -> None:
 def _document(paths: dict[str, Any], spec: FlowSpec) -> None:
     for path, request in spec.requests.items():
         paths[path] = {"post": operation(spec, path, request)}
-    going_on = spec.continue_endpoint
-    if going_on is not None:
-        described = operation(spec, going_on.path, going_on.request)
+    if (continuing := spec.continue_endpoint) is not None:
+        described = operation(spec, continuing.path, continuing.request)
         described["responses"]["410"] = answer(410)
-        paths[going_on.path] = {"post": described}
-    for path, method, described in documents(spec):
+        paths[continuing.path] = {"post": described}
+    for path, method, described in operation_documents(spec):
         paths.setdefault(path, {})[method] = described

@@ -1,72 +1,69 @@
-"""Bodies of requests: read within limits, each of them and all that are held together."""
+"""Request bodies: read within limits, each of them and all that are held together."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from starlette.types import Receive, Scope
+
+from router.config import LimitSettings
 from router.problems import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from starlette.types import Receive, Scope
-
-    from router.config import LimitSettings
-
-SMALL: Final = 65_536
-"""Bytes of a body that always find room: whoever sends large ones is nobody else's trouble."""
+SMALL_BYTES: Final = 65_536
+"""Bodies up to here need no reservation: clients that send large ones must not block others."""
 
 
-class Bodies:
-    """Counts the bytes of the large bodies that are being read, or asked with.
+class BodyMemory:
+    """Reserves memory for the large bodies that are being read, or served.
 
-    `shed` is told of who finds no room, and gives back the problem it is told.
+    `count_shed` is called with the problem of a request that finds no memory, and returns it.
     """
 
     def __init__(
         self,
         limits: Callable[[], LimitSettings],
-        shed: Callable[[Problem], Problem] = lambda one: one,
+        count_shed: Callable[[Problem], Problem] = lambda problem: problem,
     ) -> None:
-        self.held = 0
-        self.shed = shed
+        self.reserved = 0
+        self.count_shed = count_shed
         self._limits = limits
 
     @contextmanager
-    def room(self) -> Iterator[Room]:
-        """Give room for one body for as long as the block lasts."""
-        room = Room(self, self._limits())
+    def reservation(self) -> Iterator[Reservation]:
+        """Reserve what one body needs for as long as the block lasts."""
+        reservation = Reservation(self, self._limits())
         try:
-            yield room
+            yield reservation
         finally:
-            self.held -= room.size
+            self.reserved -= reservation.size
 
     async def read(self, scope: Scope, receive: Receive, most: int) -> bytes:
-        """Read a body that is let go of at once; raises what `Room.read` does."""
-        with self.room() as room:
-            return await room.read(scope, receive, most)
+        """Read a body that is released at once; raises what `Reservation.read` does."""
+        with self.reservation() as reservation:
+            return await reservation.read(scope, receive, most)
 
 
-class Room:
-    """Room for one body; `size` is what it takes of the room there is for all."""
+class Reservation:
+    """The memory reserved for one body; `size` is in bytes."""
 
-    __slots__ = ("_bodies", "_limits", "size")
+    __slots__ = ("_limits", "_memory", "size")
 
-    def __init__(self, bodies: Bodies, limits: LimitSettings) -> None:
+    def __init__(self, memory: BodyMemory, limits: LimitSettings) -> None:
         self.size = 0
-        self._bodies = bodies
+        self._memory = memory
         self._limits = limits
 
     async def read(self, scope: Scope, receive: Receive, most: int) -> bytes:
         """Read a request's body.
 
-        Raises `Problem`: 413 beyond `most` bytes, 503 where there is no room, 408 where it does not
-        come in time.
+        Raises `Problem`: 413 beyond `most` bytes, 503 where there is no memory, 408 where it does
+        not arrive in time, 400 where the connection ends first.
         """
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"")
-        # Of zeros there may be more than Python reads digits at once.
+        # There may be more leading zeros than Python reads digits at once.
         digits = declared.lstrip(b"0")
         if digits.isdigit() and int(digits) > most:
             raise _too_large(most)
@@ -77,7 +74,7 @@ class Room:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise Problem(408, "slow_body", "the body did not come in time") from None
+            raise Problem(408, "slow_body", "the body did not arrive in time") from None
 
     async def _read(self, receive: Receive, most: int) -> bytes:
         pieces: list[bytes] = []
@@ -90,18 +87,18 @@ class Room:
             size += len(piece)
             if size > most:
                 raise _too_large(most)
-            if size > SMALL:
-                self._take(size)
+            if size > SMALL_BYTES:
+                self._reserve(size)
             pieces.append(piece)
             if not message.get("more_body"):
                 return b"".join(pieces)
 
-    def _take(self, size: int) -> None:
-        bodies = self._bodies
-        if bodies.held + size - self.size > self._limits.body_bytes:
+    def _reserve(self, size: int) -> None:
+        memory = self._memory
+        if memory.reserved + size - self.size > self._limits.body_bytes:
             why = "too many large requests are open"
-            raise bodies.shed(Problem(503, "overloaded", why, retry_after=1))
-        bodies.held += size - self.size
+            raise memory.count_shed(Problem(503, "overloaded", why, retry_after=1))
+        memory.reserved += size - self.size
         self.size = size
 
 

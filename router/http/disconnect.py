@@ -1,98 +1,92 @@
-"""Extensions of the ASGI scope: what a server can do that the protocol has no words for."""
+"""Clients that disconnect, or stop reading; and what this server can do beyond ASGI about them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
+
+from starlette.types import Message, Receive, Scope, Send
 
 from contract.errors import CutoverError
 from effects.tape import Signal
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
-
-    from starlette.types import Message, Receive, Scope, Send
-
-
 ABORT: Final = "cutover.abort"
-"""Its `call` drops the connection without waiting for anything."""
-PASSING: Final = "cutover.passing"
-"""Its `call` sends bytes of a body there and then, or gives False."""
-LEAVING: Final = "cutover.leaving"
-"""Its `call` takes what is to be called when the client leaves, None for nothing any more."""
+"""Scope extension: its `call` drops the connection without waiting for anything."""
+WRITE_NOW: Final = "cutover.write_now"
+"""Scope extension: its `call` writes bytes of a body in this turn, or returns False."""
+ON_DISCONNECT: Final = "cutover.on_disconnect"
+"""Scope extension: its `call` takes what to call when the client disconnects, or None."""
 
 
 def extension(scope: Scope, name: str) -> Any:
-    """Give what the server can do; None where it cannot."""
+    """Return what the server can do beyond ASGI; None where it cannot."""
     return scope.get("extensions", {}).get(name, {}).get("call")
 
 
-def drop(scope: Scope) -> bool:
-    """Drop the connection of a request; gives whether the server lets us."""
+def abort_connection(scope: Scope) -> bool:
+    """Drop the connection of a request; returns whether the server can."""
     abort = extension(scope, ABORT)
     if abort is not None:
         abort()
     return abort is not None
 
 
-class Parting:
-    """Calls `leave` once the client has gone, until it is ended.
-
-    A task that waits for that is only needed where the server tells it no other way.
-    """
-
-    def __init__(self, scope: Scope, receive: Receive, leave: Callable[[], None]) -> None:
-        self._leave = leave
-        self._gone = False
-        self._noticed = Signal()
-        self._task: asyncio.Task[None] | None = None
-        self._tell = extension(scope, LEAVING)
-        if self._tell is None:
-            self._task = asyncio.get_running_loop().create_task(self._watch(receive))
-        else:
-            self._tell(self._left)
-
-    def end(self) -> None:
-        """Watch no longer."""
-        if self._task is not None:
-            self._task.cancel()
-        else:
-            self._tell(None)
-
-    async def noticed(self, seconds: float) -> None:
-        """Wait until it is known that the client has gone, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self._gone:
-                    await self._noticed.wait()
-
-    def _left(self) -> None:
-        self._gone = True
-        self._leave()
-        self._noticed.wake()
-
-    async def _watch(self, receive: Receive) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                self._left()
-                return
-
-
 class SlowClient(CutoverError):
-    """A client has not taken what was sent to it."""
+    """A client has not read what was sent to it."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the client has taken nothing for {seconds:g} s")
 
 
-class Deadline:
-    """A `send` that waits for so many seconds: its block ends with `Unread` where it is stuck.
+class DisconnectWatch:
+    """Calls `on_disconnect` once the client has disconnected, until it is stopped.
 
-    One timer for the whole answer: a time limit for every frame would cost more than sending it.
+    A task that waits for that is only needed where the server reports it no other way.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, on_disconnect: Callable[[], None]) -> None:
+        self._on_disconnect = on_disconnect
+        self._disconnected = Signal()
+        self._seen = False
+        self._task: asyncio.Task[None] | None = None
+        self._register = extension(scope, ON_DISCONNECT)
+        if self._register is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch(receive))
+        else:
+            self._register(self._notify)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._register(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the client has disconnected, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._seen:
+                    await self._disconnected.wait()
+
+    def _notify(self) -> None:
+        self._seen = True
+        self._on_disconnect()
+        self._disconnected.wake()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._notify()
+
+
+class TimedSend:
+    """A `send` whose block raises `SlowClient` where one message is stuck for `seconds`.
+
+    One timer for the whole response: a time limit for every frame would cost more than sending it.
     """
 
     def __init__(self, send: Send, seconds: float) -> None:
@@ -104,15 +98,15 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, message: Message) -> None:
-        """Send."""
+        """Send a message."""
         self._since = self._loop.time()
         await self._send(message)
         self._since = None
 
     async def __aenter__(self) -> Self:
-        """Begin the block, which a message that is stuck for too long ends."""
+        """Begin the block that a stuck message ends."""
         await self._limit.__aenter__()
-        self._timer = self._loop.call_later(self._seconds, self._look)
+        self._timer = self._loop.call_later(self._seconds, self._check)
         return self
 
     async def __aexit__(
@@ -121,7 +115,7 @@ class Deadline:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the block; raises `Unread` where a message was stuck."""
+        """End the block; raises `SlowClient` where a message was stuck."""
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -129,11 +123,10 @@ class Deadline:
         except TimeoutError:
             raise SlowClient(self._seconds) from None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
-        since = now if self._since is None else self._since
-        due = since + self._seconds
+        due = (now if self._since is None else self._since) + self._seconds
         if now >= due:
             self._limit.reschedule(now)
         else:
-            self._timer = self._loop.call_at(due, self._look)
+            self._timer = self._loop.call_at(due, self._check)

@@ -1,180 +1,185 @@
-"""A flow's endpoint: plain ASGI, because a framework's layers cost more than the whole route."""
+"""The endpoints of a flow: its stream, its resumption, answers to questions, calls to the stores.
+
+The stream is plain ASGI, because a framework's layers cost more than the whole route.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from contract.errors import EffectFailed, Refused
+from contract.flow import AnswerEndpoint, ContinueEndpoint, FlowSpec, SessionStore, StoreEndpoint
 from effects.tasks import EXCHANGE
-from router.http.disconnect import PASSING, Deadline, Parting, SlowClient, drop, extension
-from router.openapi import answer, body_of, identifier, page_of
+from router.http.body import BodyMemory, Reservation
+from router.http.disconnect import (
+    WRITE_NOW,
+    DisconnectWatch,
+    SlowClient,
+    TimedSend,
+    abort_connection,
+    extension,
+)
+from router.http.openapi import answer, body_of, identifier, page_of
 from router.problems import Problem
 from router.remote import RemoteRefused
+from router.router import Router
 from router.routing.qa_header import HEADER as QA_HEADER
-from router.serving.completion import GRACE
-from router.serving.failure import Unserved
-from router.serving.run import Incoming
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from starlette.requests import Request
-    from starlette.types import Message, Receive, Scope, Send
-
-    from contract.flow import AnswerEndpoint, ContinueEndpoint, FlowSpec, StoreEndpoint
-    from router.context import ExchangeContext
-    from router.http.body import Room
-    from router.router import Router
-    from router.serving.stream import Passing
-
+from router.serving.completion import GRACE_SECONDS
+from router.serving.failure import NotServed
+from router.serving.stream import ServedStream, WriteNow
+from router.stack import Headers, IncomingRequest
 
 log = logging.getLogger(__name__)
 
 _QA = QA_HEADER.encode()
-_NOT_KEPT = (b"cache-control", b"no-store")
-_HEAD = {
-    "sse": ((b"content-type", b"text/event-stream; charset=utf-8"), _NOT_KEPT),
-    "ndjson": ((b"content-type", b"application/x-ndjson"), _NOT_KEPT),
+_NO_STORE = (b"cache-control", b"no-store")
+_STREAM_HEADERS = {
+    "sse": ((b"content-type", b"text/event-stream; charset=utf-8"), _NO_STORE),
+    "ndjson": ((b"content-type", b"application/x-ndjson"), _NO_STORE),
 }
-# Proxies such as nginx hold streams back unless told not to.
-_ALWAYS = ((b"x-accel-buffering", b"no"),)
+# Proxies such as nginx buffer streams unless told not to.
+_NO_BUFFERING = (b"x-accel-buffering", b"no")
 
-HeaderList = list[tuple[bytes, bytes]]
+_JSON = "application/json"
+_ANSWER_PROBLEMS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
+_STORE_PROBLEMS = (404, 409, 422, 500, 503)
+_ID_LENGTH = 128
+_ID = re.compile(rf"[^\x00-\x1f]{{1,{_ID_LENGTH}}}\Z")
 
 
 class FlowEndpoint:
     """Serves one flow over HTTP, at its own path or a further one."""
 
-    def __init__(self, router: Router, spec: FlowSpec, path: str = "") -> None:
+    def __init__(self, router: Router, memory: BodyMemory, spec: FlowSpec, path: str = "") -> None:
         self._router = router
+        self._memory = memory
         self._spec = spec
         self._path = "" if path == spec.path else path
         self._longest = spec.body_limits.get(path or spec.path, 0)
         self._decoder = msgspec.json.Decoder(spec.requests[path or spec.path])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        with self._router.bodies.room() as room:
+        """Serve one request."""
+        with self._memory.reservation() as reservation:
             try:
-                ticket = await self._take(scope, receive, room)
+                stream = await self._open(scope, receive, reservation)
             except Problem as problem:
-                self._router.observers.turned_away(self._spec.name, problem.status, problem.code)
+                self._router.refused(self._spec.name, problem)
                 await send_problem(send, problem)
                 return
-            await self._answer(ticket, scope, receive, send)
+            await self._serve(stream, scope, receive, send)
 
-    async def _answer(
-        self, ticket: ExchangeContext, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        EXCHANGE.set(ticket.exchange)
-        parting = Parting(scope, receive, ticket.serving.leave)
-        sending = Deadline(send, self._router.parts.settings().limits.send_seconds)
-        try:
-            async with sending:
-                await self._serve(ticket, sending, extension(scope, PASSING))
-                if ticket.serving.cut:
-                    await _abort(scope, parting)
-        except SlowClient as unread:
-            log.warning("%s exchange %s is given up: %s", self._spec.name, ticket.exchange, unread)
-            ticket.serving.leave(unread=True)
-            await _abort(scope, parting)
-        except BaseException:
-            # Also when the server gives this task up: the exchange must not outlive its reader.
-            ticket.serving.leave()
-            raise
-        finally:
-            parting.end()
-            self._router.conclude(ticket)
-
-    async def _take(self, scope: Scope, receive: Receive, room: Room) -> ExchangeContext:
+    async def _open(self, scope: Scope, receive: Receive, reservation: Reservation) -> ServedStream:
         if self._router.draining:
             raise Problem(503, "stopping", "this router is shutting down", retry_after=1)
-        self._router.admission.check(self._spec.name)
-        server = self._router.parts.settings().server
-        body = await room.read(scope, receive, max(server.max_body_bytes, self._longest))
-        incoming = Incoming(
-            body,
+        self._router.admission.check_slot(self._spec.name)
+        server = self._router.settings().server
+        most = max(server.max_body_bytes, self._longest)
+        incoming = IncomingRequest(
+            await reservation.read(scope, receive, most),
             tuple(scope["headers"]),
             scope["query_string"],
             peer=scope["client"][0] if scope.get("client") else "",
             scheme=scope.get("scheme", "http"),
             proxies=server.trusted_proxies,
         )
-        return await self._begin(body, _qa_header(scope), incoming)
+        qa_header = next((v.decode("latin-1") for k, v in incoming.headers if k == _QA), None)
+        return await self._begin(decode(self._decoder, incoming.body), qa_header, incoming)
 
     async def _begin(
-        self, body: bytes, qa_header: str | None, incoming: Incoming
-    ) -> ExchangeContext:
-        asked = decode(self._decoder, body)
-        return await self._router.begin(self._spec, asked, qa_header, incoming, path=self._path)
+        self, body: Any, qa_header: str | None, incoming: IncomingRequest
+    ) -> ServedStream:
+        return await self._router.open(self._spec, body, qa_header, incoming, path=self._path)
 
-    async def _serve(self, ticket: ExchangeContext, send: Send, passing: Passing | None) -> None:
-        serving = ticket.serving
-        self._router.opened(ticket)
+    async def _serve(
+        self, stream: ServedStream, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send the stream, and close it when the client has it or has gone."""
+        exchange = stream.plan.exchange
+        EXCHANGE.set(exchange)
+        watch = DisconnectWatch(scope, receive, stream.disconnect)
+        sending = TimedSend(send, self._router.settings().limits.send_seconds)
         try:
-            await serving.open()
+            async with sending:
+                await self._send(stream, sending, extension(scope, WRITE_NOW))
+                if stream.truncated:
+                    await _abort(scope, watch)
+        except SlowClient as slow:
+            log.warning("%s exchange %s is aborted: %s", self._spec.name, exchange, slow)
+            stream.disconnect(slow=True)
+            await _abort(scope, watch)
+        except BaseException:
+            # Also when the server cancels this task: the exchange must not outlive its reader.
+            stream.disconnect()
+            raise
+        finally:
+            watch.stop()
+            self._router.close(stream)
+
+    async def _send(self, stream: ServedStream, send: Send, write_now: WriteNow | None) -> None:
+        try:
+            await stream.open()
         except Refused as refused:
-            await serving.settle()
-            await _send_refusal(send, refused, _proof(ticket))
+            await stream.close_in_grace()
+            await _send_refusal(send, refused, _proof(stream))
             return
-        except Unserved as unserved:
-            if not serving.left:
-                problem = Problem(unserved.status, unserved.code)
-                await serving.settle()
-                await send_problem(send, problem, _proof(ticket))
+        except NotServed as error:
+            if not stream.disconnected:
+                await stream.close_in_grace()
+                await send_problem(send, Problem(error.status, error.code), _proof(stream))
             return
-        await self._router.answered(ticket)
-        begun, last = False, b""
-        async for piece in serving.pieces(passing):
+        await self._router.answered(stream)
+        response_started, last = False, b""
+        async for piece in stream.pieces(write_now):
             body = b"".join(piece)
-            if serving.over:
+            if stream.ended:
                 last = body
                 break
-            if not begun:
-                begun = True
-                await send(_start(ticket))
+            if not response_started:
+                response_started = True
+                await send(_response_start(stream))
             await send({"type": "http.response.body", "body": body, "more_body": True})
-            if serving.left:
+            if stream.disconnected:
                 return
-        await serving.settle()
-        if not begun:
-            await send(_start(ticket))  # the whole answer was there at once: it leaves at once
-        if not serving.cut:
+        await stream.close_in_grace()
+        if not response_started:
+            await send(_response_start(stream))  # the whole stream goes out at once
+        if not stream.truncated:
             await send({"type": "http.response.body", "body": last})
 
 
-class ContinuingEndpoint(FlowEndpoint):
-    """Goes on from a paused exchange, over HTTP."""
+class ResumeEndpoint(FlowEndpoint):
+    """Resumes a paused exchange over HTTP."""
 
-    def __init__(self, router: Router, spec: FlowSpec, continuing: ContinueEndpoint) -> None:
-        super().__init__(router, spec)
+    def __init__(
+        self, router: Router, memory: BodyMemory, spec: FlowSpec, continuing: ContinueEndpoint
+    ) -> None:
+        super().__init__(router, memory, spec)
         self._continuing = continuing
         self._decoder = msgspec.json.Decoder(continuing.request)
 
     async def _begin(
-        self, body: bytes, qa_header: str | None, incoming: Incoming
-    ) -> ExchangeContext:
-        asked = decode(self._decoder, body)
-        hitl_id, answer = self._continuing.hitl_id(asked), self._continuing.answer(asked)
-        if answer is not None:
-            await self._router.respond(self._spec, hitl_id, answer)
+        self, body: Any, qa_header: str | None, incoming: IncomingRequest
+    ) -> ServedStream:
+        hitl_id, given = self._continuing.hitl_id(body), self._continuing.answer(body)
+        if given is not None:
+            await self._router.respond(self._spec, hitl_id, given)
         return await self._router.resume(self._spec, hitl_id, qa_header, incoming)
 
 
-async def _abort(scope: Scope, parting: Parting) -> None:
-    """Drop the connection, where the server lets us, with all that waits in it.
-
-    Closing it would wait for the client to take that. The server hears of it as of any client
-    that leaves.
-    """
-    if drop(scope):
-        await parting.noticed(GRACE)
+async def _abort(scope: Scope, watch: DisconnectWatch) -> None:
+    """Drop the connection with all that waits in it: closing it would wait for the client."""
+    if abort_connection(scope):
+        await watch.wait(GRACE_SECONDS)  # the server reports it like any disconnect
 
 
 def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
@@ -191,128 +196,110 @@ def decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise Problem(400, "too_deep", "the body is nested too deeply") from error
 
 
-async def send_problem(send: Send, problem: Problem, headers: HeaderList | None = None) -> None:
-    """Answer with a problem."""
-    all_headers = [*problem.headers(), *(headers or ())]
-    await _send_whole(send, problem.status, all_headers, problem.body())
+async def send_problem(send: Send, problem: Problem, headers: Headers = ()) -> None:
+    """Respond with a problem."""
+    await _send_whole(send, problem.status, (*problem.headers(), *headers), problem.body())
 
 
-async def _send_refusal(send: Send, refused: Refused, proof: HeaderList) -> None:
-    """Answer as the stack does, or in our own words where it has none for clients."""
+async def _send_refusal(send: Send, refused: Refused, proof: Headers) -> None:
+    """Respond as the stack does, or as a problem where it has no body for clients."""
     if isinstance(refused, RemoteRefused):
+        proof = (*refused.headers, *proof)
         if refused.body is not None:
-            headers = [*refused.headers, *proof]
-            await _send_whole(send, refused.status, headers, refused.body)
+            await _send_whole(send, refused.status, proof, refused.body)
             return
-        proof = [*refused.headers, *proof]
     await send_problem(send, Problem(refused.status, refused.code, refused.detail), proof)
 
 
-async def _send_whole(send: Send, status: int, headers: HeaderList, body: bytes) -> None:
+async def _send_whole(send: Send, status: int, headers: Headers, body: bytes) -> None:
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
-def _start(ticket: ExchangeContext) -> Message:
-    said = ticket.serving.drive.headers
-    named = {name for name, _ in said}
-    framing = ticket.spec.dialect.framing
+def _response_start(stream: ServedStream) -> dict[str, Any]:
+    own = stream.run.headers
+    named = {name for name, _ in own}
+    defaults = _STREAM_HEADERS[stream.plan.spec.dialect.framing]
     headers = [
-        *(header for header in _HEAD[framing] if header[0] not in named),
-        *said,
-        *_ALWAYS,
-        *_proof(ticket),
+        *(header for header in defaults if header[0] not in named),
+        *own,
+        _NO_BUFFERING,
+        *_proof(stream),
     ]
     return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
-def _proof(ticket: ExchangeContext) -> HeaderList:
-    """Say which exchange this is, who was assigned and who serves."""
-    serving = ticket.serving
-    served = f"{serving.served.name} {serving.served.fingerprint}"
-    return [
-        (b"x-cutover-exchange", ticket.exchange.encode()),
-        (b"x-cutover-assigned", serving.plan.assigned.name.encode()),
-        (b"x-cutover-served", served.encode()),
-    ]
+def _proof(stream: ServedStream) -> Headers:
+    """Return the headers that name the exchange, the assigned stack and the serving one."""
+    plan, serving = stream.plan, stream.served_by
+    return (
+        (b"x-cutover-exchange", plan.exchange.encode()),
+        (b"x-cutover-assigned", plan.assignment.stack.encode()),
+        (b"x-cutover-served", f"{serving.name} {serving.fingerprint}".encode()),
+    )
 
 
-def _qa_header(scope: Scope) -> str | None:
-    value = next((v for k, v in scope["headers"] if k == _QA), None)
-    return None if value is None else value.decode("latin-1")
-
-
-_JSON = "application/json"
-_OF_ANSWERS = (400, 404, 408, 409, 410, 413, 422, 500, 503)
-_OF_CALLS = (404, 409, 422, 500, 503)
-_MOST_OF_AN_ARGUMENT = 128
-"""Characters of an id in a path, as in a body."""
-_ARGUMENT = re.compile(rf"[^\x00-\x1f]{{1,{_MOST_OF_AN_ARGUMENT}}}\Z")
-
-
-class Answered(msgspec.Struct, frozen=True):
-    """The answer is kept: the exchange can go on."""
+class AnswerStored(msgspec.Struct, frozen=True):
+    """The answer is stored: the exchange can be resumed."""
 
     hitl_id: str
     status: str = "answered"
 
 
-def routes(router: Router, spec: FlowSpec) -> Iterator[Route]:
-    """Give the routes of a flow that are no streams."""
+def operation_routes(
+    router: Router, memory: BodyMemory, sessions: SessionStore | None, spec: FlowSpec
+) -> Iterator[Route]:
+    """Yield the routes of a flow that are no streams; `sessions` are what store calls reach."""
     if spec.answer_endpoint is not None:
-        respond = _respond(router, spec, spec.answer_endpoint)
+        respond = _respond(router, memory, spec, spec.answer_endpoint)
         yield Route(spec.answer_endpoint.path, respond, methods=["POST"])
     for call in spec.store_endpoints:
         # An id may hold a slash, which arrives as one however it was written.
         path = call.path.replace("}", ":path}")
-        yield Route(path, _call(router, call), methods=[call.method])
+        yield Route(path, _store_call(sessions, call), methods=[call.method])
 
 
-def documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def operation_documents(spec: FlowSpec) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Describe them for the OpenAPI document: path, method, operation."""
     if spec.answer_endpoint is not None:
-        path = spec.answer_endpoint.path
-        yield (
-            path,
-            "post",
-            _described(spec, path, "post", page_of(Answered), _OF_ANSWERS)
-            | {"requestBody": body_of(spec.answer_endpoint.request)},
-        )
+        path, good = spec.answer_endpoint.path, page_of(AnswerStored)
+        described = _described(spec, path, "post", good, _ANSWER_PROBLEMS)
+        yield path, "post", described | {"requestBody": body_of(spec.answer_endpoint.request)}
     for call in spec.store_endpoints:
         method = call.method.lower()
         good = {"description": "Done."} if call.reply is None else page_of(call.reply)
-        yield (
-            call.path,
-            method,
-            _described(spec, call.path, method, good, _OF_CALLS)
-            | {"parameters": [_parameter(name) for name in _names(call.path)]},
-        )
+        described = _described(spec, call.path, method, good, _STORE_PROBLEMS)
+        names = [part[1:-1] for part in call.path.split("/") if part.startswith("{")]
+        yield call.path, method, described | {"parameters": [_parameter(name) for name in names]}
 
 
-def _respond(router: Router, spec: FlowSpec, responding: AnswerEndpoint) -> Any:
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _respond(
+    router: Router, memory: BodyMemory, spec: FlowSpec, responding: AnswerEndpoint
+) -> _Handler:
     decoder = msgspec.json.Decoder(responding.request)
 
     async def respond(request: Request) -> Response:
-        """Keep the answer to a question."""
-        limit = router.parts.settings().server.max_body_bytes
-        body = await router.bodies.read(request.scope, request.receive, limit)
-        asked = decode(decoder, body)
-        hitl_id = responding.hitl_id(asked)
-        await router.respond(spec, hitl_id, responding.answer(asked))
-        return Response(msgspec.json.encode(Answered(hitl_id)), media_type=_JSON)
+        """Store the answer to a question."""
+        limit = router.settings().server.max_body_bytes
+        body = decode(decoder, await memory.read(request.scope, request.receive, limit))
+        hitl_id = responding.hitl_id(body)
+        await router.respond(spec, hitl_id, responding.answer(body))
+        return Response(msgspec.json.encode(AnswerStored(hitl_id)), media_type=_JSON)
 
     return respond
 
 
-def _call(router: Router, call: StoreEndpoint) -> Any:
+def _store_call(sessions: SessionStore | None, call: StoreEndpoint) -> _Handler:
     async def perform(request: Request) -> Response:
-        """Ask the stores."""
-        sessions = router.parts.sessions
+        """Call the stores."""
         if sessions is None:
-            raise Problem(503, "not_kept", "nothing is kept here")
+            raise Problem(503, "not_kept", "nothing is stored here")
         try:
-            reply = await call.perform(sessions, _arguments(request))
+            reply = await call.perform(sessions, _path_arguments(request))
         except Refused as refused:
             raise Problem(refused.status, refused.code, refused.detail) from refused
         except EffectFailed as failure:
@@ -324,20 +311,16 @@ def _call(router: Router, call: StoreEndpoint) -> Any:
     return perform
 
 
-def _arguments(request: Request) -> dict[str, str]:
-    given = {name: str(value) for name, value in request.path_params.items()}
-    for name, value in given.items():
-        if _ARGUMENT.match(value) is None:
+def _path_arguments(request: Request) -> dict[str, str]:
+    arguments = {name: str(value) for name, value in request.path_params.items()}
+    for name, value in arguments.items():
+        if _ID.match(value) is None:
             raise Problem(422, "invalid_request", f"{name} is no id")
-    return given
-
-
-def _names(path: str) -> list[str]:
-    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    return arguments
 
 
 def _parameter(name: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "maxLength": _MOST_OF_AN_ARGUMENT}
+    schema = {"type": "string", "minLength": 1, "maxLength": _ID_LENGTH}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from router.config import RemoteStackSettings
     from router.remote.http1.answer import Answer
     from router.remote.http1.client import Client
-    from router.serving.run import Incoming
+    from router.stack import IncomingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Endpoint:
         object.__setattr__(self, "_line", b"POST " + self.url.raw_path_qs.encode("latin-1"))
         object.__setattr__(self, "_named", _named(self.url))
 
-    async def ask(self, incoming: Incoming, exchange: str, role: Role) -> Answer:
+    async def ask(self, incoming: IncomingRequest, exchange: str, role: Role) -> Answer:
         """Send a request on; returns when the answer's head has come.
 
         Raises what `Client.ask` does; whoever reads the body closes or drains the answer.
         """
         return await self.client.ask(self._request(incoming, exchange, role))
 
-    def _request(self, incoming: Incoming, exchange: str, role: Role) -> bytes:
+    def _request(self, incoming: IncomingRequest, exchange: str, role: Role) -> bytes:
         joint = b"&" if self.url.raw_query_string else b"?"
         query = joint + incoming.query if incoming.query else b""
         headers = [

@@ -7,13 +7,13 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from router.serving.run import Headers, Incoming
+    from router.stack import Headers, IncomingRequest
 
 FOR, PROTO, HOST = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
 NAMES: Final = frozenset({FOR, PROTO, HOST})
 
 
-def forwarding(incoming: Incoming) -> list[tuple[bytes, bytes]]:
+def forwarding(incoming: IncomingRequest) -> list[tuple[bytes, bytes]]:
     """Give the three headers: the list grows by the peer, whoever sent it; the rest is as believed.
 
     A request that did not come over HTTP has no peer, and gets none of them.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from contract.records import Role
-    from router.serving.run import Incoming
+    from router.stack import IncomingRequest
 
     Headers = Iterable[tuple[bytes, bytes]]
 
@@ -38,7 +38,7 @@ _REQUEST = _HOP_BY_HOP | NAMES | {b"host", b"content-length", b"accept-encoding"
 _RESPONSE = _HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-accel-buffering", b"alt-svc"}
 
 
-def forwarded(incoming: Incoming, exchange: str, role: Role) -> list[tuple[bytes, bytes]]:
+def forwarded(incoming: IncomingRequest, exchange: str, role: Role) -> list[tuple[bytes, bytes]]:
     """Give the headers a stack is asked with."""
     return [
         *(one for one in _end_to_end(incoming.headers, _REQUEST) if not _passes_for_another(*one)),

@@ -11,7 +11,7 @@ from router.problems import word
 
 if TYPE_CHECKING:
     from router.remote.http1.answer import Answer
-    from router.serving.run import Headers
+    from router.stack import Headers
 
 _MOST_BYTES = 65_536
 _JSON = (b"application/json", b"application/problem+json")

@@ -16,7 +16,8 @@ from router.remote.http1.answer import AnswerLost
 from router.remote.http1.client import ConnectTimedOut, Unreachable
 from router.remote.media import media_type, streams
 from router.remote.refusal import refusal
-from router.serving.run import Frame, Incoming, Run, RunOutcome
+from router.serving.run import Frame, Run
+from router.stack import IncomingRequest, RunOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from effects.tape import TapeSession
     from router.remote.endpoint import Endpoint
     from router.remote.http1.answer import Answer
-    from router.serving.run import Order
+    from router.serving.run import RunRequest
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +42,18 @@ _REFUSAL = 400
 _FAILURE = 500
 
 
-class RemoteDrive(Run):
+class RemoteRun(Run):
     """Drives one flow of a stack behind an address; within time limits of its own."""
 
     def __init__(
         self,
-        order: Order,
-        run: TapeSession,
+        request: RunRequest,
+        session: TapeSession,
         stamp: Callable[[], int],
         endpoint: Endpoint,
         reader: FrameReader,
     ) -> None:
-        super().__init__(order, run, stamp)
+        super().__init__(request, session, stamp)
         self._endpoint = endpoint
         self._reader = reader
         self._split = splitter_of(self.spec.dialect)
@@ -65,10 +66,10 @@ class RemoteDrive(Run):
         self._began = self._heard = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
-    def ends(self, frame: Frame) -> bool:
+    def is_terminal(self, frame: Frame) -> bool:
         """Whether a frame is the terminal one."""
         event = frame.event
-        return event is not _PASSED and (event is _LAST or super().ends(frame))
+        return event is not _PASSED and (event is _LAST or super().is_terminal(frame))
 
     @property
     def complete(self) -> bool:
@@ -92,7 +93,7 @@ class RemoteDrive(Run):
     async def _produce(self) -> None:
         loop = asyncio.get_running_loop()
         self._began = self._heard = loop.time()
-        self.run.waiting += 1  # what it waits for is limited here, not by the watch over stalls
+        self.session.waiting += 1  # what it waits for is limited here, not by the watch over stalls
         self._look()
         try:
             await self._ask()
@@ -109,9 +110,9 @@ class RemoteDrive(Run):
                 self._watch.cancel()
 
     async def _ask(self) -> None:
-        order = self.order
-        incoming = order.incoming or Incoming(msgspec.json.encode(order.request.body))
-        answer = await self._endpoint.ask(incoming, order.exchange, order.role)
+        request = self.request
+        incoming = request.incoming or IncomingRequest(msgspec.json.encode(request.request.body))
+        answer = await self._endpoint.ask(incoming, request.exchange, request.role)
         try:
             headers = returned(answer.headers)
             if _REFUSAL <= answer.status < _FAILURE:
@@ -143,7 +144,7 @@ class RemoteDrive(Run):
         self._turned = answer.changed
         answer.listen(self._hear)
         while not self.complete and not answer.over:
-            if self.pace.overfull:
+            if self.backpressure.exceeded:
                 await self._keep_pace(answer)
             else:
                 await answer.changed.wait()
@@ -158,13 +159,13 @@ class RemoteDrive(Run):
 
     def _hear(self, piece: bytes) -> None:
         """Take bytes of the stream, in the turn of the loop in which they came."""
-        if self._over or self.run.fenced:
+        if self._over or self.session.fenced:
             return
         self._heard = asyncio.get_running_loop().time()
         frames = self._split.feed(piece)
         if frames:
             self._take(frames)
-        if self.pace.overfull:
+        if self.backpressure.exceeded:
             self._turned.wake()
 
     async def _keep_pace(self, answer: Answer) -> None:
@@ -172,7 +173,7 @@ class RemoteDrive(Run):
         loop = asyncio.get_running_loop()
         before = loop.time()
         answer.pause()
-        await self.pace.keep()
+        await self.backpressure.yield_turn()
         answer.resume()
         self._heard = loop.time()
         self._began += self._heard - before
@@ -212,7 +213,7 @@ class RemoteDrive(Run):
     def _look(self) -> None:
         """Look whether a time limit is over; look again when one could be."""
         limits, loop = self._endpoint.limits, asyncio.get_running_loop()
-        if self.pace.waiting:
+        if self.backpressure.waiting:
             self._watch = loop.call_later(limits.idle_seconds, self._look)
             return
         code, due = "total_timeout", self._began + limits.total_seconds
@@ -227,4 +228,4 @@ class RemoteDrive(Run):
             self._watch = loop.call_at(due, self._look)
         else:
             self._fail(code, round(loop.time() - self._began, 3), "timeout")
-            self._stop()
+            self._cancel()

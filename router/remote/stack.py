@@ -12,7 +12,7 @@ from contract.wire.frames import FrameReader
 from router.config import powers_at
 from router.remote.endpoint import Endpoint, endpoint_url
 from router.remote.http1.client import Client
-from router.remote.run import RemoteDrive
+from router.remote.run import RemoteRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contract.flow import FlowSpec
     from effects.tape import TapeSession
     from router.config import RemoteStackSettings
-    from router.serving.run import Order
+    from router.serving.run import RunRequest
     from router.stack import Powers, StackName
 
 _FINGERPRINT_BYTES = 6
@@ -56,17 +56,17 @@ class RemoteStack:
         """Whether it is asked for a flow: for all of them, unless its address says which."""
         return self.address.serves(flow.name)
 
-    def drive(
+    def new_run(
         self,
-        order: Order,
-        run: TapeSession,
+        request: RunRequest,
+        session: TapeSession,
         stamp: Callable[[], int],
         *,
         strict: bool = True,  # noqa: ARG002 - bytes that are not parsed are checked by nobody
-    ) -> RemoteDrive:
-        """Make a drive of one flow for one request."""
-        path = order.request.path or order.spec.path
-        return RemoteDrive(order, run, stamp, *self._asked(order.spec, path))
+    ) -> RemoteRun:
+        """Make a run of one flow for one request."""
+        path = request.request.path or request.spec.path
+        return RemoteRun(request, session, stamp, *self._asked(request.spec, path))
 
     def _asked(self, spec: FlowSpec, path: str) -> tuple[Endpoint, FrameReader]:
         found = self._flows.get(path)

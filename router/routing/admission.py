@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
-from contract.flow import USER
+from contract.flow import USER, Body, FlowSpec
+from router.config import RateSettings, Settings
 from router.problems import Problem
-from router.routing.breakers import Breakers
-from router.routing.limits import Places, TokenBuckets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from contract.flow import Body, FlowSpec
-    from router.config import RateSettings, Settings
-    from router.routing.breakers import Choice
-    from router.routing.limits import Place
-    from router.serving.run import RunOutcome
-    from router.stack import Stack, StackName
+from router.routing.breakers import Breakers, Choice
+from router.routing.limits import OpenStreams, StreamSlot, TokenBuckets
+from router.stack import RunOutcome, StackName
 
 RETRY_SECONDS = 1
-"""When somebody who found no place may ask again."""
+"""When a client whose request was shed may try again."""
 
-_MEANT = {
+_FULL = {
     "router": "too many streams are open",
     "flow": "too many streams of this service are open",
     "stack": "too many streams of this service are open",
@@ -33,63 +25,49 @@ _MEANT = {
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A request that was taken: who tries first, who may stand in, and its place."""
+    """A request that was taken: which stack tries first, which may take over, and its slot."""
 
     choice: Choice
-    place: Place
+    slot: StreamSlot
 
-    def replaced(self, ending: RunOutcome | None, by: StackName) -> None:
-        """Another stack steps in; the failure counts now."""
-        self._judge(ending)
-        self.place.move(by)
+    def fell_back(self, outcome: RunOutcome | None, stack: StackName) -> None:
+        """Another stack serves now; the outcome of the first one counts at once."""
+        self._record(outcome)
+        self.slot.move(stack)
 
-    def over(self, ending: RunOutcome | None) -> None:
-        """Nothing of it is left; `ending` is that of the stack that was tried first."""
-        self._judge(ending)
-        self.place.free()
+    def release(self, outcome: RunOutcome | None) -> None:
+        """Release the slot; `outcome` is that of the stack that was tried first."""
+        self._record(outcome)
+        self.slot.release()
 
-    def _judge(self, ending: RunOutcome | None) -> None:
-        if self.choice.trial is not None:
-            self.choice.trial.ended(ending)
+    def _record(self, outcome: RunOutcome | None) -> None:
+        if self.choice.attempt is not None:
+            self.choice.attempt.record(outcome)
 
 
 class Admission:
-    """Admits requests, or raises the `Problem` they are shed with; `shed` counts by code."""
+    """Takes requests, or raises the `Problem` they are shed with; `shed` counts by code."""
 
     def __init__(self, settings: Callable[[], Settings], monotonic: Callable[[], float]) -> None:
         self.breakers = Breakers(lambda: settings().breaker, monotonic)
-        self.places = Places()
+        self.streams = OpenStreams()
         self.shed: dict[str, int] = {}
         self._settings = settings
         self._monotonic = monotonic
         self._rate: RateSettings | None = None
         self._buckets = TokenBuckets(1, 1, 0)
 
-    def check(self, flow: str) -> None:
-        """Raise `Problem` 503 where a flow has no place left, before its request is read."""
+    def check_slot(self, flow: str) -> None:
+        """Raise `Problem` 503 where no stream of a flow may open, before its request is read."""
         settings = self._settings()
-        full = self.places.full(settings.limits, flow, settings.flows[flow].max_streams)
+        full = self.streams.full(settings.limits, flow, settings.flows[flow].max_streams)
         if full is not None:
-            raise self._overloaded(_MEANT[full])
+            raise self._overloaded(full)
 
-    def knock(self, spec: FlowSpec, body: Body, session: str = "") -> None:
-        """Raise `Problem` 429 or 503 where a request need not be looked at any further."""
-        self.check(spec.name)
-        self._throttle(spec, body, session, self._settings())
-
-    def admit(self, flow: str, assigned: Stack, stand_in: Stack | None) -> Admitted:
-        """Take a request, with its place; raises `Problem` 503."""
-        self.check(flow)
-        choice = self._choose(flow, assigned, stand_in)
-        stack, limits = choice.first.name, self._settings().limits
-        # Who is served by another stack than its own is not refused for that one's want of places.
-        if choice.instead is None and self.places.stack_full(limits, stack):
-            if choice.trial is not None:
-                choice.trial.ended(None)
-            raise self._overloaded(_MEANT["stack"])
-        return Admitted(choice, self.places.take(flow, stack))
-
-    def _throttle(self, spec: FlowSpec, body: Body, session: str, settings: Settings) -> None:
+    def check(self, spec: FlowSpec, body: Body, session: str = "") -> None:
+        """Raise `Problem` 429 or 503 where a request is shed before it is assigned."""
+        self.check_slot(spec.name)
+        settings = self._settings()
         rate = settings.rate
         if not rate.per_minute:
             return
@@ -100,18 +78,30 @@ class Admission:
         wait = self._buckets.take(spec.route_key(body, wanted, session), self._monotonic())
         if wait:
             why = f"at most {rate.per_minute:g} requests a minute are taken"
-            raise self.turn_away(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))
+            raise self.count_shed(Problem(429, "rate_limited", why, retry_after=math.ceil(wait)))
 
-    def _choose(self, flow: str, assigned: Stack, stand_in: Stack | None) -> Choice:
+    def admit(self, flow: str, assigned: StackName, fallback: StackName | None) -> Admitted:
+        """Take a request and a slot for it; raises `Problem` 503."""
+        self.check_slot(flow)
+        settings = self._settings()
         try:
-            return self.breakers.choose(flow, self._settings().flows[flow], assigned, stand_in)
+            choice = self.breakers.choose(flow, settings.flows[flow], assigned, fallback)
         except Problem as problem:
-            raise self.turn_away(problem) from None
+            raise self.count_shed(problem) from None
+        stack = choice.primary
+        # A request that the assigned stack cannot serve is not refused for a full fallback.
+        if stack == assigned and self.streams.stack_full(settings.limits, stack):
+            if choice.attempt is not None:
+                choice.attempt.record(None)
+            full = "stack"
+            raise self._overloaded(full)
+        return Admitted(choice, self.streams.take(flow, stack))
 
-    def _overloaded(self, why: str) -> Problem:
-        return self.turn_away(Problem(503, "overloaded", why, retry_after=RETRY_SECONDS))
-
-    def turn_away(self, problem: Problem) -> Problem:
-        """Count a problem a request is shed with, and give it."""
+    def count_shed(self, problem: Problem) -> Problem:
+        """Count a problem that a request is shed with, and return it."""
         self.shed[problem.code] = self.shed.get(problem.code, 0) + 1
         return problem
+
+    def _overloaded(self, full: str) -> Problem:
+        problem = Problem(503, "overloaded", _FULL[full], retry_after=RETRY_SECONDS)
+        return self.count_shed(problem)

@@ -1,31 +1,27 @@
-"""Deciding who serves a request: the settings in force, the QA header, the hash, the pin."""
+"""Assigning a request to a stack: the settings in force, the QA header, the hash, the pin."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
-from contract.flow import value_in
-from router.routing.flags import Targeting
+from contract.flow import Body, FlowSpec, value_in
+from router.config import FlowSettings, Settings
+from router.context import Assignment, Counts
+from router.routing.flags import Flagged, Targeting
+from router.routing.pins import Pins
 from router.routing.qa_header import Forced, verify
 from router.routing.rollout import assign
-
-if TYPE_CHECKING:
-    from contract.flow import Body, FlowSpec
-    from router.config import FlowSettings, Settings
-    from router.context import Counts
-    from router.parts import Parts
-    from router.routing.rollout import Assignment
-    from router.serving.run import Incoming
-    from router.stack import StackName
+from router.stack import IncomingRequest, StackName
 
 log = logging.getLogger(__name__)
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Who serves a request, and the settings that said so; `version` names them, flags included."""
+    """Who serves a request, and the settings that decided; `version` names them, flags included."""
 
     settings: Settings
     flow: FlowSettings
@@ -33,74 +29,69 @@ class Decision(msgspec.Struct, frozen=True):
     assignment: Assignment
 
 
+@dataclass(slots=True)
 class Assigner:
-    """Decides who serves; counts the QA headers that do not count."""
+    """Assigns requests to one of `stacks`; `wall` is in seconds since the epoch."""
 
-    def __init__(self, parts: Parts, counts: Counts) -> None:
-        self._parts = parts
-        self._counts = counts
+    stacks: Sequence[StackName]
+    settings: Callable[[], Settings]
+    pins: Pins
+    wall: Callable[[], float]
+    flags: Flagged | None = None
+    qa_key: bytes = b""
+    counts: Counts = field(default_factory=Counts)
 
     async def decide(
         self,
         spec: FlowSpec,
         body: Body,
         qa_header: str | None,
-        incoming: Incoming | None = None,
+        incoming: IncomingRequest | None = None,
         session: str = "",
     ) -> Decision:
-        """Decide for one request; waits for flags and pins kept elsewhere, briefly.
+        """Decide for one request; waits briefly for flags and pins stored elsewhere.
 
         `session` names the conversation that begins with it, if one does.
         """
-        settings = self._parts.settings()
+        settings = self.settings()
         flow, version = settings.flows[spec.name], settings.version
         key = spec.route_key(body, flow.route_key, session)
-        if self._parts.flags is not None:
-            who = targeting(settings, spec, body, key, incoming)
-            flow, version = await self._parts.flags.settle(who, flow, version)
-        found = assign(flow, settings.rollout.salt, key, self._forced(qa_header, key))
+        if self.flags is not None:
+            targeting = targeting_of(settings, spec, body, key, incoming)
+            flow, version = await self.flags.settle(targeting, flow, version)
+        forced = None if qa_header is None else self._forced(qa_header, key)
+        found = assign(flow, settings.rollout.salt, key, forced)
         sticky = flow.sticky == "conversation"
         conversation = spec.conversation(body, session) if sticky else None
-        # Whoever is forced, or off, is not a turn like others: nothing is frozen, nothing thawed.
+        # What is forced, or switched off, neither makes a pin nor follows one.
         if conversation is not None and found.why == "percent":
-            found = await self._parts.pins.settle(
+            found = await self.pins.settle(
                 spec.name, conversation, found, version, settings.rollout.pin_seconds
             )
-        return Decision(settings, flow, version, self._remaining(found))
+        if found.stack not in self.stacks:  # it is not part of this deployment any more
+            found = msgspec.structs.replace(found, stack=self.stacks[0], why="retired")
+        return Decision(settings, flow, version, found)
 
-    def _remaining(self, assignment: Assignment) -> Assignment:
-        """Replace a stack that is not part of this deployment any more by the one that is left."""
-        stacks = self._parts.stacks
-        if assignment.stack in stacks:
-            return assignment
-        return msgspec.structs.replace(assignment, stack=next(iter(stacks)), why="retired")
-
-    def _forced(self, header: str | None, key: str) -> StackName | None:
-        if header is None:
-            return None
-        wish = verify(header, key, self._parts.qa_key, self._parts.wall())
+    def _forced(self, header: str, key: str) -> StackName | None:
+        wish = verify(header, key, self.qa_key, self.wall())
         if isinstance(wish, Forced):
             return wish.stack
-        self._counts.qa_ignored += 1
+        self.counts.qa_ignored += 1
         log.warning("QA header ignored: %s", wish.why)
         return None
 
 
-def targeting(
-    settings: Settings,
-    spec: FlowSpec,
-    body: Body,
-    key: str,
-    incoming: Incoming | None,
+def targeting_of(
+    settings: Settings, spec: FlowSpec, body: Body, key: str, incoming: IncomingRequest | None
 ) -> Targeting:
-    """Say whom flags are asked for."""
+    """Return what flags are evaluated for."""
     user = attribute(settings.flags.user, body, incoming)
     tenant = attribute(settings.flags.tenant, body, incoming)
     return Targeting(spec.name, key, user, tenant)
 
 
-def attribute(place: str, body: Body, incoming: Incoming | None) -> str:
-    """Read `header:NAME` or `body:FIELD` of a request; "" where it is not there."""
+def attribute(place: str, body: Body, incoming: IncomingRequest | None) -> str:
+    """Read `header:NAME` or `body:FIELD` of a request; "" where it is missing."""
     kind, _, name = place.partition(":")
     if kind == "body":
         value = value_in(body, name)

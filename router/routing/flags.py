@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from router.config import PINNED_TWICE, ConfigRefused, FlowSettings, convert_table, pinned_twice
-from router.routing.lookup import Neighbour
+from router.routing.lookup import BoundedLookup
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class FlagSource(Protocol):
     async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
         """Return the values of a flow's flags, without those the source does not know.
 
-        `defaults` names the wanted flags, each with its value in the file. Raises `NoAnswer`.
+        `defaults` names the wanted flags, each with its value in the file. Raises `LookupFailed`.
         """
         ...
 
@@ -144,7 +144,7 @@ class Flagged:
     def __init__(
         self, source: FlagSource, names: tuple[str, ...], monotonic: Callable[[], float]
     ) -> None:
-        self.neighbour = Neighbour("flags", "the file's values are in force", monotonic)
+        self.neighbour = BoundedLookup("flags", "the file's values are in force", monotonic)
         self.source = source
         self.names = names
         self._monotonic = monotonic

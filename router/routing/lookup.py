@@ -21,7 +21,7 @@ WAIT_SECONDS = 0.05
 log = logging.getLogger(__name__)
 
 
-class NoAnswer(CutoverError):
+class LookupFailed(CutoverError):
     """A neighbour that is no effect cannot answer; `code` is a stable word."""
 
     def __init__(self, code: str) -> None:
@@ -29,7 +29,7 @@ class NoAnswer(CutoverError):
         self.code = code
 
 
-class Neighbour:
+class BoundedLookup:
     """Asks on behalf of requests that go on without an answer.
 
     `meanwhile` says what holds while there is none; `fault` says it in `/readyz`.
@@ -88,7 +88,7 @@ def _word(failure: BaseException) -> str:
     match failure:
         case EffectFailed():
             return failure.fault.code
-        case NoAnswer():
+        case LookupFailed():
             return failure.code
         case _:
             log.error("asking failed", exc_info=failure)

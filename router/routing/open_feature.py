@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from effects.extras import MissingExtra
 from router.config import FLAG_KINDS, Settings
 from router.routing.flags import Changed, Refused, Targeting, defaults
-from router.routing.lookup import NoAnswer
+from router.routing.lookup import LookupFailed
 
 try:
     from openfeature import api
@@ -60,7 +60,7 @@ class OpenFeatureFlags:
         api.set_provider(provider, self._domain)
 
     async def values(self, who: Targeting, defaults: Mapping[str, Any]) -> Mapping[str, object]:
-        """Evaluate flags for one request; raises `NoAnswer`."""
+        """Evaluate flags for one request; raises `LookupFailed`."""
         context = _context(who)
         flags = [
             (_TYPES[FLAG_KINDS[flag]], f"{who.flow}.{flag}", defaults[flag]) for flag in defaults
@@ -138,7 +138,7 @@ def _value(found: FlagEvaluationDetails[Any]) -> object:
     if code is ErrorCode.FLAG_NOT_FOUND:
         return None
     if code in _WHOLE:
-        raise NoAnswer(code.value)
+        raise LookupFailed(code.value)
     return Refused(code.value)
 
 

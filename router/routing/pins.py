@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from effects.stores import Pin
-from router.routing.lookup import Neighbour
-from router.routing.rollout import Assignment
+from router.context import Assignment
+from router.routing.lookup import BoundedLookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ class Pins:
         *,
         most: int = MOST,
     ) -> None:
-        self.neighbour = Neighbour(
+        self.neighbour = BoundedLookup(
             "pins", "conversations are assigned by the hash alone", monotonic
         )
         self._store = store

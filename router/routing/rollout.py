@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Literal
-
-import msgspec
 
 from router.config import FlowSettings
+from router.context import Assignment
 from router.stack import StackName
-
-Why = Literal["disabled", "forced_header", "force_list", "pinned", "percent", "retired"]
 
 BUCKETS = 100_000
 
@@ -19,16 +15,8 @@ _SHADOW = "/shadow"
 _CAPTURE = "/capture"
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """The stack a request is assigned to, its bucket (0 to 99 999), and what decided."""
-
-    stack: StackName
-    bucket: int
-    why: Why
-
-
 def bucket(salt: str, key: str) -> int:
-    """Give the bucket of a key: 0 to 99 999.
+    """Return the bucket of a key: 0 to 99 999.
 
     The first 8 bytes of the 64-byte BLAKE2b of `salt 0x1f key` in UTF-8, big-endian, times
     100 000, shifted right by 64. Test vectors: tests/router/routing/vectors/rollout.json.
@@ -38,20 +26,20 @@ def bucket(salt: str, key: str) -> int:
 
 
 def assign(flow: FlowSettings, salt: str, route_key: str, forced: StackName | None) -> Assignment:
-    """Say which stack a request is assigned to; `forced` is what a valid QA header asks for.
+    """Return the assignment of a request; `forced` is what a valid QA header asks for.
 
-    The switch goes before everything: with it off, nothing and nobody reaches the graph stack.
+    The switch goes before everything: with it off, nothing reaches the graph stack.
     """
-    place = bucket(salt, route_key)
+    number = bucket(salt, route_key)
     if not flow.enable_langgraph:
-        return Assignment("legacy", place, "disabled")
+        return Assignment("legacy", number, "disabled")
     if forced is not None:
-        return Assignment(forced, place, "forced_header")
+        return Assignment(forced, number, "forced_header")
     if route_key in flow.force_graph:
-        return Assignment("graph", place, "force_list")
+        return Assignment("graph", number, "force_list")
     if route_key in flow.force_legacy:
-        return Assignment("legacy", place, "force_list")
-    return Assignment("graph" if place < flow.graph_thousandths else "legacy", place, "percent")
+        return Assignment("legacy", number, "force_list")
+    return Assignment("graph" if number < flow.graph_thousandths else "legacy", number, "percent")
 
 
 def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
@@ -64,11 +52,11 @@ def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
 
 
 def captured(thousandths: int, salt: str, exchange: str) -> bool:
-    """Whether an exchange is written down; `/capture` is appended to the salt."""
+    """Whether an exchange is captured; `/capture` is appended to the salt."""
     return _below(thousandths, salt + _CAPTURE, exchange)
 
 
 def _below(thousandths: int, salt: str, key: str) -> bool:
     if thousandths <= 0 or thousandths >= BUCKETS:
-        return thousandths > 0  # none or all: nobody's bucket has to be known
+        return thousandths > 0  # none or all: the bucket does not matter
     return bucket(salt, key) < thousandths

@@ -1,20 +1,15 @@
-"""Pace: a stack waits for a client that reads slowly, gives way to others, and has to end."""
+"""Backpressure: a run waits for a client that reads slowly, yields to others, and must end."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from contract.errors import CutoverError
-from effects.tape import Signal
+from effects.tape import Signal, TapeSession
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from effects.tape import TapeSession
-
-AT_A_TIME = 32
-"""Frames after which a stack lets others have their turn, whatever it awaits itself."""
+TURN_FRAMES = 32
+"""Frames after which a run yields to the event loop, whatever its stack awaits."""
 
 
 class RanAway(CutoverError):
@@ -24,86 +19,89 @@ class RanAway(CutoverError):
         super().__init__(f"{size} bytes of frames {why}")
 
 
-class Pace:
-    """How far a drive may run ahead of whoever takes its frames.
+class Backpressure:
+    """How many bytes of frames a run may produce ahead of its reader, and in all.
 
-    `unsent` is in bytes, None where nobody takes them one by one. The tape goes on meanwhile, and
-    so does whoever reads it: only the frames of this one drive wait. `most` tells how many bytes
-    there may be in all, None where that is up to whoever takes them.
+    `unsent_limit` is None where frames are not taken one by one, as a shadow's. The tape goes on
+    recording meanwhile, and so do its other readers. `total_limit` returns how many bytes may be
+    produced in all; it is called again when its last answer is used up.
     """
 
     __slots__ = (
         "_allowed",
-        "_most",
-        "_run",
         "_since",
-        "_spared",
+        "_skipped",
         "_taken",
-        "_unsent",
-        "ahead",
-        "made",
+        "_tape_session",
+        "_total_limit",
+        "_unsent_limit",
+        "produced",
+        "unsent",
         "waiting",
     )
 
     def __init__(
-        self, run: TapeSession, unsent: int | None = None, most: Callable[[], int] | None = None
+        self,
+        session: TapeSession,
+        unsent_limit: int | None = None,
+        total_limit: Callable[[], int] | None = None,
     ) -> None:
-        self.ahead = self.made = 0
+        self.produced = self.unsent = 0
         self.waiting = False
-        self._unsent = sys.maxsize if unsent is None else unsent
-        self._most = most
-        self._allowed = sys.maxsize if most is None else 0
-        self._run = run
-        self._since = self._spared = 0
+        self._unsent_limit = sys.maxsize if unsent_limit is None else unsent_limit
+        self._total_limit = total_limit
+        self._allowed = sys.maxsize if total_limit is None else 0
+        self._tape_session = session
+        self._since = self._skipped = 0
         self._taken = Signal()
 
-    def make(self, size: int) -> None:
-        """Count a frame that is produced; raises `RanAway`."""
-        self.made += size
-        self.ahead += size
+    def add(self, size: int) -> None:
+        """Count bytes that are produced; raises `RanAway`."""
+        self.produced += size
+        self.unsent += size
         self._since += 1
-        if self.made > self._allowed and self._most is not None:
-            self._allowed = self._most()
-            if self.made > self._allowed:
-                raise RanAway(self.made, "are far more than were served")
+        if self.produced > self._allowed and self._total_limit is not None:
+            self._allowed = self._total_limit()
+            if self.produced > self._allowed:
+                raise RanAway(self.produced, "are far more than were served")
 
-    def spare(self, size: int) -> None:
-        """Count a frame just produced as taken: it waits for nobody, and is passed over later."""
-        self.ahead -= size
-        self._spared += size
+    def skip(self, size: int) -> None:
+        """Count bytes just produced as taken: the client has them, and `take` will come later."""
+        self.unsent -= size
+        self._skipped += size
 
-    def took(self, size: int) -> None:
-        """Count a frame that was taken, or passed over."""
-        spared = min(size, self._spared)
-        self._spared -= spared
-        self.ahead -= size - spared
+    def take(self, size: int) -> None:
+        """Count bytes that were taken, or passed over."""
+        skipped = min(size, self._skipped)
+        self._skipped -= skipped
+        self.unsent -= size - skipped
         self._taken.wake()
 
     @property
-    def overfull(self) -> bool:
-        """Whether more waits to be taken than may."""
-        return self.ahead > self._unsent
+    def exceeded(self) -> bool:
+        """Whether more bytes wait to be taken than may."""
+        return self.unsent > self._unsent_limit
 
     @property
     def due(self) -> bool:
-        """Whether `keep` has something to do."""
-        return self._since >= AT_A_TIME or self.overfull
+        """Whether the run must `yield_turn` now."""
+        return self._since >= TURN_FRAMES or self.unsent > self._unsent_limit
 
-    async def keep(self) -> None:
-        """Let others have their turn, and wait while too much has not been taken."""
-        if self.overfull:
+    async def yield_turn(self) -> None:
+        """Yield to the event loop, and wait while too much has not been taken."""
+        if self.exceeded:
             await self._wait()
         else:
-            await self._run.give_way()
+            await self._tape_session.give_way()
         self._since = 0
 
     async def _wait(self) -> None:
         self.waiting = True
-        self._run.waiting += 1  # whoever reads slowly: the stack owes nothing meanwhile
+        self._tape_session.waiting += 1  # for the client: the stack is not stalled meanwhile
         try:
-            while self.overfull:
+            while self.exceeded:
                 await self._taken.wait()
         finally:
             self.waiting = False
-            self._run.waiting -= 1
-            self._run.touch()
+            self._tape_session.waiting -= 1
+            self._tape_session.touch()

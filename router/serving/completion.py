@@ -1,96 +1,94 @@
-"""Settling: an exchange ends, its stacks first; at once where there is nothing to wait for."""
+"""Completion: the end of an exchange, its runs first; at once where nothing has to be awaited."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from contract.records import ErrorRecord
-from router.serving.run import RunOutcome
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from effects.tape import Exchange
-    from router.serving.run import Run
+from effects.tape import Exchange
+from router.serving.run import Run
+from router.stack import RunOutcome
 
 log = logging.getLogger(__name__)
 
-_LINGERED = RunOutcome("completed", "nobody", ErrorRecord("lingered"))
+_LINGERED = RunOutcome("completed", error=ErrorRecord("lingered"))
 
-LETS_GO = 1.0
-"""Seconds a stack has to end once it has been cancelled."""
-GRACE = 0.1
-"""Seconds the last bytes of an answer are held for its exchange to end."""
+STOP_SECONDS = 1.0
+"""Seconds a run has to end once it has been cancelled."""
+GRACE_SECONDS = 0.1
+"""Seconds the last bytes of a response are held for its exchange to end."""
 
 
-class Settling:
-    """The end of an exchange; it begins when `drives` are all there will be.
+class Completion:
+    """Ends an exchange once its `runs` are all there will be.
 
-    The last one has `patience` seconds to end by itself, having said its last word.
+    The last run has `patience` seconds to end by itself after its terminal frame.
     """
 
-    def __init__(self, exchange: Exchange, drives: Sequence[Run], patience: float) -> None:
+    def __init__(self, exchange: Exchange, runs: Sequence[Run], patience: float) -> None:
         self._exchange = exchange
-        self._drives = drives
+        self._runs = runs
         self._patience = patience
         self._done = False
-        self._finishing: asyncio.Task[None] | None = None
-        self._freeing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
 
-    def at_once(self) -> bool:
-        """End it there and then; False where something has to be waited for, and is."""
-        if self._finishing is not None:
-            return self._finishing.done()
-        if not self._done and all(drive.over for drive in self._drives):
+    def close_now(self) -> bool:
+        """End the exchange without waiting; returns False where that is not possible."""
+        if self._closing is not None:
+            return self._closing.done()
+        if not self._done and all(run.stopped for run in self._runs):
             self._done = self._exchange.close_if_idle()
             if self._done:
-                self._lighten()
+                self._drop_unread()
         return self._done
 
-    async def finish(self, *, left: bool) -> None:
-        """Let the stacks end, then the exchange; `left` is whether the client was not served."""
-        if not self.at_once():
-            await asyncio.shield(self._finish(left=left))
+    async def close(self, *, disconnected: bool) -> None:
+        """Let the runs end, then the exchange."""
+        if not self.close_now():
+            await asyncio.shield(self._start(disconnected=disconnected))
 
-    async def settle(self, *, left: bool, afterwards: bool) -> None:
-        """Finish within `GRACE`, or go on without whoever waits.
+    async def close_in_grace(self, *, disconnected: bool, afterwards: bool) -> None:
+        """Close, or go on closing in the background after `GRACE_SECONDS`.
 
-        Nor is waited for what a flow does after its end where it is meant to, `afterwards`: what it
-        needs no longer is let go of.
+        A flow that works `afterwards` by design is not waited for; the locks that it needs no
+        longer are released.
         """
-        if self.at_once():
+        if self.close_now():
             return
-        await asyncio.sleep(0)  # a stack that has just said its last word needs a turn to end
-        if self.at_once():
+        await asyncio.sleep(0)  # a run that has just sent its terminal frame needs a turn to end
+        if self.close_now():
             return
-        finishing = self._finish(left=left)
+        closing = self._start(disconnected=disconnected)
         if afterwards:
             loop = asyncio.get_running_loop()
-            self._freeing = loop.create_task(self._exchange.release_locks(), name="let go")
-        await asyncio.wait({self._freeing or finishing}, timeout=GRACE)
+            self._releasing = loop.create_task(self._exchange.release_locks(), name="release locks")
+        await asyncio.wait({self._releasing or closing}, timeout=GRACE_SECONDS)
 
-    def _finish(self, *, left: bool) -> asyncio.Task[None]:
-        if self._finishing is None:
+    def _start(self, *, disconnected: bool) -> asyncio.Task[None]:
+        if self._closing is None:
             loop = asyncio.get_running_loop()
-            self._finishing = loop.create_task(self._end(left=left), name="finish")
-        return self._finishing
+            self._closing = loop.create_task(
+                self._close(disconnected=disconnected), name="finish exchange"
+            )
+        return self._closing
 
-    async def _end(self, *, left: bool) -> None:
-        last = self._drives[-1] if self._drives else None
-        if last is None or (left and not last.complete):
+    async def _close(self, *, disconnected: bool) -> None:
+        last = self._runs[-1] if self._runs else None
+        if last is None or (disconnected and not last.complete):
             await self._exchange.cancel_reads()
-        elif not (last.run.fenced or await last.gone(self._patience)):
-            last.dismiss(_LINGERED)
-        for drive in self._drives:
-            if not await drive.gone(LETS_GO):
-                log.error("%s %s does not end; it is left behind", drive.role, drive.stack)
-        self._lighten()
+        elif not (last.session.fenced or await last.wait_stopped(self._patience)):
+            last.fence(_LINGERED)
+        for run in self._runs:
+            if not await run.wait_stopped(STOP_SECONDS):
+                log.error("%s %s does not end; it is left behind", run.role, run.stack)
+        self._drop_unread()
         await self._exchange.close()
 
-    def _lighten(self) -> None:
-        """Let go also of what a client that did not read never got: nobody will ask for it."""
-        if self._exchange.tape.usage.frames_overflowed and self._drives:
-            last = self._drives[-1]
+    def _drop_unread(self) -> None:
+        """Drop also the frames that a client which stopped reading never got."""
+        if self._exchange.tape.usage.frames_overflowed and self._runs:
+            last = self._runs[-1]
             last.drop(len(last.frames) - 1)

@@ -166,7 +166,7 @@ def _said_of(tree: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-class PrefixDiffers(CutoverError):
+class PrefixMismatch(CutoverError):
     """A stream cannot go on behind what the client has had; `track` is None where all has ended."""
 
     def __init__(self, track: Track | None) -> None:
@@ -207,7 +207,7 @@ class Prefix:
         if self._goes_on:
             return frame
         if not self._sound:
-            raise PrefixDiffers(None)
+            raise PrefixMismatch(None)
         worded = self._wording.read(frame)
         if worded is None:
             return None
@@ -246,11 +246,11 @@ class Prefix:
             overlap = had[start : start + len(units)]
             self._reached[said.track] = start + len(units)
             if not units.startswith(overlap):
-                raise PrefixDiffers(said.track)
+                raise PrefixMismatch(said.track)
             return units[len(overlap) :]
         self._reached[said.track] = len(units)
         if not (units.startswith(had) or had.startswith(units)):
-            raise PrefixDiffers(said.track)
+            raise PrefixMismatch(said.track)
         return max(units, had, key=len)
 
     @property
@@ -265,7 +265,7 @@ class Prefix:
         self._met[worded.kind] += not worded.said
         if self._behind:
             if worded.name in self._wording.dialect.terminal:
-                raise PrefixDiffers(None)
+                raise PrefixMismatch(None)
             return False
         if not worded.said:
             return self._met[worded.kind] > self._silent[worded.kind]
@@ -276,7 +276,7 @@ class Prefix:
         return bool(rest) if said.growth == "delta" else rest != self._had.get(said.track, b"")
 
 
-def resumption(dialect: Dialect, had: Iterable[bytes], tape: Tape) -> Prefix | None:
+def resume_text(dialect: Dialect, had: Iterable[bytes], tape: Tape) -> Prefix | None:
     """Begin to follow what a client has had; None where nobody could say it again.
 
     Text that came from no answer on the tape would be another one: the model would be asked anew.

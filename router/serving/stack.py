@@ -1,27 +1,55 @@
-"""A stack in this process: its flows are called, and every effect goes to the tape."""
+"""Stacks that can be run: the protocol, and the one whose flows run in this process."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
+from contract.flow import Event, Flow, FlowSpec
 from contract.grammar import GrammarCheck
+from effects.tape import TapeSession
 from effects.tasks import contained
 from router.serving.backpressure import RanAway
-from router.serving.run import Run
-from router.stack import IN_PROCESS, Powers
+from router.serving.run import Run, RunRequest
+from router.stack import IN_PROCESS, Powers, StackName
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+UNPROMPTED_LIMIT = 4 << 20
+"""Bytes of frames a stack may produce between two results from the tape before it has run away."""
 
-    from contract.flow import Event, Flow, FlowSpec
-    from effects.tape import TapeSession
-    from router.serving.run import Order
-    from router.stack import StackName
 
-MOST_UNPROMPTED = 4 << 20
-"""Bytes of frames a stack may produce of its own accord, between two things it hears from the
-tape: one that produces more has run away."""
+class Stack(Protocol):
+    """An implementation of flows, in this process or behind an address."""
+
+    @property
+    def name(self) -> StackName:
+        """Which of the two it is."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest that changes with its code."""
+        ...
+
+    @property
+    def powers(self) -> Powers:
+        """What can be done with it beyond serving."""
+        ...
+
+    def serves(self, flow: FlowSpec) -> bool:
+        """Whether it has a flow."""
+        ...
+
+    def new_run(
+        self,
+        request: RunRequest,
+        session: TapeSession,
+        stamp: Callable[[], int],
+        *,
+        strict: bool = True,
+    ) -> Run:
+        """Make a run, not yet started; a strict one fails where it breaks its flow's grammar."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,49 +60,60 @@ class LocalStack:
     flows: Mapping[str, Flow]
     fingerprint: str
     forget: Callable[[str], Awaitable[None]] | None = None
-    """Removes what the stack keeps of a conversation of its own; None where it keeps nothing."""
+    """Removes what the stack itself stores of a conversation; None where it stores nothing."""
 
     @property
     def powers(self) -> Powers:
-        """All there are: its flows are on the tape."""
+        """All of them: its effects are on the tape."""
         return IN_PROCESS
 
     def serves(self, flow: FlowSpec) -> bool:
         """Whether there is code for a flow; for one that is only declared there is none."""
         return flow.events is not None and flow.name in self.flows
 
-    def drive(
-        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
-    ) -> FlowDrive:
-        """Make a drive of one flow for one request."""
-        return FlowDrive(order, self.flows[order.spec.name], run, stamp, strict=strict)
+    def new_run(
+        self,
+        request: RunRequest,
+        session: TapeSession,
+        stamp: Callable[[], int],
+        *,
+        strict: bool = True,
+    ) -> LocalRun:
+        """Make a run of one flow for one request."""
+        return LocalRun(request, self.flows[request.spec.name], session, stamp, strict=strict)
 
 
-class FlowDrive(Run):
-    """Drives a flow in this process; strict, it ends where the flow breaks its grammar."""
+class LocalRun(Run):
+    """Runs a flow in this process."""
 
     def __init__(
-        self, order: Order, flow: Flow, run: TapeSession, stamp: Callable[[], int], *, strict: bool
+        self,
+        request: RunRequest,
+        flow: Flow,
+        session: TapeSession,
+        stamp: Callable[[], int],
+        *,
+        strict: bool,
     ) -> None:
-        super().__init__(order, run, stamp)
+        super().__init__(request, session, stamp)
         self._flow = flow
-        self._check = GrammarCheck(order.spec.grammar) if strict else None
+        self._check = GrammarCheck(request.spec.grammar) if strict else None
 
     async def _produce(self) -> None:
-        with contained(self._crashed):
-            flow = self._flow(self.order.request, self.run.effects())
+        with contained(self._exit_requested):
+            flow = self._flow(self.request.request, self.session.effects())
             events = cast("AsyncGenerator[Event, None]", flow)
             try:
                 async for event in events:
                     self._take(event)
-                    if self.pace.due and not self.complete:
-                        await self.pace.keep()
+                    if self.backpressure.due and not self.complete:
+                        await self.backpressure.yield_turn()
             finally:
                 await events.aclose()
 
-    def _crashed(self, error: BaseException) -> None:
-        """A task of the flow's asked for the end of the process; nobody may be waiting for it."""
-        self.finish(self._ending_of(error))
+    def _exit_requested(self, error: BaseException) -> None:
+        """A task of the flow raised SystemExit or KeyboardInterrupt: end this run at once."""
+        self.finish(self._failed(error))
 
     def _take(self, event: Event) -> None:
         spec = self.spec
@@ -85,8 +124,8 @@ class FlowDrive(Run):
             self.reported = True
         data = spec.encode(event)
         self._accept(event, data)
-        if not self.run.past_answer:
-            self.old += 1
-            self.pace.spare(len(data))  # the client has had it: it takes none before the answer
-        if self.run.unprompted > MOST_UNPROMPTED:
-            raise RanAway(self.run.unprompted, "in a row were prompted by nothing")
+        if not self.session.past_answer:
+            self.before_pause += 1
+            self.backpressure.skip(len(data))
+        if self.session.unprompted > UNPROMPTED_LIMIT:
+            raise RanAway(self.session.unprompted, "in a row were prompted by nothing")

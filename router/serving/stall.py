@@ -1,52 +1,50 @@
-"""A stall: a stack owes a sign of life, and gives none for too long."""
+"""Stall detection: a run that was offered something and gives no sign of life for too long."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from contract.records import ErrorRecord
-from router.serving.run import RunOutcome
+from effects.tape import Exchange
+from router.serving.run import Run
+from router.stack import RunOutcome
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from effects.tape import Exchange
-    from router.serving.run import Run
-
-_STALLED = RunOutcome("timeout", "stack", ErrorRecord("stall"))
-_SOONEST = 1_000
-"""Microseconds until another look, at least."""
+STALLED = RunOutcome("timeout", "stack", ErrorRecord("stall"))
+_SHORTEST_WAIT_US = 1_000
 
 
 class StallWatch:
-    """Ends the last of the `drives` where it stalls for so many `seconds`."""
+    """Ends the last of the `runs` when it stalls for `seconds`.
 
-    def __init__(self, exchange: Exchange, drives: Sequence[Run], seconds: float) -> None:
+    One timer for the whole exchange, moved to when the limit could next be reached: a timer per
+    frame would cost more than the frame.
+    """
+
+    def __init__(self, exchange: Exchange, runs: Sequence[Run], seconds: float) -> None:
         self._exchange = exchange
-        self._drives = drives
-        self._limit = round(seconds * 1_000_000)
-        self._next: asyncio.TimerHandle | None = None
+        self._runs = runs
+        self._limit_us = round(seconds * 1_000_000)
+        self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
-        """Look from now on, whoever serves; a second time does nothing."""
-        if self._next is None:
-            self._look()
+    def start(self) -> None:
+        """Check from now on; a second call does nothing."""
+        if self._timer is None:
+            self._check()
 
-    def end(self) -> None:
-        """Look no more; idempotent."""
-        if self._next is not None:
-            self._next.cancel()
+    def stop(self) -> None:
+        """Check no longer; idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def _look(self) -> None:
-        """Look whether the stack owes a sign of life for too long; look again when it could."""
-        drive, limit = self._drives[-1], self._limit
-        if drive.complete:
+    def _check(self) -> None:
+        run, limit = self._runs[-1], self._limit_us
+        if run.complete:
             return
-        owes = drive.run.idle_since()
-        idle = 0 if owes is None else self._exchange.stamp() - owes
+        since = run.session.idle_since()
+        idle = 0 if since is None else self._exchange.stamp() - since
         if idle >= limit:
-            drive.finish(_STALLED)
+            run.finish(STALLED)
         wait = limit if idle >= limit else limit - idle
         loop = asyncio.get_running_loop()
-        self._next = loop.call_later(max(wait, _SOONEST) / 1_000_000, self._look)
+        self._timer = loop.call_later(max(wait, _SHORTEST_WAIT_US) / 1_000_000, self._check)

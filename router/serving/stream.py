@@ -1,421 +1,385 @@
-"""Pieces: frames that go to the client together."""
+"""The stream a client receives: from one run or, after a fallback or takeover, from two.
+
+Before the first frame has gone out (the commit point) the fallback stack serves the whole stream.
+After it, the fallback runs on the same tape: the frames the client has are checked and skipped,
+and the rest go out. Nothing is sent twice, and nothing is cut off silently.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import msgspec
 
-from contract.records import ErrorRecord
+from contract.flow import FlowSpec, Request
+from contract.records import ErrorRecord, Role
 from contract.wire.sse import comment
-from effects.tape import Policy, TapeSession
-from router.serving.completion import Settling
-from router.serving.failure import closing_frames, unserved
-from router.serving.prefix import PrefixDiffers, resumption
-from router.serving.run import Frame, Order, RunOutcome
+from effects.tape import Entry, Exchange, Policy, TapeSession
+from router.context import Assignment
+from router.serving.completion import Completion
+from router.serving.failure import NotServed, closing_frames
+from router.serving.prefix import Prefix, PrefixMismatch, resume_text
+from router.serving.run import Frame, Run, RunRequest
+from router.serving.stack import Stack
 from router.serving.stall import StallWatch
+from router.stack import IncomingRequest, RunOutcome
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+log = logging.getLogger(__name__)
 
-    from contract.flow import FlowSpec, Request
-    from contract.records import Role
-    from effects.tape import Entry, Exchange
-    from router.routing.rollout import Assignment
-    from router.serving.prefix import Prefix
-    from router.serving.run import Frame, Incoming, Run
-    from router.stack import Repeating, Stack
+WriteNow = Callable[[bytes], bool]
+"""Writes bytes to the client in this turn of the event loop; returns False where it cannot."""
 
+PIECE_BYTES: Final = 65_536
+"""Bytes of frames that go out together, unless one frame alone has more: what waits for a client
+that reads slowly must not all be copied into the connection."""
 
-Passing = Callable[[bytes], bool]
-"""Sends bytes to the client there and then; False where that cannot be, and nothing is sent."""
-
-AT_ONCE = 65_536
-"""Bytes of frames that are there already and go out together, unless one alone has more: whoever
-reads slowly must not have all that waits for it copied into the connection."""
-
-
-def together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:
-    """Give the frames that go out at once, and their bytes: at least one."""
-    rest = frames[position:]
-    size = sum([len(frame.data) for frame in rest])
-    if size <= AT_ONCE:
-        return rest, size
-    size = len(frames[position].data)
-    end = position + 1
-    while end < len(frames) and size + len(frames[end].data) <= AT_ONCE:
-        size += len(frames[end].data)
-        end += 1
-    return frames[position:end], size
+_DISCONNECTED = RunOutcome("cancelled", error=ErrorRecord("client_left"))
+_SLOW_CLIENT = RunOutcome("cancelled", error=ErrorRecord("client_unread"))
+_MISMATCH = RunOutcome("failed", "stack", ErrorRecord("prefix_mismatch"))
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Who serves an exchange, who may stand in, how long a stack may owe a sign of life.
+    """Who serves an exchange, who may take over, and within which limits.
 
-    `unsent_bytes` of frames may wait for the client before the stack waits for it, too. `instead`
-    serves from the start in place of the assigned stack, which its breaker spares. `answer` is the
-    human's, on the tape of an exchange that goes on after a pause.
+    `primary` is tried first: the assigned stack, unless its circuit breaker is open. A run stalls
+    after `stall_seconds`; it waits for the client once `unsent_bytes` of frames are not sent.
+    `answer` is the human's, on the tape of an exchange that resumes after a pause.
     """
 
     spec: FlowSpec
     request: Request[Any, Any]
     assignment: Assignment
-    assigned: Stack
+    primary: Stack
     fallback: Stack | None
     stall_seconds: float
     unsent_bytes: int
-    incoming: Incoming | None = None
+    incoming: IncomingRequest | None = None
     exchange: str = ""
-    instead: Stack | None = None
     answer: Entry | None = None
 
     @property
-    def first(self) -> Stack:
-        """The stack that is tried first."""
-        return self.instead or self.assigned
+    def bypassed(self) -> bool:
+        """Whether the assigned stack was not even tried: its circuit breaker is open."""
+        return self.primary.name != self.assignment.stack
 
-    def order(
+    def run_request(
         self,
         stack: Stack,
         role: Role,
         *,
-        unsent: int | None = None,
-        most: Callable[[], int] | None = None,
-    ) -> Order:
-        """Say what a stack is to be driven for."""
-        return Order(
-            self.spec, stack, self.request, role, self.incoming, self.exchange, unsent, most
+        unsent_limit: int | None = None,
+        total_limit: Callable[[], int] | None = None,
+    ) -> RunRequest:
+        """Return what a run of a stack in a role is to do."""
+        return RunRequest(
+            self.spec,
+            stack.name,
+            self.request,
+            role,
+            self.incoming,
+            self.exchange,
+            unsent_limit,
+            total_limit,
         )
 
-    @property
-    def repeating(self) -> Repeating | None:
-        """How whoever stands in says again what was sent; None where nobody can."""
-        return self.fallback.powers.repeats(self.first.powers) if self.fallback else None
 
+class ServedStream:
+    """One exchange on its way to the client; `on_fallback` is called when the fallback starts.
 
-log = logging.getLogger(__name__)
-
-_LEFT = RunOutcome("cancelled", "nobody", ErrorRecord("client_left"))
-_UNREAD = RunOutcome("cancelled", "nobody", ErrorRecord("client_unread"))
-_MISMATCH = RunOutcome("failed", "stack", ErrorRecord("prefix_mismatch"))
-
-
-def _nobody() -> None:
-    return
-
-
-class Serving:
-    """One exchange on its way to the client; `replacing` is called when another stack steps in.
-
-    `cut` is a stream that broke off and whose flow has no words for that.
+    `reason` says why another stack than the assigned one serves, `lost_us` how long the client
+    waited for it. `ended`: the terminal frame, or a refusal, is sent or about to be. `truncated`:
+    the stream broke off, and its flow defines no failure event.
     """
 
     def __init__(
-        self, plan: Plan, exchange: Exchange, replacing: Callable[[], None] = _nobody
+        self, plan: Plan, exchange: Exchange, on_fallback: Callable[[], None] | None = None
     ) -> None:
         self.plan = plan
         self.exchange = exchange
-        self.replacing = replacing
-        self.drives: list[Run] = []
-        self.reason = "breaker" if plan.instead else ""
+        self.on_fallback = on_fallback
+        self.runs: list[Run] = []
+        self.reason = "breaker" if plan.bypassed else ""
         self.lost_us = 0
-        self.left = self.unread = self.cut = False
-        self._over = False
+        self.disconnected = self.slow_client = False
+        self.ended = self.truncated = False
+        # `_sent` frames of the run have gone out or are repeated; `_position` is what was read.
         self._sent = self._position = 0
-        self._passing: Passing | None = None
-        # Whoever may take over has to say again what was sent.
-        self._kept = plan.repeating == "frames"
-        self._prefix: Prefix | None = None
+        self._write_now: WriteNow | None = None
+        fallback = plan.fallback
+        self._repetition = fallback.powers.repeats(plan.primary.powers) if fallback else None
         self._digests: list[bytes] = []
+        self._prefix: Prefix | None = None
+        self._announced = False
         self._last: tuple[Run, Frame] | None = None
         self._failed_at: int | None = None
-        self._stall = StallWatch(exchange, self.drives, plan.stall_seconds)
+        self._stall = StallWatch(exchange, self.runs, plan.stall_seconds)
         patience = max(plan.stall_seconds, plan.spec.grace_seconds)
-        self._settling = Settling(exchange, self.drives, patience)
+        self._completion = Completion(exchange, self.runs, patience)
 
     @property
-    def drive(self) -> Run:
-        """The drive that serves now."""
-        return self.drives[-1]
+    def run(self) -> Run:
+        """The run that serves now."""
+        return self.runs[-1]
 
     @property
-    def served(self) -> Stack:
+    def served_by(self) -> Stack:
         """The stack whose frames the client gets."""
-        stand_in = self.plan.fallback
-        return stand_in if stand_in and len(self.drives) > 1 else self.plan.first
+        fallback = self.plan.fallback
+        return fallback if fallback and len(self.runs) > 1 else self.plan.primary
 
     @property
     def committed(self) -> bool:
         """Whether the first frame has gone to the client: from here on only a takeover helps."""
         return self._sent > 0
 
-    @property
-    def over(self) -> bool:
-        """Whether the end, or a refusal, is among what the client has or is about to get."""
-        return self._over
-
     async def open(self) -> None:
-        """Start, and wait for the first frame.
+        """Start serving, and wait for the first frame.
 
-        Raises `Refused` when the flow turns the request down, `Unserved` when nobody can serve.
+        Raises `Refused` when the flow refuses the request, `NotServed` when no stack can serve.
         """
-        self._start(self.plan.first, "serving")
-        while len(self.drive.frames) <= self.drive.old:
-            ending = self.drive.ending
-            if ending is None:
-                await self.drive.changed.wait()
-            elif ending.refusal is not None:
-                self._over = True
-                raise ending.refusal
-            elif not self._replace(ending):
-                self._over = True
-                raise unserved(ending)
+        self._start(self.plan.primary, "serving")
+        while len(self.run.frames) <= self.run.before_pause:
+            outcome = self.run.outcome
+            if outcome is None:
+                await self.run.changed.wait()
+            elif outcome.refusal is not None:
+                self.ended = True
+                raise outcome.refusal
+            elif not self._fall_back(outcome):
+                self.ended = True
+                raise NotServed(outcome)
 
-    async def pieces(self, passing: Passing | None = None) -> AsyncIterator[list[bytes]]:
-        """Yield the frames that go to the client, those together that are there together.
+    async def pieces(self, write_now: WriteNow | None = None) -> AsyncIterator[list[bytes]]:
+        """Yield the frames for the client, in one piece those that are there together.
 
-        `open` comes first; the terminal frame is in the last piece. Frames from elsewhere that come
-        while the client waits for them go by `passing` and are not yielded.
+        Call `open` first. The terminal frame is in the last piece. Frames of a remote stack that
+        arrive while the client waits are written by `write_now`, and not yielded.
         """
-        self._passing = passing
-        while True:
-            drive = self.drive
-            async for position, frames in self._produced(drive):
-                piece = self._piece(position, frames)
-                if piece:
+        self._write_now = write_now
+        while not (self.ended or self.disconnected):
+            run = self.run
+            if self._position < len(run.frames) and run.outcome is not _MISMATCH:
+                frames, size = _together(run.frames, self._position)
+                if piece := self._commit(run, frames):
                     yield piece
-                if self.left or self._over:
-                    return
-                if drive.ending is _MISMATCH:
-                    break
-            ending = drive.ending
-            if ending is None or self.left:
-                return
-            if drive.complete and ending is not _MISMATCH:
-                self._over = True  # on a wire that has no terminal event
-                return
-            if not self._replace(ending):
-                self._over = True
-                closing = self._closing(ending)
-                # Not a stream that ends like any other: whoever reads it is to know.
-                self.cut = not closing and ending.outcome != "paused" and not drive.reported
-                yield [frame.data for frame in closing]
-                return
-
-    async def _produced(self, drive: Run) -> AsyncIterator[tuple[int, Sequence[Frame]]]:
-        """Yield a drive's frames as they come, until it has ended and all are out."""
-        self._position = 0
-        while True:
-            while self._position < len(drive.frames):
-                frames, size = together(drive.frames, self._position)
-                yield self._position, frames
-                drive.pace.took(size)
+                run.backpressure.take(size)
                 self._position += len(frames)
-            if drive.ending is not None:
-                return
-            if self._passing is not None and self._news(drive, self._position):
-                drive.passing = self._pass
-            await drive.changed.wait()
-            drive.passing = None
+            elif run.outcome is None:
+                if write_now is not None and self._all_new(run):
+                    run.on_frames = self._write
+                await run.changed.wait()
+                run.on_frames = None
+            elif run.complete and run.outcome is not _MISMATCH:
+                self.ended = True  # on a wire that has no terminal event
+            elif not self._fall_back(run.outcome):
+                self.ended = True
+                yield [frame.data for frame in self._close_stream(run, run.outcome)]
 
-    def _news(self, drive: Run, position: int) -> bool:
-        """Whether what stands from there on is new to the client, and goes to it as it is."""
-        begun = position == self._sent >= max(drive.sent, drive.old)
-        # Whoever takes over says so first.
-        return begun and self._prefix is None and (position > drive.sent or not position)
-
-    def _pass(self) -> bool:
-        """Send what has just come, in the turn of the loop in which it came, if it is no end."""
-        drive = self.drive
-        frames = drive.frames[self._position :]
-        data = frames[0].data if len(frames) == 1 else b"".join([one.data for one in frames])
-        if self._passing is None or len(data) > AT_ONCE or drive.ends(frames[-1]):
-            return False
-        if not self._passing(data):
-            return False
-        self._taken(frames)
-        self._position += len(frames)
-        drive.pace.took(len(data))
-        return True
-
-    def _taken(self, frames: Sequence[Frame]) -> list[bytes]:
-        """Commit frames that are all new to the client."""
-        taken = [frame.data for frame in frames]
-        if self._kept:
-            self._digests += map(_digest, taken)
-        self._last = self.drive, frames[-1]
-        self._sent += len(frames)
-        self._committed()
-        return taken
-
-    def leave(self, *, unread: bool = False) -> None:
-        """The client has gone, or is given up as `unread`: nothing it has not got will be sent.
-
-        Whoever goes after the last frame, or the refusal, has got everything and has not left.
-        """
-        self.unread = self.unread or unread
-        if self._over:
+    def sent_frames(self) -> Iterator[tuple[Run, Frame]]:
+        """Yield the frames the client got and the run of each, up to those that were dropped."""
+        if not self.committed:
             return
-        self.left = True
-        self.dismiss(_UNREAD if unread else _LEFT)
+        for run, successor in zip(self.runs, [*self.runs[1:], None], strict=True):
+            for frame in run.frames[run.skipped : None if successor is None else successor.sent]:
+                if not frame.data:
+                    return
+                yield run, frame
 
-    def dismiss(self, ending: RunOutcome) -> None:
-        """End what serves now, as said, unless it has said its last word."""
-        if self.drives and not self.drive.complete:
-            self.drive.dismiss(ending)
+    def disconnect(self, *, slow: bool = False) -> None:
+        """The client has disconnected, or is dropped because it is too `slow` to read.
 
-    async def settle(self) -> None:
-        """Let everything end before the last bytes go out, so that the next request finds it so.
-
-        Who has read the end may ask again at once, and must not meet the lock of what has ended.
-        A stack or a store that takes longer than `GRACE` is not waited for; nor is what a flow does
-        after its end, where it is meant to.
+        A client that has the terminal frame, or the refusal, has been served.
         """
-        self._rest()
-        await self._settling.settle(left=self.left, afterwards=bool(self.plan.spec.grace_seconds))
+        self.slow_client = self.slow_client or slow
+        if not self.ended:
+            self.disconnected = True
+            self.abort(_SLOW_CLIENT if slow else _DISCONNECTED)
 
-    async def finish(self) -> None:
-        """Let the stacks end, then the exchange; call it once nothing more is produced."""
-        self._rest()
-        await self._settling.finish(left=self.left)
+    def abort(self, outcome: RunOutcome) -> None:
+        """End the run that serves now, unless its terminal frame is there."""
+        if self.runs and not self.run.complete:
+            self.run.fence(outcome)
 
-    def finished(self) -> bool:
-        """Finish at once; False where that takes waiting, and `finish` has to."""
-        self._rest()
-        return self._settling.at_once()
+    async def close_in_grace(self) -> None:
+        """Close the exchange before the last bytes go out, if that takes a moment only.
 
-    def _rest(self) -> None:
-        """Nothing more is produced: nobody need be watched, and nobody steps in."""
-        self.replacing = _nobody  # who is told knows this exchange: neither keeps the other
-        self._stall.end()
+        A client that has the end may send its next request at once, and must not find the lock of
+        this exchange still held.
+        """
+        self._stop_watching()
+        await self._completion.close_in_grace(
+            disconnected=self.disconnected, afterwards=bool(self.plan.spec.grace_seconds)
+        )
+
+    async def close(self) -> None:
+        """Let the runs end, then the exchange; call it once nothing more is sent."""
+        self._stop_watching()
+        await self._completion.close(disconnected=self.disconnected)
+
+    def close_now(self) -> bool:
+        """Close without waiting; returns False where that is not possible: call `close`."""
+        self._stop_watching()
+        return self._completion.close_now()
+
+    def _stop_watching(self) -> None:
+        self.on_fallback = None
+        self._stall.stop()
 
     def _start(self, stack: Stack, role: Role) -> None:
         plan = self.plan
-        order = plan.order(stack, role, unsent=plan.unsent_bytes)
         policy: Policy = "resume" if plan.answer else "live"
-        run = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
-        drive = stack.drive(order, run, self.exchange.stamp)
-        drive.sent = self._sent
-        drive.skipped = self._sent if self._prefix is None else 0
-        self.drives.append(drive)
-        drive.start()
-        self._stall.begin()
+        session = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
+        request = plan.run_request(stack, role, unsent_limit=plan.unsent_bytes)
+        run = stack.new_run(request, session, self.exchange.stamp)
+        run.sent = self._sent
+        run.skipped = self._sent if self._prefix is None else 0
+        self._position = 0
+        self.runs.append(run)
+        run.start()
+        self._stall.start()
 
-    def _replace(self, ending: RunOutcome) -> bool:
-        """Fence the failed run and start its successor; False when there is none."""
-        failed, stand_in = self.drive, self.plan.fallback
-        failed.dismiss(ending)
-        if ending.blame != "stack" or stand_in is None or len(self.drives) > 1:
+    def _fall_back(self, outcome: RunOutcome) -> bool:
+        """Fence the failed run and start the fallback; returns False when there is none."""
+        failed, fallback = self.run, self.plan.fallback
+        failed.fence(outcome)
+        if outcome.blame != "stack" or fallback is None or len(self.runs) > 1:
             return False
-        if self.exchange.tape.overflowed or self.left:
+        if self.exchange.tape.overflowed or self.disconnected:
             return False
         if self.committed and not self._repeatable(failed):
             return False
-        self.reason = ending.error.code if ending.error else ending.outcome
-        self._failed_at = failed.run.touched
-        self.replacing()
-        does = "takes over from" if self.committed else "answers instead of"
-        log.warning("%s %s %s: %s", stand_in.name, does, failed.stack, self.reason)
-        self._start(stand_in, "fallback")
+        self.reason = outcome.error.code if outcome.error else outcome.kind
+        self._failed_at = failed.session.touched
+        if self.on_fallback is not None:
+            self.on_fallback()
+        verb = "takes over from" if self.committed else "answers instead of"
+        log.warning("%s %s %s: %s", fallback.name, verb, failed.stack, self.reason)
+        self._start(fallback, "fallback")
         return True
 
     def _repeatable(self, failed: Run) -> bool:
-        """Whether what was sent can be said again, and be known again."""
-        if self.plan.repeating == "text":
-            had = [frame.data for frame in failed.frames[: self._sent]]
-            self._prefix = resumption(self.plan.spec.dialect, had, self.exchange.tape)
-        return self._kept or self._prefix is not None
+        """Whether the fallback can repeat what was sent, and be checked against it."""
+        if self._repetition == "text":
+            sent = [frame.data for frame in failed.frames[: self._sent]]
+            self._prefix = resume_text(self.plan.spec.dialect, sent, self.exchange.tape)
+            return self._prefix is not None
+        return self._repetition == "frames"
 
-    def _piece(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
-        """Commit what of some frames goes to the client."""
-        if self._prefix is not None:
-            return self._resumed(self._prefix, position, frames)
-        if self._news(self.drive, position):
-            self._over = self.drive.ends(frames[-1])
-            return self._taken(frames)
-        return self._unsent(position, frames)
+    def _all_new(self, run: Run) -> bool:
+        """Whether the frames from here on go to the client as they are."""
+        position = self._position
+        at_the_end = position == self._sent >= max(run.sent, run.before_pause)
+        announced = position > run.sent or not position
+        return at_the_end and announced and self._prefix is None
 
-    def _unsent(self, position: int, frames: Sequence[Frame]) -> list[bytes]:
-        """Commit what the client has not got yet, once what it has got is the same."""
-        drive, piece = self.drive, list[bytes]()
-        for at, frame in enumerate(frames, position):
-            if at < self._sent:
-                if self._digests[at] != _digest(frame.data):
-                    # Said last, this counts: it may have ended well in its own eyes.
-                    drive.ending = _MISMATCH
-                    return []
-                continue
-            if drive.role == "fallback" and at == drive.sent > 0:
-                piece += self._served_by()
-            self._sent += 1
-            if self._kept:
-                self._digests.append(_digest(frame.data))
-            if at < drive.old:
-                self._last = drive, frame
-                continue  # the client got it before the pause
-            piece.append(frame.data)
-            if drive.ends(frame):
-                self._over = True
-                break
-        if piece:
-            self._last = drive, frame
-            self._committed()
-        return piece
+    def _write(self) -> bool:
+        """Write frames to the client in the turn in which they came, unless they end the stream."""
+        run = self.run
+        frames = run.frames[self._position :]
+        data = frames[0].data if len(frames) == 1 else b"".join([frame.data for frame in frames])
+        if self._write_now is None or len(data) > PIECE_BYTES or run.is_terminal(frames[-1]):
+            return False
+        if not self._write_now(data):
+            return False
+        self._count_sent(run, frames)
+        self._position += len(frames)
+        run.backpressure.take(len(data))
+        return True
 
-    def _resumed(self, prefix: Prefix, position: int, frames: Sequence[Frame]) -> list[bytes]:
-        """Commit what goes on behind the text the client has; `_sent` counts what was looked at."""
-        drive, piece = self.drive, list[bytes]()
-        for at, frame in enumerate(frames, position):
+    def _commit(self, run: Run, frames: Sequence[Frame]) -> list[bytes]:
+        """Return what of a run's next frames goes to the client, and count it as sent."""
+        if self._all_new(run):
+            self.ended = run.is_terminal(frames[-1])
+            self._count_sent(run, frames)
+            return [frame.data for frame in frames]
+        piece: list[bytes] = []
+        for position, frame in enumerate(frames, self._position):
             try:
-                data = prefix.feed(frame.data)
-            except PrefixDiffers:
-                drive.ending = _MISMATCH
+                data = self._unsent(run, position, frame)
+            except PrefixMismatch:
+                run.outcome = _MISMATCH  # also where it has completed in its own eyes
                 break
-            self._sent = at + 1
             if data is None:
                 continue
-            if self._last is None or self._last[0] is not drive:
-                drive.skipped = at
-                piece += self._served_by()
+            if run.role == "fallback" and run.sent and not self._announced:
+                self._announced = True
+                run.skipped = position
+                piece += self._announcement()
             piece.append(data)
-            self._last = drive, frame
-            if drive.ends(frame):
-                self._over = True
+            self._last = run, frame
+            if run.is_terminal(frame):
+                self.ended = True
                 break
         if piece:
-            self._committed()
+            self._after_commit(run)
         return piece
 
-    def _committed(self) -> None:
-        if self.exchange.tape.usage.frames_overflowed and len(self.drives) == 1:
-            # Cumulative frames of a reply without end weigh more than any tape.
-            self.drive.drop(self._sent - 1)
+    def _unsent(self, run: Run, position: int, frame: Frame) -> bytes | None:
+        """Return what of a frame the client does not have; raises `PrefixMismatch`."""
+        if self._prefix is not None:
+            data = self._prefix.feed(frame.data)
+            self._sent = position + 1
+            return data
+        if position < self._sent:
+            if self._digests[position] != _digest(frame.data):
+                raise PrefixMismatch(None)
+            return None
+        self._sent += 1
+        if self._repetition == "frames":
+            self._digests.append(_digest(frame.data))
+        if position < run.before_pause:
+            self._last = run, frame
+            return None
+        return frame.data
+
+    def _count_sent(self, run: Run, frames: Sequence[Frame]) -> None:
+        if self._repetition == "frames":
+            self._digests += [_digest(frame.data) for frame in frames]
+        self._last = run, frames[-1]
+        self._sent += len(frames)
+        self._after_commit(run)
+
+    def _after_commit(self, run: Run) -> None:
+        if self.exchange.tape.usage.frames_overflowed and len(self.runs) == 1:
+            # Cumulative frames of an endless reply weigh more than any tape.
+            run.drop(self._sent - 1)
         if self._failed_at is not None:
             self.lost_us = self.exchange.stamp() - self._failed_at
             self._failed_at = None
 
-    def _served_by(self) -> list[bytes]:
-        """Say who goes on, where the wire has comments."""
+    def _announcement(self) -> list[bytes]:
+        """Return the comment frame that names the new stack, where the wire has comments."""
         if self.plan.spec.dialect.framing != "sse":
             return []
-        return [comment(f"served-by {self.served.name} {self.served.fingerprint}")]
+        return [comment(f"served-by {self.served_by.name} {self.served_by.fingerprint}")]
 
-    def _closing(self, ending: RunOutcome) -> list[Frame]:
-        """Build the frames that end the stream without a successor, and keep them on record."""
-        last = None
-        if self._last is not None:
-            drive, frame = self._last
-            last = drive.last_event(frame)
-        plan = self.plan
-        frames = closing_frames(plan.spec, plan.request, ending, last, self.exchange.stamp())
+    def _close_stream(self, run: Run, outcome: RunOutcome) -> list[Frame]:
+        """Return the frames that end the stream without a fallback, and record them."""
+        last = self._last[0].last_event(self._last[1]) if self._last else None
+        spec, request = self.plan.spec, self.plan.request
+        frames = closing_frames(spec, request, outcome, last, self.exchange.stamp())
+        self.truncated = not frames and outcome.kind != "paused" and not run.reported
         if frames:
-            self.drive.reported = True  # by us: it has not ended well, whatever stands last
-        if ending is not _MISMATCH:
-            self.drive.frames[self._sent :] = frames
+            run.reported = True  # by the router: it has not ended well
+        if outcome is not _MISMATCH:
+            run.frames[self._sent :] = frames
         return frames
+
+
+def _together(frames: Sequence[Frame], position: int) -> tuple[Sequence[Frame], int]:
+    """Return the frames that go out at once, at least one, and their bytes."""
+    rest = frames[position:]
+    size = sum([len(frame.data) for frame in rest])
+    if size <= PIECE_BYTES:
+        return rest, size
+    size, count = len(rest[0].data), 1
+    while count < len(rest) and size + len(rest[count].data) <= PIECE_BYTES:
+        size += len(rest[count].data)
+        count += 1
+    return rest[:count], size
 
 
 def _digest(frame: bytes) -> bytes:

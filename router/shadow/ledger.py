@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from collections.abc import Callable
 
 from contract.errors import CutoverError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-State = Literal["not_sampled", "dropped", "cancelled", "failed", "compared"]
+from router.context import LedgerLine, LedgerState
 
 
 class AlreadySettled(CutoverError):
@@ -22,44 +16,33 @@ class AlreadySettled(CutoverError):
         super().__init__(f"exchange {exchange!r} is not open in the ledger")
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A state with its reason; `compared` has `equal` or `different` as its reason."""
-
-    flow: str
-    state: State
-    reason: str = ""
-
-
-def _nobody(_exchange: str, _line: Line) -> None:
-    return
-
-
 class Ledger:
-    """Counts where the shadow of each request ended, and tells `settled` of each."""
+    """Counts where the shadow of each request ended; `on_settled` is called with each line."""
 
-    def __init__(self, settled: Callable[[str, Line], None] = _nobody) -> None:
-        self._settled = settled
-        self.counts: Counter[Line] = Counter()
+    def __init__(self, on_settled: Callable[[str, LedgerLine], object] | None = None) -> None:
+        self.on_settled = on_settled
+        self.counts: Counter[LedgerLine] = Counter()
         self._open: dict[str, str] = {}
 
     @property
     def open(self) -> int:
-        """How many requests have not been settled yet."""
+        """How many requests are not settled yet."""
         return len(self._open)
 
     def begin(self, exchange: str, flow: str) -> None:
         """Open the account of a request."""
         self._open[exchange] = flow
 
-    def settle(self, exchange: str, state: State, reason: str = "") -> None:
-        """Close it; raises `AlreadySettled` when it is not open."""
+    def settle(self, exchange: str, state: LedgerState, reason: str = "") -> None:
+        """Close it; raises `AlreadySettled` where it is not open."""
         flow = self._open.pop(exchange, None)
         if flow is None:
             raise AlreadySettled(exchange)
-        line = Line(flow, state, reason)
+        line = LedgerLine(flow, state, reason)
         self.counts[line] += 1
-        self._settled(exchange, line)
+        if self.on_settled is not None:
+            self.on_settled(exchange, line)
 
-    def total(self, state: State | None = None) -> int:
-        """How many requests ended in a state, or at all."""
+    def total(self, state: LedgerState | None = None) -> int:
+        """Return how many requests ended in a state, or at all."""
         return sum(n for line, n in self.counts.items() if state in {None, line.state})

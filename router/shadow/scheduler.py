@@ -1,249 +1,245 @@
-"""Terms of shadows, as they are now: how many may run side by side, and whom they ask."""
+"""Running shadows: a bounded queue, a few at a time, dropped rather than waited for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from contract.ports import Model
 from contract.records import ErrorRecord
 from contract.wire.sse import is_comment
 from effects.model import resolving
+from effects.stores import ShadowConversation, ShadowReplies
+from router.config import Settings
+from router.context import ExchangeContext, LedgerState
 from router.serving.failure import closing_frames
-from router.serving.run import RunOutcome
-from router.shadow.sessions import shadow_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from contract.ports import Model
-    from effects.stores.shadow_replies import ShadowConversation
-    from router.parts import Parts
-    from router.serving.run import Run
-    from router.serving.stream import Serving
-    from router.shadow.budget import ShadowBudget
-    from router.shadow.idle_gate import IdleGate
-    from router.shadow.ledger import Ledger, State
-    from router.stack import Stack
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowTerms:
-    """What a router's parts and the settings in force say of its shadows."""
-
-    parts: Parts
-
-    @property
-    def at_once(self) -> int:
-        """How many may run side by side: one that computes here, or many that wait."""
-        settings = self.parts.settings().shadow
-        if not all(stack.powers.taped for stack in self.parts.stacks.values()):
-            return settings.streams
-        return settings.model_calls if settings.mode == "live" else 1
-
-    @property
-    def model(self) -> Model | None:
-        """Whom they ask; None where they play what was answered."""
-        live = self.parts.settings().shadow.mode == "live"
-        return self.parts.shadow_model if live else None
-
-    def side(self, stack: Stack) -> ShadowConversation | None:
-        """Open a stack's own side of a conversation; None where it is told what was served."""
-        own = self.parts.settings().shadow.history == "own"
-        free = own and self.model is not None and stack.powers.taped
-        return self.parts.own_replies.of(stack.name) if free else None
-
-
-class Turn(Protocol):
-    """What waits for its turn in a conversation; "" is none, and never waits."""
-
-    @property
-    def exchange(self) -> str:
-        """The exchange it belongs to."""
-        ...
-
-    @property
-    def conversation(self) -> str:
-        """The conversation it belongs to."""
-        ...
-
-
-T = TypeVar("T", bound=Turn)
-
-
-class InTurn(Generic[T]):
-    """Who comes when in each conversation; those that were opened first come first."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, deque[str]] = {}
-        self._waiting: dict[str, T] = {}
-
-    @property
-    def waiting(self) -> tuple[T, ...]:
-        """Those whose turn has not come."""
-        return tuple(self._waiting.values())
-
-    def expect(self, turn: T) -> None:
-        """Put one at the end of its conversation's line: it has begun, and may run later."""
-        if turn.conversation:
-            self._lines.setdefault(turn.conversation, deque()).append(turn.exchange)
-
-    def wait(self, turn: T) -> bool:
-        """Let one that could run wait if others come before it; False where none does."""
-        line = self._lines.get(turn.conversation)
-        if not line or turn.exchange not in line or line[0] == turn.exchange:
-            return False
-        self._waiting[turn.exchange] = turn
-        return True
-
-    def leave(self, turn: T) -> T | None:
-        """Take one out of its line, wherever it stood; gives the one whose turn has come."""
-        self._waiting.pop(turn.exchange, None)
-        line = self._lines.get(turn.conversation)
-        if line is None:
-            return None
-        if turn.exchange in line:
-            line.remove(turn.exchange)
-        if not line:
-            del self._lines[turn.conversation]
-            return None
-        return self._waiting.pop(line[0], None)
-
+from router.serving.run import Run
+from router.serving.stack import Stack
+from router.serving.stream import ServedStream
+from router.shadow.budget import ShadowBudget
+from router.shadow.idle_gate import IdleGate
+from router.shadow.ledger import Ledger
+from router.shadow.sessions import shadow_session
+from router.stack import RunOutcome, StackName
 
 log = logging.getLogger(__name__)
 
-_HUNG = RunOutcome("timeout", "stack", ErrorRecord("shadow_timeout"))
-_TIMES = 4
+_TIMED_OUT = RunOutcome("timeout", "stack", ErrorRecord("shadow_timeout"))
+_EVICTED = RunOutcome("cancelled", error=ErrorRecord("evicted"))
+_SIZE_RATIO = 4
 """How much more than was served a candidate may produce; past that it has run away."""
-_EVICTED = RunOutcome("cancelled", "nobody", ErrorRecord("evicted"))
+_STOP_SECONDS = 1.0
 
 
-@dataclass(slots=True)
-class Job:
-    """One exchange to be shadowed, and who is told of the finished run (None: there is none).
+@dataclass(slots=True, eq=False)
+class ShadowJob:
+    """One exchange to be shadowed by a stack; its run once that has started.
 
-    `due` is the moment its exchange had ended, in seconds of the router's clock. `side` is that of
-    a candidate with a `conversation` of its own.
+    `due` is when its exchange had ended, in seconds of the router's clock. `side` is the
+    candidate's own side of a `conversation`, where it has one.
     """
 
-    exchange: str
-    serving: Serving
+    context: ExchangeContext
+    stream: ServedStream
     stack: Stack
     seconds: float
-    done: Callable[[Run | None], None]
-    drive: Run | None = None
+    run: Run | None = None
     due: float = 0.0
     conversation: str = ""
     side: ShadowConversation | None = None
 
-    def evict(self) -> None:
-        """Stop the run, if there is one, without waiting for it."""
-        if self.drive is not None:
-            self.drive.dismiss(_EVICTED)
+    @property
+    def exchange(self) -> str:
+        """The exchange it belongs to."""
+        return self.context.exchange
 
 
-class Shadows:
-    """Runs shadows, some side by side; settles each in the ledger exactly once."""
+class ConversationOrder:
+    """Lets the shadows of one conversation run in the order in which its exchanges began.
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        size: int,
-        courtesy: IdleGate,
-        budget: ShadowBudget,
-        terms: ShadowTerms,
-    ) -> None:
-        self._ledger = ledger
-        self._budget = budget
-        self._courtesy = courtesy
-        self._queue: asyncio.Queue[Job] = asyncio.Queue(size)
-        self._terms = terms
-        self._in_turn: InTurn[Job] = InTurn()
-        self._workers: set[asyncio.Task[None]] = set()
-        self._tailing: dict[str, Job] = {}
-        self._running: dict[str, Job] = {}
-        self._closed = False
+    A later turn reads what an earlier one answered. Jobs of no conversation never wait.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[ShadowJob]] = {}
+        self._waiting: list[ShadowJob] = []
+
+    @property
+    def waiting(self) -> tuple[ShadowJob, ...]:
+        """The jobs that could run, and whose turn has not come."""
+        return tuple(self._waiting)
+
+    def expect(self, job: ShadowJob) -> None:
+        """Put a job at the end of its conversation: its exchange has begun."""
+        if job.conversation:
+            self._lines.setdefault(job.conversation, deque()).append(job)
+
+    def wait(self, job: ShadowJob) -> bool:
+        """Let a job that could run wait for those before it; returns False where there are none."""
+        line = self._lines.get(job.conversation)
+        if not line or job not in line or line[0] is job:
+            return False
+        self._waiting.append(job)
+        return True
+
+    def remove(self, job: ShadowJob) -> ShadowJob | None:
+        """Take a job out, wherever it stands; returns the one whose turn has come by that."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+        line = self._lines.get(job.conversation)
+        if line is None:
+            return None
+        if job in line:
+            line.remove(job)
+        if not line:
+            del self._lines[job.conversation]
+            return None
+        if line[0] in self._waiting:
+            self._waiting.remove(line[0])
+            return line[0]
+        return None
+
+
+@dataclass(slots=True)
+class ShadowScheduler:
+    """Runs shadows, some side by side, and settles each in the ledger exactly once.
+
+    `record` writes a compared run down. `model` is asked by shadows in mode `live`; `replies` are
+    the answers of those that hold conversations of their own.
+    """
+
+    settings: Callable[[], Settings]
+    stacks: Mapping[StackName, Stack]
+    ledger: Ledger
+    gate: IdleGate
+    budget: ShadowBudget
+    record: Callable[[ExchangeContext, Run], object]
+    model: Model | None = None
+    replies: ShadowReplies = field(default_factory=ShadowReplies)
+    _jobs: dict[str, ShadowJob] = field(default_factory=dict, init=False)
+    _queue: asyncio.Queue[ShadowJob] = field(init=False)
+    _order: ConversationOrder = field(default_factory=ConversationOrder, init=False)
+    _workers: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _tailing: dict[str, ShadowJob] = field(default_factory=dict, init=False)
+    _running: dict[str, ShadowJob] = field(default_factory=dict, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = asyncio.Queue(self.settings().shadow.queue)
 
     @property
     def lag(self) -> float:
-        """Seconds the oldest shadow that runs has been due; those that wait are younger."""
+        """Seconds for which the oldest running shadow has been due; 0 where none runs."""
         due = min((job.due for job in self._running.values()), default=None)
-        return 0.0 if due is None else self._courtesy.monotonic() - due
+        return 0.0 if due is None else self.gate.monotonic() - due
 
     @property
     def waiting(self) -> int:
         """How many exchanges wait for their shadow."""
-        return self._queue.qsize() + len(self._in_turn.waiting)
+        return self._queue.qsize() + len(self._order.waiting)
 
-    def expect(self, job: Job, conversation: str | None) -> None:
-        """An exchange begins; in a conversation of its own, its shadow comes after those before."""
-        if conversation is not None:
-            job.side = self._terms.side(job.stack)
-        if job.side is not None and conversation is not None:
+    def job(self, exchange: str) -> ShadowJob | None:
+        """Return the job of an exchange that is not settled yet."""
+        return self._jobs.get(exchange)
+
+    def expect(self, job: ShadowJob) -> None:
+        """An exchange begins that is to be shadowed."""
+        self._jobs[job.exchange] = job
+        request, spec = job.context.request, job.context.spec
+        conversation = spec.conversation(request.body, request.session)
+        own = self.settings().shadow.history == "own" and self._live_model is not None
+        if conversation is not None and own and job.stack.powers.taped:
+            job.side = self.replies.of(job.stack.name)
             job.conversation = conversation
-            self._in_turn.expect(job)
+            self._order.expect(job)
 
-    def tail(self, job: Job) -> bool:
-        """Start a shadow beside the serving run; False when that may not be now."""
-        if len(self._tailing) >= self._terms.at_once or self._closed or self._budget.exhausted:
+    def tail(self, job: ShadowJob) -> bool:
+        """Start a shadow beside the serving run; returns False where that may not be now."""
+        if len(self._tailing) >= self._at_once or self._closed or self.budget.exhausted:
             return False
         self._tailing[job.exchange] = job
         self._start(job)
         return True
 
-    def offer(self, job: Job) -> None:
-        """Take a finished exchange; drops it when too many wait."""
-        tape = job.serving.exchange.tape
-        if tape.overflowed:
-            self._settle(job, "dropped", "size")
+    def offer(self, job: ShadowJob) -> None:
+        """Take a finished exchange; drops it where too many wait."""
+        if job.context.tape.overflowed:
+            self.settle(job, "dropped", "size")
         elif self._closed:
-            self._settle(job, "dropped", "stopping")
+            self.settle(job, "dropped", "stopping")
         elif job.exchange in self._tailing:
             self._enqueue(job)
         elif self.waiting >= self._queue.maxsize:
-            self._settle(job, "dropped", "queue_full")
-        elif not self._in_turn.wait(job):
+            self.settle(job, "dropped", "queue_full")
+        elif not self._order.wait(job):
             self._enqueue(job)
 
-    def cancel(self, job: Job, reason: str) -> None:
-        """Give an exchange's shadow up, running or not."""
-        self._settle(job, "cancelled", reason)
+    def evict(self, job: ShadowJob) -> None:
+        """Stop the job's run, if there is one, without waiting for it."""
+        if job.run is not None:
+            job.run.fence(_EVICTED)
 
-    def fail(self, job: Job) -> None:
-        """Give it up because of a fault of our own."""
-        self._settle(job, "failed", "harness")
+    def settle(self, job: ShadowJob, state: LedgerState, reason: str) -> None:
+        """Settle an exchange in the ledger; a run that is not compared is stopped."""
+        self._jobs.pop(job.exchange, None)
+        self._tailing.pop(job.exchange, None)
+        compared = state == "compared"
+        if not compared:
+            self.evict(job)
+        try:
+            if job.run is not None:
+                job.run.session.fence()  # it holds nothing open
+                self.budget.charge(job.context.tape, job.run, taped=job.stack.powers.taped)
+                if compared:
+                    self.record(job.context, job.run)
+        except Exception:
+            log.exception("the shadow's record of %s failed", job.exchange)
+            state, reason = "failed", "harness"
+        self.ledger.settle(job.exchange, state, reason)
+        if (following := self._order.remove(job)) is not None:
+            self._enqueue(following)
 
     async def aclose(self, seconds: float) -> None:
-        """Finish what waits, for so long; the rest is dropped."""
+        """Finish what waits, for so many seconds; the rest is dropped."""
         self._closed = True
         if workers := self._alive():
             _, late = await asyncio.wait(workers, timeout=seconds)
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for job in self._in_turn.waiting:
-            self._settle(job, "dropped", "stopping")
+        for job in self._order.waiting:
+            self.settle(job, "dropped", "stopping")
         while not self._queue.empty():
-            self._settle(self._queue.get_nowait(), "dropped", "stopping")
+            self.settle(self._queue.get_nowait(), "dropped", "stopping")
 
-    def _enqueue(self, job: Job) -> None:
-        job.due = self._courtesy.monotonic()
+    @property
+    def _at_once(self) -> int:
+        """How many may run side by side: one that computes here, or many that wait."""
+        settings = self.settings().shadow
+        if not all(stack.powers.taped for stack in self.stacks.values()):
+            return settings.streams
+        return settings.model_calls if settings.mode == "live" else 1
+
+    @property
+    def _live_model(self) -> Model | None:
+        return self.model if self.settings().shadow.mode == "live" else None
+
+    def _enqueue(self, job: ShadowJob) -> None:
+        job.due = self.gate.monotonic()
         try:
             self._queue.put_nowait(job)
         except asyncio.QueueFull:
-            self.cancel(job, "queue_full")
+            self.settle(job, "cancelled", "queue_full")
             return
         workers = self._workers = self._alive()
-        if not self._closed and len(workers) < self._terms.at_once:
-            workers.add(
-                asyncio.get_running_loop().create_task(
-                    self._work(), name="shadows", context=Context()
-                )
-            )
+        if not self._closed and len(workers) < self._at_once:
+            loop = asyncio.get_running_loop()
+            workers.add(loop.create_task(self._work(), name="shadows", context=Context()))
 
     def _alive(self) -> set[asyncio.Task[None]]:
         return {worker for worker in self._workers if not worker.done()}
@@ -256,95 +252,79 @@ class Shadows:
             try:
                 await self._run(job)
             except asyncio.CancelledError:
-                self._settle(job, "dropped", "stopping")
+                self.settle(job, "dropped", "stopping")
                 raise
             except Exception:
                 log.exception("shadow of %s failed", job.exchange)
-                self.fail(job)
+                self.settle(job, "failed", "harness")
             finally:
                 del self._running[job.exchange]
 
-    async def _run(self, job: Job) -> None:
-        if job.drive is None and self._budget.exhausted:
-            self._settle(job, "dropped", "budget")
+    async def _run(self, job: ShadowJob) -> None:
+        if job.run is None and self.budget.exhausted:
+            self.settle(job, "dropped", "budget")
             return
-        if job.stack.powers.taped:  # one behind an address computes elsewhere
-            await self._courtesy.stand_back()
-        drive = job.drive or self._start(job)
-        if not await drive.gone(job.seconds):
-            drive.dismiss(_HUNG)
-            await drive.gone(1.0)
-        _suspend(drive)
-        self._settle(job, "compared", "equal" if _equal(job) else "different")
+        if job.stack.powers.taped:  # a remote stack computes elsewhere
+            await self.gate.wait()
+        run = job.run or self._start(job)
+        if not await run.wait_stopped(job.seconds):
+            run.fence(_TIMED_OUT)
+            await run.wait_stopped(_STOP_SECONDS)
+        _close_paused(run)
+        self.settle(job, "compared", "equal" if _equal(job) else "different")
 
-    def _start(self, job: Job) -> Run:
-        exchange, plan = job.serving.exchange, job.serving.plan
-        model = self._terms.model
+    def _start(self, job: ShadowJob) -> Run:
+        plan, model = job.stream.plan, self._live_model
+        name = f"shadow {job.stack.name}"
         asked = model and resolving(model, plan.request.body)
-        run = shadow_run(exchange, f"shadow {job.stack.name}", self._courtesy, asked, job.side)
-        order = plan.order(job.stack, "shadow", most=partial(_allowed, job.serving))
+        session = shadow_session(job.stream.exchange, name, self.gate, asked, job.side)
+        limit = partial(_size_limit, job.stream)
+        request = plan.run_request(job.stack, "shadow", total_limit=limit)
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
-        job.drive = drive = job.stack.drive(order, run, run.stamp, strict=False)
-        drive.start()
-        return drive
-
-    def _settle(self, job: Job, state: State, reason: str) -> None:
-        """Close the books of one exchange; a run that is not compared is sent home."""
-        self._tailing.pop(job.exchange, None)
-        compared = state == "compared"
-        if not compared:
-            job.evict()
-        try:
-            if job.drive is not None:
-                job.drive.run.fence()  # it holds nothing open
-                self._budget.charge(job.serving, job.drive)
-            job.done(job.drive if compared else None)
-        except Exception:
-            log.exception("the records of %s failed", job.exchange)
-            state, reason = "failed", "harness"
-        self._ledger.settle(job.exchange, state, reason)
-        if (following := self._in_turn.leave(job)) is not None:
-            self._enqueue(following)
+        job.run = run = job.stack.new_run(request, session, session.stamp, strict=False)
+        run.start()
+        return run
 
 
-def _suspend(drive: Run) -> None:
-    """End the stream of a candidate that waits for a human as that of the served stack ended."""
-    if drive.ending is None or drive.ending.outcome != "paused":
+def _close_paused(run: Run) -> None:
+    """End the stream of a candidate that waits for a human as the served one ended."""
+    if run.outcome is None or run.outcome.kind != "paused":
         return
-    spec, last = drive.spec, drive.last_event(drive.frames[-1]) if drive.frames else None
-    stamp = drive.frames[-1].at if drive.frames else drive.began
-    drive.frames += closing_frames(spec, drive.order.request, drive.ending, last, stamp)
+    last = run.last_event(run.frames[-1]) if run.frames else None
+    stamp = run.frames[-1].at if run.frames else run.began
+    run.frames += closing_frames(run.spec, run.request.request, run.outcome, last, stamp)
 
 
-def _allowed(serving: Serving) -> int:
-    """Tell how many bytes of frames a candidate may produce."""
-    served = serving.drive.pace.made if serving.drives else 0
-    return max(_TIMES * served, serving.exchange.tape.usage.limit)
+def _size_limit(stream: ServedStream) -> int:
+    """Return how many bytes of frames a candidate may produce."""
+    served = stream.run.backpressure.produced if stream.runs else 0
+    return max(_SIZE_RATIO * served, stream.exchange.tape.usage.limit)
 
 
-def _equal(job: Job) -> bool:
+def _equal(job: ShadowJob) -> bool:
     """Whether bytes and calls are the same; what differs is found out offline."""
-    served, shadow = job.serving.drive, job.drive
-    if shadow is None or served.ending is None or shadow.ending is None:
+    served, shadow = job.stream.run, job.run
+    if shadow is None or served.outcome is None or shadow.outcome is None:
         return False
     return (
-        _same(served, shadow)
-        and served.ending.outcome == shadow.ending.outcome
+        _same_frames(served, shadow)
+        and served.outcome.kind == shadow.outcome.kind
         and (not job.stack.powers.taped or _played_all(job, shadow))
     )
 
 
-def _played_all(job: Job, shadow: Run) -> bool:
-    entries = {play.entry.seq for play in shadow.run.plays if play.entry is not None}
-    exact = all(play.how == "exact" for play in shadow.run.plays)
-    return exact and len(entries) == len(job.serving.exchange.tape.entries)
+def _played_all(job: ShadowJob, shadow: Run) -> bool:
+    plays = shadow.session.plays
+    played = {play.entry.seq for play in plays if play.entry is not None}
+    exact = all(play.how == "exact" for play in plays)
+    return exact and len(played) == len(job.context.tape.entries)
 
 
-def _same(served: Run, shadow: Run) -> bool:
-    """Whether both said the same, but for comments: those are only looked for where it differs."""
-    one, other = ([frame.data for frame in drive.frames] for drive in (served, shadow))
-    return one == other or _words(one) == _words(other)
+def _same_frames(served: Run, shadow: Run) -> bool:
+    """Whether both sent the same but for comments, which are only looked for where it differs."""
+    one, other = ([frame.data for frame in run.frames] for run in (served, shadow))
+    return one == other or _without_comments(one) == _without_comments(other)
 
 
-def _words(frames: list[bytes]) -> list[bytes]:
+def _without_comments(frames: list[bytes]) -> list[bytes]:
     return [data for data in frames if not is_comment(data)]

@@ -1,124 +1,105 @@
-"""The mirror: which exchanges get a shadow, when it may begin, and why others have none."""
+"""Which exchanges get a shadow, when it may begin, and why the others have none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-from contract.records import ErrorRecord
-from router.resume.pauses import suits
+from router.context import ExchangeContext
+from router.routing.assignment import Decision
 from router.routing.rollout import shadowed
-from router.serving.run import RunOutcome
-from router.shadow.budget import ShadowBudget
-from router.shadow.scheduler import Job, Shadows, ShadowTerms
-
-if TYPE_CHECKING:
-    from router.capture.recorder import ExchangeRecorder
-    from router.context import ExchangeContext
-    from router.parts import Parts
-    from router.routing.assignment import Decision
-    from router.serving.run import Run
-    from router.serving.stream import Serving
-    from router.shadow.idle_gate import IdleGate
-    from router.shadow.ledger import Ledger
-
-STOPPING = RunOutcome("failed", "world", ErrorRecord("stopping"))
-"""How a stream ends that the router cuts off because it stops."""
-LOST = RunOutcome("failed", "world", ErrorRecord("claim_lost"))
-"""How one ends that goes on from a pause others may have gone on from."""
+from router.serving.failure import CLAIM_LOST, STOPPING
+from router.serving.run import Run
+from router.serving.stack import Stack
+from router.serving.stream import ServedStream
+from router.shadow.ledger import Ledger
+from router.shadow.scheduler import ShadowJob, ShadowScheduler
 
 
-class Mirror:
-    """Hands exchanges to their shadows; the ledger settles each, its capture follows."""
+@dataclass(slots=True)
+class Shadows:
+    """Hands exchanges to the scheduler, or settles them in the ledger without a shadow."""
 
-    def __init__(
-        self, parts: Parts, ledger: Ledger, courtesy: IdleGate, chronicle: ExchangeRecorder
-    ) -> None:
-        self.budget = ShadowBudget(lambda: parts.settings().shadow, parts.price, parts.wall)
-        self._parts = parts
-        self._ledger = ledger
-        self._chronicle = chronicle
-        size = parts.settings().shadow.queue
-        self._shadows = Shadows(ledger, size, courtesy, self.budget, ShadowTerms(parts))
+    scheduler: ShadowScheduler
+    _impossible: set[str] = field(default_factory=set, init=False)
 
     @property
-    def waiting(self) -> int:
-        """How many exchanges wait for their shadow."""
-        return self._shadows.waiting
+    def ledger(self) -> Ledger:
+        """Where each exchange is settled."""
+        return self.scheduler.ledger
 
-    @property
-    def lag(self) -> float:
-        """Seconds for which the shadow that runs now has been due; 0 where none is."""
-        return self._shadows.lag
+    def begin(self, context: ExchangeContext, stream: ServedStream, decision: Decision) -> None:
+        """Open the account of an exchange, and note whether it is to have a shadow."""
+        self.ledger.begin(context.exchange, context.spec.name)
+        settings = decision.settings
+        if not shadowed(decision.flow, settings.rollout.salt, context.exchange):
+            return
+        candidate = self._candidate(context, stream.plan.primary)
+        if candidate is None:
+            self._impossible.add(context.exchange)
+            return
+        job = ShadowJob(context, stream, candidate, settings.shadow.seconds)
+        self.scheduler.expect(job)
 
-    def job(self, ticket: ExchangeContext, decided: Decision) -> Job | None:
-        """Give an exchange that begins its job, if it is to have a shadow."""
-        settings = decided.settings
-        if not shadowed(decided.flow, settings.rollout.salt, ticket.exchange):
-            return None
-        first = ticket.serving.plan.first
-        other = self._parts.stacks.get("legacy" if first.name == "graph" else "graph")
-        if (
-            other is None
-            or not other.serves(ticket.spec)
-            or not other.powers.shadows_beside(first.powers)
-            or not suits(other, ticket.resumed)
-        ):
-            ticket.unshadowed = "cannot"
-            return None
+    def started(self, exchange: str) -> None:
+        """The stream is about to go out: in mode `tail` its shadow begins."""
+        job = self.scheduler.job(exchange)
+        if job is not None and self.scheduler.settings().shadow.mode == "tail":
+            self.scheduler.tail(job)
 
-        def done(drive: Run | None) -> None:
-            self._done(ticket, drive)
+    def evict(self, exchange: str) -> None:
+        """Another stack serves: what is on the tape is no longer the shadow's."""
+        job = self.scheduler.job(exchange)
+        if job is not None:
+            self.scheduler.evict(job)
 
-        job = Job(ticket.exchange, ticket.serving, other, settings.shadow.seconds, done)
-        asked = ticket.serving.plan.request
-        self._shadows.expect(job, ticket.spec.conversation(asked.body, asked.session))
-        return job
+    def run_of(self, exchange: str) -> Run | None:
+        """Return the shadow's run of an exchange, if it has started."""
+        job = self.scheduler.job(exchange)
+        return None if job is None else job.run
 
-    def opened(self, ticket: ExchangeContext) -> None:
-        """The stream is about to go out: a shadow that tails may begin."""
-        job = ticket.job
-        if job is not None and self._parts.settings().shadow.mode == "tail":
-            self._shadows.tail(job)
+    def finished(self, context: ExchangeContext, stream: ServedStream, *, recorded: bool) -> None:
+        """Settle an exchange that has ended, or let its shadow run.
 
-    def concluded(self, ticket: ExchangeContext) -> None:
-        """Settle the ledger, now or when the shadow has run; the capture follows."""
-        serving, job = ticket.serving, ticket.job
+        It gets none where its served runs were not `recorded`: there is nothing to compare with.
+        """
+        job = self.scheduler.job(context.exchange)
         if job is None:
-            self._ledger.settle(ticket.exchange, "not_sampled", ticket.unshadowed)
-            self._chronicle.close(ticket)
-        elif serving.left:
-            self._shadows.cancel(job, "client_left")
-        elif not serving.drives:
-            self._shadows.cancel(job, "not_served")
-        elif serving.drive.ending is STOPPING:
-            self._shadows.cancel(job, "stopping")
-        elif serving.drive.ending is LOST:
-            self._shadows.cancel(job, "claim_lost")
-        elif len(serving.drives) > 1:
-            self._shadows.cancel(job, "takeover" if serving.drive.sent else "fallback")
-        elif self._leads_nowhere(serving):
-            self._shadows.cancel(job, "world_failed")
+            impossible = context.exchange in self._impossible
+            self._impossible.discard(context.exchange)
+            self.ledger.settle(context.exchange, "not_sampled", "cannot" if impossible else "")
+        elif not recorded:
+            self.scheduler.settle(job, "failed", "harness")
+        elif reason := self._cancelled(stream):
+            self.scheduler.settle(job, "cancelled", reason)
         else:
-            self._shadows.offer(job)
-
-    def fail(self, job: Job) -> None:
-        """Give a shadow up because of a fault of our own."""
-        self._shadows.fail(job)
+            self.scheduler.offer(job)
 
     async def aclose(self, seconds: float) -> None:
-        """Finish what waits, for so long; the rest is dropped."""
-        await self._shadows.aclose(seconds)
+        """Finish what waits, for so many seconds; the rest is dropped."""
+        await self.scheduler.aclose(seconds)
 
-    def _leads_nowhere(self, serving: Serving) -> bool:
-        """Whether a shadow would be answered by the model where the tape breaks off."""
-        live, ending = self._parts.settings().shadow.mode == "live", serving.drive.ending
-        return live and ending is not None and ending.blame == "world"
+    def _candidate(self, context: ExchangeContext, primary: Stack) -> Stack | None:
+        """Return the stack that can shadow the one that serves."""
+        other = self.scheduler.stacks.get("legacy" if primary.name == "graph" else "graph")
+        if other is None or not other.serves(context.spec):
+            return None
+        if context.resumes and not other.powers.taped:
+            return None  # a remote stack would begin anew
+        return other if other.powers.shadows_beside(primary.powers) else None
 
-    def _done(self, ticket: ExchangeContext, drive: Run | None) -> None:
-        try:
-            if drive is not None:
-                self._chronicle.write(ticket, drive)
-        finally:
-            self._chronicle.close(ticket)
-            # They know each other: a whole exchange would wait for the garbage collector.
-            ticket.job = None
+    def _cancelled(self, stream: ServedStream) -> str:
+        """Return why an exchange cannot be compared; "" where it can."""
+        if stream.disconnected:
+            return "client_left"
+        if not stream.runs:
+            return "not_served"
+        outcome = stream.run.outcome
+        if outcome is STOPPING:
+            return "stopping"
+        if outcome is CLAIM_LOST:
+            return "claim_lost"
+        if len(stream.runs) > 1:
+            return "takeover" if stream.run.sent else "fallback"
+        live = self.scheduler.settings().shadow.mode == "live"
+        # A live shadow would be answered by the model where the tape breaks off.
+        return "world_failed" if live and outcome and outcome.blame == "world" else ""

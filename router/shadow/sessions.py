@@ -1,39 +1,51 @@
-"""Asking: a shadow whose model is asked anew, while all else it does is played from the tape.
-
-One that runs free reads, of what it answered in the conversation before, its own answers.
-"""
+"""Tape sessions of shadows: they yield to served requests, and may ask a model of their own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from contract import operations as ops
+from contract.operations import Operation
+from contract.ports import Model
+from contract.records import OwnHistory
 from effects.own import own_exchange
-from router.shadow.idle_gate import CourteousRun
-
-if TYPE_CHECKING:
-    import msgspec
-
-    from contract.operations import Operation
-    from contract.ports import Model
-    from contract.records import OwnHistory
-    from effects.stores.shadow_replies import ShadowConversation
-    from effects.tape import Entry, Exchange, Play
-    from router.shadow.idle_gate import IdleGate
+from effects.stores import ShadowConversation
+from effects.tape import Entry, Exchange, Play, TapeSession
+from router.shadow.idle_gate import PATIENCE_SECONDS, IdleGate
 
 
-class AskingRun(CourteousRun):
-    """A run on the tape of an exchange that never plays the model's answers, but asks for its own.
+class ShadowSession(TapeSession):
+    """Plays the tape of a served exchange, and leaves the event loop to served requests."""
 
-    They are on a tape of its own, which nobody else reads; fenced, it lets go of them.
+    def __init__(self, exchange: Exchange, name: str, gate: IdleGate) -> None:
+        def stamp() -> int:
+            return exchange.stamp_of(gate.monotonic())
+
+        super().__init__(exchange, name, "nearest", stamp=stamp)
+        self.stamp = stamp
+        self._gate = gate
+        self._patience = PATIENCE_SECONDS
+
+    async def give_way(self) -> None:
+        """Yield to others, for longer while requests are being served."""
+        await super().give_way()
+        self._patience = await self._gate.wait(self._patience)
+
+
+class LiveSession(ShadowSession):
+    """Asks its own model instead of playing the served answers; everything else is played.
+
+    Its answers are on a tape of its own, which no other run reads; fencing it cancels its calls.
     """
 
-    def __init__(self, exchange: Exchange, name: str, courtesy: IdleGate, model: Model) -> None:
-        super().__init__(exchange, name, courtesy)
-        self._own = own_exchange(model, courtesy.monotonic, self.stamp())
+    def __init__(self, exchange: Exchange, name: str, gate: IdleGate, model: Model) -> None:
+        super().__init__(exchange, name, gate)
+        self._own = own_exchange(model, gate.monotonic, self.stamp())
 
     def fence(self) -> None:
-        """Refuse every further call, and drop what is being asked."""
+        """Refuse every further call, and cancel the model calls under way."""
         super().fence()
         self._own.cancel()
 
@@ -49,44 +61,44 @@ class AskingRun(CourteousRun):
         return entry
 
 
-class FreeRun(AskingRun):
-    """A run that asks for its own answers and, in later turns, is told those.
+class OwnHistorySession(LiveSession):
+    """Asks its own model, and reads its own earlier answers in later turns of a conversation.
 
-    What it stores is played, and kept on its side of the conversation; nobody else reads that.
+    What it stores is played, and kept on its side of the conversation, which no other run reads.
     """
 
     def __init__(
         self,
         exchange: Exchange,
         name: str,
-        courtesy: IdleGate,
+        gate: IdleGate,
         model: Model,
         side: ShadowConversation,
     ) -> None:
-        super().__init__(exchange, name, courtesy, model)
+        super().__init__(exchange, name, gate, model)
         self._side = side
 
     @property
     def history(self) -> OwnHistory:
-        """What it was told of its conversation."""
+        """What it has read of its own conversation."""
         return self._side.read
 
     async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:
-        """Play a call; of what was said before it is told its own side."""
+        """Play a call; reads of the conversation return its own side."""
         played = await super().call(operation, site, arguments)
         return self._side.given(operation, arguments, played)
 
 
-def shadow_run(
+def shadow_session(
     exchange: Exchange,
     name: str,
-    courtesy: IdleGate,
+    gate: IdleGate,
     model: Model | None,
     side: ShadowConversation | None = None,
-) -> CourteousRun:
-    """Make the run of a shadow; where there is a model it asks that, on its own side if it has."""
+) -> ShadowSession:
+    """Make the session of a shadow: live where there is a `model`, on its own `side` if it has."""
     if model is None:
-        return CourteousRun(exchange, name, courtesy)
+        return ShadowSession(exchange, name, gate)
     if side is None:
-        return AskingRun(exchange, name, courtesy, model)
-    return FreeRun(exchange, name, courtesy, model, side)
+        return LiveSession(exchange, name, gate, model)
+    return OwnHistorySession(exchange, name, gate, model, side)

@@ -6,12 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from router.telemetry.names import name
-from router.telemetry.timing import first_frame, first_text
 
 if TYPE_CHECKING:
     from contract.records import RunRecord
-    from router.context import ExchangeContext
-    from router.shadow.ledger import Line
+    from router.context import ExchangeContext, LedgerLine
 
 log = logging.getLogger(__name__)
 
@@ -22,37 +20,36 @@ FIELDS = "fields"
 class ExchangeLog:
     """Observes exchanges for the log; times in milliseconds."""
 
-    def turned_away(self, flow: str, status: int, code: str) -> None:
+    def refused(self, flow: str, status: int, code: str) -> None:
         """Say which request was refused before it became an exchange."""
         fields = {"flow": flow, "status": status, "code": name(code)}
         log.info("turned away", extra={FIELDS: fields})
 
-    def concluded(self, ticket: ExchangeContext) -> None:
+    def finished(self, context: ExchangeContext) -> None:
         """Its shadow is said in the same line."""
 
-    def settled(self, ticket: ExchangeContext, line: Line) -> None:
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Say what became of an exchange."""
-        log.info("exchange", extra={FIELDS: _fields(ticket, line)})
+        log.info("exchange", extra={FIELDS: _fields(context, line)})
 
 
-def _fields(ticket: ExchangeContext, line: Line) -> dict[str, Any]:
-    serving = ticket.serving
-    plan, last = serving.plan, ticket.last_served
+def _fields(context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
+    last = context.last_served
     fields = {
-        "exchange": ticket.exchange,
-        "flow": ticket.spec.name,
-        "assigned": plan.assigned.name,
-        "served": serving.served.name,
-        "reason": name(serving.reason or plan.assignment.why),
-        "bucket": plan.assignment.bucket,
-        "configuration": ticket.config,
-        "first_frame_ms": _ms(first_frame(serving)),
-        "first_text_ms": _ms(first_text(serving)),
-        "duration_ms": _ms(ticket.ended),
-        "lost_ms": _ms(serving.lost_us),
+        "exchange": context.exchange,
+        "flow": context.spec.name,
+        "assigned": context.assignment.stack,
+        "served": context.served,
+        "reason": name(context.reason),
+        "bucket": context.assignment.bucket,
+        "configuration": context.config,
+        "first_frame_ms": _ms(context.first_frame),
+        "first_text_ms": _ms(context.first_text),
+        "duration_ms": _ms(context.ended),
+        "lost_ms": _ms(context.lost_us),
         "shadow_state": line.state,
         "shadow_reason": line.reason,
-        **_spent(ticket),
+        **_spent(context),
     }
     return fields if last is None else fields | _ended(last)
 
@@ -67,10 +64,10 @@ def _ended(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _spent(ticket: ExchangeContext) -> dict[str, Any]:
+def _spent(context: ExchangeContext) -> dict[str, Any]:
     """Sum what the live calls of all runs used and cost."""
     live = [
-        charge for account in ticket.accounts for charge in account.charges if charge.how == "live"
+        charge for account in context.accounts for charge in account.charges if charge.how == "live"
     ]
     used = [charge.use.usage for charge in live if charge.use.usage is not None]
     costs = [charge.cost for charge in live if charge.cost is not None]

@@ -23,7 +23,7 @@ from effects.model import Wait
 from effects.tape import Tape, TapeSession
 from graph_impl.chat import chat
 from graph_impl.templates import FOLDER
-from router.serving.run import Order, Run
+from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
 from tests.flows.playing import FOREVER, STACKS, Case, begin
 
@@ -56,23 +56,23 @@ async def pair(case: Case, candidate: LocalStack) -> Pair:
     world = case.world()
     exchange = world.exchange(Tape())
     serving = begin(STACKS["legacy"], case, exchange)
-    assert await serving.gone(FOREVER)
+    assert await serving.wait_stopped(FOREVER)
     await exchange.close()
-    order = Order(CHAT, candidate, case.request, "shadow")
-    shadow = candidate.drive(
+    order = RunRequest(CHAT, candidate.name, case.request, "shadow")
+    shadow = candidate.new_run(
         order, TapeSession(exchange, "shadow", "nearest"), exchange.stamp, strict=False
     )
     shadow.start()
-    assert await shadow.gone(FOREVER)
+    assert await shadow.wait_stopped(FOREVER)
     runs = (line(serving, "serving", exchange.tape), line(shadow, "shadow", None))
     chosen = pair_of(runs)
     assert isinstance(chosen, Pair)
     return chosen
 
 
-def line(drive: Run, role: Role, tape: Tape | None) -> RunRecord:
-    """Write a drive down and read it back."""
-    assert drive.ending is not None
+def line(run: Run, role: Role, tape: Tape | None) -> RunRecord:
+    """Write a run down and read it back."""
+    assert run.outcome is not None
     record = RunRecord(
         v=1,
         exchange="x-1",
@@ -82,11 +82,11 @@ def line(drive: Run, role: Role, tape: Tape | None) -> RunRecord:
         assigned="legacy",
         served="legacy",
         began=1,
-        frames=tuple((frame.at, frame.data.decode()) for frame in drive.frames),
-        outcome=drive.ending.outcome,
-        error=drive.ending.error,
+        frames=tuple((frame.at, frame.data.decode()) for frame in run.frames),
+        outcome=run.outcome.kind,
+        error=run.outcome.error,
         tape=tape.record() if tape else None,
-        plays=tuple(play.record() for play in drive.run.plays),
+        plays=tuple(play.record() for play in run.session.plays),
     )
     return decode_run(encode_run(record))
 

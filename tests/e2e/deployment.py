@@ -24,8 +24,11 @@ from router.config import SettingsWatcher
 from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from cutover.wiring.composition import Services
-    from router.stack import Stack, StackName
+    from router.serving.stack import Stack
+    from router.stack import StackName
 
 KEY = "CUTOVER_TEST_KEY"
 PLANTED_KEY = "sk-planted-0123456789abcdefghijklmn"
@@ -43,6 +46,7 @@ class Deployment:
     url: str
     folder: Path
     services: Services
+    app: FastAPI
     watched: SettingsWatcher
     provider: Served
     session: aiohttp.ClientSession
@@ -56,7 +60,7 @@ class Deployment:
         """Ask the chat flow and read everything; the message is free again afterwards."""
         async with self.post(body, **more) as response:
             answer = Answer(response.status, response.headers, await response.read())
-        concluding = f"conclude {response.headers.get('x-cutover-exchange')}"
+        concluding = f"close {response.headers.get('x-cutover-exchange')}"
         await until(lambda: not tasks(concluding))
         return answer
 
@@ -67,7 +71,7 @@ class Deployment:
 
     async def settled(self) -> None:
         """Wait until every exchange has been concluded, shadowed or not, and its line written."""
-        await until(lambda: not self.services.router.ledger.open and not tasks("conclude"))
+        await until(lambda: not self.services.router.ledger.open and not tasks("close"))
 
     async def lines(self) -> list[RunRecord]:
         """Give all runs captured so far."""
@@ -221,7 +225,7 @@ async def deployed(folder: Path, setup: Setup | None = None) -> AsyncIterator[De
         # Every request on a connection of its own: what one leaves behind is the next one's not.
         connector = aiohttp.TCPConnector(force_close=True)
         session = await opened.enter_async_context(aiohttp.ClientSession(connector=connector))
-        yield Deployment(url, folder, built.services, watched, provider, session)
+        yield Deployment(url, folder, built.services, built.app, watched, provider, session)
 
 
 @asynccontextmanager

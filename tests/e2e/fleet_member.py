@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Success
+from cutover.wiring.router import assemble_router
 from effects.stores import SqlPins
 from router.config import Settings, load_settings
 from router.context import Counts
+from router.http.body import BodyMemory
 from router.http.endpoints import FlowEndpoint
-from router.parts import Parts
 from router.router import Router
 from router.routing import lookup
-from router.routing.assignment import Assigner
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
 
@@ -67,47 +68,39 @@ async def silent(_: object, __: object) -> AsyncIterator[Event]:
         yield event
 
 
-def parts(settings: Settings, store: PinStore | None = None) -> Parts:
-    """Make a router's parts; where there is a store, conversations are frozen."""
+def assembled(settings: Settings, store: PinStore | None = None) -> Router:
+    """Make a router; where there is a store, conversations are frozen."""
     if store is not None:
         sticky = settings.flows["chat"].model_copy(
             update={"route_key": "session_id", "sticky": "conversation"}
         )
         settings = settings.model_copy(update={"flows": {"chat": sticky}})
-    made = Parts(
-        specs={"chat": CHAT},
+    return assemble_router(
+        flows={"chat": CHAT},
         stacks={name: LocalStack(name, {"chat": silent}, name) for name in STACKS},
         live=lambda _: None,  # type: ignore[arg-type, return-value] # nothing is ever asked
         captures=Discarded(),
         settings=lambda: settings,
-    )
-    if store is None:
-        return made
-    return Parts(
-        specs=made.specs,
-        stacks=made.stacks,
-        live=made.live,
-        captures=made.captures,
-        settings=made.settings,
-        pins=Pins(store, made.monotonic, made.wall),
+        pins=None if store is None else Pins(store, time.perf_counter, time.time),
     )
 
 
-async def letters(made: Parts, bodies: Iterable[ChatRequest]) -> str:
+async def letters(made: Router, bodies: Iterable[ChatRequest]) -> str:
     """Decide as the router does; gives a letter for each request."""
-    assigner = Assigner(made, Counts())
-    return "".join([(await assigner.decide(CHAT, one, None)).assignment.stack[0] for one in bodies])
+    return "".join(
+        [(await made.assigner.decide(CHAT, one, None)).assignment.stack[0] for one in bodies]
+    )
 
 
 async def member(settings: Settings, run: str, stores: dict[str, PinStore]) -> Assigned:
     """Assign ten thousand route keys, and some conversations that are frozen."""
     hashed = await letters(
-        parts(settings), (ChatRequest(message_id=f"key {number}") for number in range(KEYS))
+        assembled(settings), (ChatRequest(message_id=f"key {number}") for number in range(KEYS))
     )
     pinned = {}
     for name, store in stores.items():
         turns = (ChatRequest(message_id="m", chat_id=f"{run} {number}") for number in range(CHATS))
-        pinned[name] = await letters(parts(settings, store), turns)
+        pinned[name] = await letters(assembled(settings, store), turns)
     return Assigned(hashed, pinned)
 
 
@@ -126,14 +119,15 @@ async def main(configuration: str, run: str, *, serve: bool) -> None:
         found = await member(settings, run, stores)
         print(msgspec.json.encode(found).decode(), flush=True)  # noqa: T201 - to its parent
         if serve:
-            await _serve(Router(parts(settings)))
+            await _serve(assembled(settings))
 
 
 async def _serve(router: Router) -> None:
-    serving = import_module("cutover.server.serve")
-    sockets = import_module("cutover.server.sockets")
+    module, sockets = (import_module(f"cutover.server.{name}") for name in ("serve", "sockets"))
     listening = sockets.listen("127.0.0.1", 0)
-    server = serving.server(FlowEndpoint(router, CHAT), router, 1.0)
+    server = module.server(
+        FlowEndpoint(router, BodyMemory(lambda: router.settings().limits), CHAT), router, 1.0
+    )
     print(sockets.address(listening), flush=True)  # noqa: T201 - as above
     await server.serve(sockets=[listening])
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-    from router.stack import Stack, StackName
+    from router.serving.stack import Stack
+    from router.stack import StackName
 
 CHAT = "/api/v1/chat"
 TABLES = {

@@ -173,7 +173,7 @@ async def test_an_unknown_message_is_404(place: Deployment) -> None:
 
 async def test_a_locked_message_is_409(place: Deployment) -> None:
     """Somebody is at it already."""
-    other = place.services.router.parts.live(ChatRequest(message_id="m")).locks
+    other = place.services.router.live(ChatRequest(message_id="m")).locks
     assert await other.acquire("test", "msg_lock:m", 60)
     answer = await place.ask(body())
     assert (answer.status, answer.problem["code"]) == (409, "message_locked")

@@ -67,7 +67,7 @@ async def test_leaving_stops_the_model_and_frees_the_lock(tmp_path: Path, stack:
         await leave_after(place, body | SLOW, b"SEND")
         await place.provider.ledger.until("cancelled", 1)
         await until(lambda: not asyncio.all_tasks() - before)
-        await until(lambda: place.services.router.counts.client_left == 1)
+        await until(lambda: place.services.router.counts.disconnected == 1)
         again = await place.ask(body)
         assert again.steps == ["ACCEPT", "START_REPLY", "SEND", "SUCCESS", "END"]
 
@@ -84,7 +84,7 @@ async def test_leaving_is_on_record_and_stores_nothing(tmp_path: Path, stack: St
         assert ends["model.stream"] == "cut"
         assert "ids.new" not in ends, "an id is drawn for a reply only"
         assert place.books() == {"cancelled(client_left)": 1}
-        history = place.services.router.parts.live(ChatRequest(message_id="n")).conversations
+        history = place.services.router.live(ChatRequest(message_id="n")).conversations
         turns = await history.history("test", "c", before="n", limit=10)
         assert [turn.role for turn in turns] == ["user"]
 
@@ -120,7 +120,7 @@ async def test_a_started_tool_that_writes_finishes_and_is_recorded(
     machine = Machine(read_only=False)
     async with deployed(tmp_path, Setup(stack=stack)) as place:
         await leave_at_work(place, machine)
-        await until(lambda: bool(tasks("conclude")))
+        await until(lambda: bool(tasks("close")))
         machine.go_on.set()
         run = await place.run()
         assert machine.ended == "finished"
@@ -160,7 +160,7 @@ async def test_leaving_after_the_terminal_frame_is_no_cancel(
         await leave_after(place, {"message_id": "m", "content": "Hello"}, b'"END"')
         await place.lines()
         assert place.books() == {"compared(equal)": 1}
-        assert place.services.router.counts.client_left == 0
+        assert place.services.router.counts.disconnected == 0
 
 
 @pytest.mark.slow

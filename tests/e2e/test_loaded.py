@@ -78,7 +78,7 @@ async def test_two_services_nobody_knows_are_asked_as_declared(
     messages = tmp_path / "tickets.jsonl"
     messages.write_bytes(TICKET)
     async with running(EXAMPLES / "declared_flow", commands, tmp_path) as example:
-        settings = example.services.router.parts.settings().stacks
+        settings = example.services.router.settings().stacks
         places = ((name, settings.place(name)) for name in STACKS)
         targets = tuple(
             Target(stack=n, url=at.url) for n, at in places if isinstance(at, RemoteStackSettings)

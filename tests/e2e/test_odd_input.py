@@ -38,7 +38,7 @@ async def test_odd_bodies_are_served(tmp_path: Path, stack: str) -> None:
             await response.read()
         runs = await place.lines()
         assert [run.outcome for run in runs] == ["completed"] * 6
-        store = place.services.router.parts.live(ChatRequest(message_id="n")).conversations
+        store = place.services.router.live(ChatRequest(message_id="n")).conversations
         assert await store.find("test", "x") is None
         said = await store.find("test", "b")
         assert said is not None

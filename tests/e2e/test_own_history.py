@@ -107,7 +107,7 @@ async def test_drift_shows_where_shadows_hold_conversations(tmp_path: Path, hist
     async with conversing(tmp_path, history) as place:
         _, heard = await talk(place, 3)
         runs = await place.lines()
-        spent = place.services.router.shadow_budget.tokens
+        spent = place.services.router.shadows.scheduler.budget.tokens
     own = [text.replace("beginning 0", "beginning 1") for text in heard]
     free = history == "own"
     assert heard == ["beginning 0", "beginning 0 again", "beginning 0 again again"]
@@ -125,13 +125,13 @@ async def test_a_session_that_is_deleted_takes_its_side_along(tmp_path: Path) ->
     async with conversing(tmp_path, "own") as place:
         first, _ = await talk(place, 2)
         second, _ = await talk(place, 1)
-        parts = place.services.router.parts
-        assert set(parts.own_replies.chats) == {first, second}
+        replies = place.services.router.shadows.scheduler.replies
+        assert set(replies.chats) == {first, second}
         async with place.session.delete(f"{place.url}/api/v1/sessions/{first}") as response:
             assert response.status == 204
-        assert set(parts.own_replies.chats) == {second}
+        assert set(replies.chats) == {second}
         stores = place.watched.current.stores
         await erase_rows(stores, {}, DataSubject("chat", second), ())
-        await drop_unknown(parts.own_replies, parts.sessions.live.conversations)  # type: ignore[union-attr]
-        assert not parts.own_replies.chats
-        assert parts.own_replies.size == 0
+        await drop_unknown(replies, place.services.sessions.live.conversations)
+        assert not replies.chats
+        assert replies.size == 0

@@ -210,7 +210,7 @@ async def _converse(place: Deployment) -> str:
             pass
         r.close()
     await place.provider.ledger.until("cancelled", 1)
-    await until(lambda: place.services.router.counts.client_left == 1)
+    await until(lambda: place.services.router.counts.disconnected == 1)
     for answer in answers:
         comment = {"exchange_id": answer.headers["x-cutover-exchange"], "score": -1}
         data = comment | {"comment": NAMELESS}

@@ -21,7 +21,8 @@ from tests.router.answering import FLOWS
 from tests.router.faulty import after, crash
 
 if TYPE_CHECKING:
-    from router.stack import Stack, StackName
+    from router.serving.stack import Stack
+    from router.stack import StackName
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
@@ -49,7 +50,7 @@ def body(message: str) -> dict[str, object]:
 def breaker(place: Deployment) -> tuple[str, bool]:
     """Tell the state of graph's breaker, and whether another router opened it."""
     known = place.services.router.admission.breakers.of("chat", "graph")
-    return known.state(place.services.router.parts.monotonic()), known.told
+    return known.circuit.state(place.services.router.admission.breakers.monotonic()), known.reported
 
 
 async def test_who_has_seen_no_failure_spares_the_stack_too(
@@ -73,7 +74,7 @@ async def test_who_has_seen_no_failure_spares_the_stack_too(
         await until(lambda: breaker(two) == ("open", True))
         assert (await two.ask(body("spared"))).headers["x-cutover-served"] == "legacy l"
         assert two.services.router.counts.takeovers == 0
-        assert two.services.router.counts.spared == 1
+        assert two.services.router.counts.bypassed == 1
         two.services.router.admission.breakers.reset("chat", "graph")
         await until(lambda: breaker(one) == ("closed", False))
 
@@ -91,7 +92,7 @@ async def test_workers_have_one_budget_a_day(tmp_path: Path) -> None:
     async with deployed(tmp_path, alone) as place:
         await place.ask(body("spends"))
         await place.settled()
-        assert place.services.router.shadow_budget.tokens > 0
+        assert place.services.router.shadows.scheduler.budget.tokens > 0
     connector = aiohttp.TCPConnector(force_close=True)
     async with (
         running(api_key=PLANTED_KEY) as provider,

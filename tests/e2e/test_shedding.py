@@ -43,7 +43,7 @@ async def test_large_bodies_find_no_room_where_there_is_little(tmp_path: Path) -
         await place.settled()
         assert (await place.ask(HELLO | long)).status == 200
         assert (await place.get("/readyz"))["shed"] == {"overloaded": 1}
-        assert place.services.router.bodies.held == 0
+        assert place.app.state.body_memory.reserved == 0
 
 
 async def test_calls_of_the_gateway_may_come_back_as_well(tmp_path: Path) -> None:

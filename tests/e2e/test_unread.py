@@ -52,7 +52,7 @@ async def test_who_does_not_read_is_dropped_and_costs_little(
     async with deployed(tmp_path, Setup(stack=stack, more=LONG)) as place:
         with asked(place) as client:
             counts = place.services.router.counts
-            await until(lambda: bool(counts.client_unread))
+            await until(lambda: bool(counts.slow_clients))
             run = await place.run()
             assert (run.outcome, run.error and run.error.code) == ("cancelled", "client_unread")
             assert sum(len(text) for _, text in run.frames) < 1_500_000

@@ -36,11 +36,11 @@ class Example:
 
     async def settled(self) -> None:
         """Wait until all are compared and written."""
-        await until(lambda: not self.services.router.ledger.open and not tasks("conclude"))
+        await until(lambda: not self.services.router.ledger.open and not tasks("close"))
 
     def assigned(self, flow: str, stack: str) -> str:
         """Find a route key that goes to a stack."""
-        settings = self.services.router.parts.settings()
+        settings = self.services.router.settings()
         keys = (f"k{number}" for number in range(100))
         rules, salt = settings.flows[flow], settings.rollout.salt
         return next(key for key in keys if assign(rules, salt, key, None).stack == stack)

@@ -18,7 +18,7 @@ from effects.tape import Exchange, Policy, Tape, TapeSession
 from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from router.serving.run import Order, Run
+from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
 
 STACKS: Mapping[str, LocalStack] = {
@@ -71,14 +71,14 @@ class Scene(Protocol):
 class Played:
     """A stack that has run to its end."""
 
-    drive: Run
+    run: Run
     exchange: Exchange
     world: World
 
     @property
     def frames(self) -> list[bytes]:
         """The bytes it produced, frame by frame."""
-        return [frame.data for frame in self.drive.frames]
+        return [frame.data for frame in self.run.frames]
 
     @property
     def wire(self) -> str:
@@ -94,7 +94,7 @@ class Played:
     def sends(self) -> list[tuple[float, str, str]]:
         """Every SEND: seconds, content, and `tool status` where there is feedback."""
         found = []
-        for frame in self.drive.frames:
+        for frame in self.run.frames:
             if isinstance(frame.event, Send):
                 news = frame.event.tool_call_feedback
                 said = f"{news.tool} {news.status}" if isinstance(news, ToolFeedback) else ""
@@ -109,12 +109,12 @@ class Played:
     @property
     def calls(self) -> list[tuple[str, str, bytes]]:
         """Every effect call in order: label, site and argument bytes."""
-        return [(it.operation.label, it.site, it.args) for it in self.drive.run.plays]
+        return [(it.operation.label, it.site, it.args) for it in self.run.session.plays]
 
     @property
     def hows(self) -> set[str]:
         """How its calls were answered."""
-        return {play.how for play in self.drive.run.plays}
+        return {play.how for play in self.run.session.plays}
 
     @cached_property
     def tape(self) -> tuple[EntryRecord, ...]:
@@ -124,16 +124,16 @@ class Played:
     @property
     def ended(self) -> tuple[object, ...]:
         """Outcome, code, and what a refusal says."""
-        ending = self.drive.ending
+        ending = self.run.outcome
         assert ending is not None
         refusal = ending.refusal
         said = (refusal.status, refusal.code, refusal.detail) if refusal else None
-        return ending.outcome, ending.error and ending.error.code, said
+        return ending.kind, ending.error and ending.error.code, said
 
     @property
     def unplayed(self) -> list[str]:
         """Calls on the tape this run did not play."""
-        played = {play.entry.seq for play in self.drive.run.plays if play.entry is not None}
+        played = {play.entry.seq for play in self.run.session.plays if play.entry is not None}
         return [it.label for it in self.exchange.tape.entries if it.seq not in played]
 
 
@@ -145,10 +145,12 @@ def begin(
     policy: Policy = "live",
 ) -> Run:
     """Start a stack on an exchange."""
-    run = TapeSession(exchange, f"{role} {stack.name}", policy)
-    drive = stack.drive(Order(case.spec, stack, case.request, role), run, exchange.stamp)
-    drive.start()
-    return drive
+    session = TapeSession(exchange, f"{role} {stack.name}", policy)
+    run = stack.new_run(
+        RunRequest(case.spec, stack.name, case.request, role), session, exchange.stamp
+    )
+    run.start()
+    return run
 
 
 async def record(
@@ -159,25 +161,25 @@ async def record(
     if case.taken:
         assert await world.live().locks.acquire("other", case.taken, FOREVER)
     exchange = world.exchange(Tape())
-    drive = begin(stack, case, exchange)
+    run = begin(stack, case, exchange)
     reader = begin(tail, case, exchange, "shadow", "nearest") if tail else None
-    assert await drive.gone(FOREVER)
+    assert await run.wait_stopped(FOREVER)
     await exchange.close()
     if reader is None:
-        return Played(drive, exchange, world), None
-    assert await reader.gone(FOREVER)
-    return Played(drive, exchange, world), Played(reader, exchange, world)
+        return Played(run, exchange, world), None
+    assert await reader.wait_stopped(FOREVER)
+    return Played(run, exchange, world), Played(reader, exchange, world)
 
 
 async def replay(stack: LocalStack, case: Scene, tape: tuple[EntryRecord, ...]) -> Played:
     """Play a tape that was written down, at full speed, with nothing live behind it."""
     world = World()
     exchange = world.exchange(Tape.load(tape))
-    drive = begin(stack, case, exchange, "replay", "nearest")
-    assert await drive.gone(FOREVER)
+    run = begin(stack, case, exchange, "replay", "nearest")
+    assert await run.wait_stopped(FOREVER)
     await exchange.close()
     assert world.made == []
-    return Played(drive, exchange, world)
+    return Played(run, exchange, world)
 
 
 async def same_on_both(

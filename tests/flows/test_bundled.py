@@ -39,9 +39,9 @@ async def exchanged(world_: World, body: ChatRequest, first: str, second: str) -
     exchange = world_.exchange(live=world_.live())
     drive = begin(STACKS[first], case, exchange)
     reader = begin(STACKS[second], case, exchange, "shadow", "nearest")
-    assert await drive.gone(FOREVER)
+    assert await drive.wait_stopped(FOREVER)
     await exchange.close()
-    assert await reader.gone(FOREVER)
+    assert await reader.wait_stopped(FOREVER)
     served = Played(drive, exchange, world_)
     replayed = await replay(STACKS[second], case, served.tape)
     for other in (Played(reader, exchange, world_), replayed):
@@ -110,7 +110,7 @@ async def test_a_provider_in_trouble_looks_the_same(
 
 def ending_of(played: Played, *, failed: bool) -> list[bytes]:
     """Give the two frames a stream must end with."""
-    events = CHAT.failure(ChatOptions(), "any", played.drive.frames[1].event)
+    events = CHAT.failure(ChatOptions(), "any", played.run.frames[1].event)
     if failed:
         return [CHAT.encode(event) for event in events]
     return [played.frames[-2], CHAT.encode(events[-1])]

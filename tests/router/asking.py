@@ -18,15 +18,15 @@ from contract.model import ModelCall, ToolCall, UserMessage
 from contract.ports import Effects
 from contract.wire.dialect import Dialect, EventNames
 from contract.wire.sse import SseDecoder
+from cutover.wiring.router import assemble_router
 from effects.stores import MemoryPauses
 from effects.testing import World
 from router.config import FlowSettings, RolloutSettings, Settings
-from router.context import ExchangeContext
-from router.parts import Parts
-from router.resume.pauses import Pausing
+from router.resume.pauses import Pauses
 from router.router import Router
-from router.serving.failure import Unserved
+from router.serving.failure import NotServed
 from router.serving.stack import LocalStack
+from router.serving.stream import ServedStream
 from router.stack import StackName
 from tests.router.house import Captured, each
 
@@ -145,7 +145,7 @@ async def reading_first(request: Request[Ask, Options], effects: Effects) -> Asy
 class Reply:
     """What a client got: frames without comments, or a status and a code."""
 
-    ticket: ExchangeContext | None
+    stream: ServedStream | None
     frames: tuple[str, ...] = ()
     status: int = 200
     code: str = ""
@@ -167,7 +167,7 @@ class Reply:
         return [event.get("content") or event.get("status") or "?" for event in self.events]
 
 
-class Pauses(MemoryPauses):
+class FlakyPauses(MemoryPauses):
     """Pauses that can be out of reach of those who renew."""
 
     away = False
@@ -199,30 +199,29 @@ class Desk:
         self.world = world
         self.captured = Captured()
         self.now = asyncio.get_running_loop().time
-        self.pauses = Pauses(self.now)
+        self.pauses = FlakyPauses(self.now)
         self.assigned: StackName = "legacy"
         self.shadow = Decimal(0)
         self._flows: Mapping[str, Flow] = {"legacy": legacy, "graph": graph}
         self._seconds = seconds
         self.router = self.start()
 
-    def start(self) -> Router:
-        """Make a router over the same stores, as after a restart."""
-        self.router = Router(
-            Parts(
-                specs={self.spec.name: self.spec},
-                stacks={
-                    name: LocalStack(name, {self.spec.name: self._flows[name]}, name)
-                    for name in ("legacy", "graph")
-                },
-                live=lambda _: replace(self.world.live(), locks=self.world.locks.for_exchange()),
-                captures=self.captured,
-                settings=self._settings,
-                monotonic=self.now,
-                wall=self.now,
-                pausing=Pausing(self.pauses, self._seconds, self.now),
-            )
-        )
+    def start(self, **changes: Any) -> Router:
+        """Make a router over the same stores, as after a restart; with some parts changed."""
+        parts: dict[str, Any] = {
+            "flows": {self.spec.name: self.spec},
+            "stacks": {
+                name: LocalStack(name, {self.spec.name: self._flows[name]}, name)
+                for name in ("legacy", "graph")
+            },
+            "live": lambda _: replace(self.world.live(), locks=self.world.locks.for_exchange()),
+            "captures": self.captured,
+            "settings": self._settings,
+            "monotonic": self.now,
+            "wall": self.now,
+            "pauses": Pauses(self.pauses, self._seconds, self.now),
+        }
+        self.router = assemble_router(**(parts | changes))
         return self.router
 
     def _settings(self) -> Settings:
@@ -246,7 +245,7 @@ class Desk:
 
     async def take(self, body: Body, path: str = "", leaves: int = -1) -> Reply:
         """Take a turn of any flow, at one of its paths."""
-        return await self._read(lambda: self.router.begin(self.spec, body, None, path=path), leaves)
+        return await self._read(lambda: self.router.open(self.spec, body, None, path=path), leaves)
 
     async def go_on(self, hitl_id: str, leaves: int = -1) -> Reply:
         """Continue a pause, to the end, or until so many frames have come."""
@@ -257,30 +256,28 @@ class Desk:
         await self.router.respond(self.spec, hitl_id, HumanAnswer(action, dict(data)))  # type: ignore[arg-type]
 
     async def _read(self, begin: Callable[[], Any], leaves: int) -> Reply:
-        ticket = await begin()
-        serving, frames = ticket.serving, list[str]()
+        stream, frames = await begin(), list[str]()
         try:
-            self.router.opened(ticket)
-            await serving.open()
-            await self.router.answered(ticket)
-            async for data in each(serving):
+            await stream.open()
+            await self.router.answered(stream)
+            async for data in each(stream):
                 frames.append(data.decode())
                 if len(frames) == leaves:
-                    serving.leave()
+                    stream.disconnect()
                     break
-            await serving.settle()
+            await stream.close_in_grace()
         except Refused as refused:
-            return Reply(ticket, (), refused.status, refused.code)
-        except Unserved as unserved:
-            return Reply(ticket, (), unserved.status, unserved.code)
+            return Reply(stream, (), refused.status, refused.code)
+        except NotServed as unserved:
+            return Reply(stream, (), unserved.status, unserved.code)
         finally:
-            self.router.conclude(ticket)
-            await self.settled(ticket)
-        return Reply(ticket, tuple(one for one in frames if not one.startswith(":")))
+            self.router.close(stream)
+            await self.settled(stream)
+        return Reply(stream, tuple(one for one in frames if not one.startswith(":")))
 
-    async def settled(self, ticket: ExchangeContext) -> None:
+    async def settled(self, stream: ServedStream) -> None:
         """Wait until an exchange is over and written down."""
         while not any(
-            run.exchange == ticket.exchange for batch in self.captured.batches for run in batch
+            run.exchange == stream.plan.exchange for batch in self.captured.batches for run in batch
         ):
             await self.captured.changed.wait()

@@ -15,21 +15,20 @@ from contract.flows.chat import CHAT
 from contract.ports import Effects, Model
 from contract.records import FeedbackRecord, RunRecord
 from contract.wire.sse import is_comment
+from cutover.wiring.router import assemble_router
 from effects.stores import MemoryPins
 from effects.tape import Signal
 from effects.testing import World
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.config import FlowSettings, LimitSettings, RolloutSettings, Settings, ShadowSettings
-from router.context import ExchangeContext, Observer
-from router.parts import Parts
-from router.router import Router
+from router.context import ExchangeContext, LedgerLine, Observer
+from router.http.body import BodyMemory
 from router.routing.flags import Flagged
 from router.routing.pins import Pins
-from router.serving.failure import Unserved
+from router.serving.failure import NotServed
 from router.serving.stack import LocalStack
-from router.serving.stream import Serving
-from router.shadow.ledger import Line
+from router.serving.stream import ServedStream
 from router.stack import StackName
 from tests.flows.playing import FOREVER
 
@@ -88,10 +87,15 @@ class Captured:
 class Served:
     """What one client saw: frames with their moments, or a status and a code."""
 
-    ticket: ExchangeContext
+    stream: ServedStream
     frames: list[tuple[float, bytes]]
     status: int = 200
     code: str = ""
+
+    @property
+    def exchange(self) -> str:
+        """The id of the exchange."""
+        return self.stream.plan.exchange
 
     @property
     def wire(self) -> list[bytes]:
@@ -176,26 +180,26 @@ class House:
         rules = rules or Rules()
         self.spec = spec = rules.spec
         self.settings = rules.settings(case)
-        self.router = Router(
-            Parts(
-                specs={spec.name: spec},
-                stacks={
-                    "legacy": LocalStack("legacy", {spec.name: legacy or LEGACY[spec.name]}, "l1"),
-                    "graph": LocalStack("graph", {spec.name: graph or GRAPH[spec.name]}, "g1"),
-                },
-                live=self._live,
-                captures=self.captured,
-                settings=lambda: self.settings,
-                shadow_model=rules.asks,
-                qa_key=QA_KEY,
-                price=price,
-                observers=rules.observers,
-                monotonic=time,
-                wall=lambda: WALL,
-                flags=rules.flags,
-                pins=rules.pins or Pins(MemoryPins(time), time, time),
-            )
-        )
+        self.contexts = Contexts()
+        self.parts: dict[str, Any] = {
+            "flows": {spec.name: spec},
+            "stacks": {
+                "legacy": LocalStack("legacy", {spec.name: legacy or LEGACY[spec.name]}, "l1"),
+                "graph": LocalStack("graph", {spec.name: graph or GRAPH[spec.name]}, "g1"),
+            },
+            "live": self._live,
+            "captures": self.captured,
+            "settings": lambda: self.settings,
+            "shadow_model": rules.asks,
+            "qa_key": QA_KEY,
+            "price": price,
+            "observers": [*rules.observers, self.contexts],
+            "monotonic": time,
+            "wall": lambda: WALL,
+            "flags": rules.flags,
+            "pins": rules.pins or Pins(MemoryPins(time), time, time),
+        }
+        self.router = assemble_router(**self.parts)
 
     async def __aenter__(self) -> Self:
         return self
@@ -221,7 +225,7 @@ class House:
     async def ask(self, body: Body | None = None, **how: Any) -> Served:
         """Be one client to the end, then wait until the exchange is settled and written."""
         served = await self.client(body or self.case.body, **how)
-        while not any(run.exchange == served.ticket.exchange for run in self.runs):
+        while not any(run.exchange == served.exchange for run in self.runs):
             await self.captured.changed.wait()
         return served
 
@@ -238,46 +242,64 @@ class House:
 
         `pause` is how many seconds the client takes for each frame.
         """
-        ticket = await self.router.begin(self.spec, body, qa)
+        stream = await self.router.open(self.spec, body, qa)
         try:
-            return await self._read(ticket, leaves_after, lingers, pause)
+            return await self._read(stream, leaves_after, lingers, pause)
         finally:
-            self.router.conclude(ticket)
+            self.router.close(stream)
 
     async def _read(
-        self, ticket: ExchangeContext, leaves_after: int | None, lingers: float, pause: float
+        self, stream: ServedStream, leaves_after: int | None, lingers: float, pause: float
     ) -> Served:
-        serving, loop = ticket.serving, asyncio.get_running_loop()
-        self.router.opened(ticket)
+        loop = asyncio.get_running_loop()
         if leaves_after == 0:
-            loop.call_later(lingers, serving.leave)
+            loop.call_later(lingers, stream.disconnect)
         frames: list[tuple[float, bytes]] = []
         try:
-            await serving.open()
+            await stream.open()
         except Refused as refused:
-            return Served(ticket, frames, refused.status, refused.code)
-        except Unserved as unserved:
-            return Served(ticket, frames, unserved.status, unserved.code)
-        async for data in each(serving):
+            return Served(stream, frames, refused.status, refused.code)
+        except NotServed as unserved:
+            return Served(stream, frames, unserved.status, unserved.code)
+        async for data in each(stream):
             frames.append((loop.time(), data))
             if len(frames) == leaves_after:
                 if not lingers:
-                    serving.leave()
+                    stream.disconnect()
                     break
-                loop.call_later(lingers, serving.leave)
+                loop.call_later(lingers, stream.disconnect)
             await asyncio.sleep(pause)
-        return Served(ticket, frames)
+        return Served(stream, frames)
 
     def _live(self, _: Body) -> Effects:
         return self.world.live()
 
 
-async def each(serving: Serving) -> AsyncIterator[bytes]:
+def memory(made: House) -> BodyMemory:
+    """Make the memory of an endpoint's bodies."""
+    return BodyMemory(lambda: made.router.settings().limits)
+
+
+async def each(stream: ServedStream) -> AsyncIterator[bytes]:
     """Give what goes to the client frame by frame."""
-    async for piece in serving.pieces():
+    async for piece in stream.pieces():
         for data in piece:
             yield data
 
 
-def _named(line: Line) -> str:
+class Contexts(dict[str, ExchangeContext]):
+    """Observes finished exchanges, by id."""
+
+    def refused(self, flow: str, status: int, code: str) -> None:
+        """Ignore a refusal."""
+
+    def finished(self, context: ExchangeContext) -> None:
+        """Note what is known of an exchange."""
+        self[context.exchange] = context
+
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
+        """Nothing more is noted."""
+
+
+def _named(line: LedgerLine) -> str:
     return f"{line.state}({line.reason})" if line.reason else line.state

@@ -74,7 +74,7 @@ def talking(rules: Rules) -> House:
 
 def session_of(served: Served) -> str:
     """Name the session a turn was of."""
-    asked = served.ticket.serving.plan.request
+    asked = served.stream.plan.request
     return asked.body.session_id or asked.session
 
 
@@ -98,7 +98,7 @@ async def say(house: House, session: str, message: str = "and") -> Served:
 
 async def recorded(house: House, served: Served) -> None:
     """Wait until the exchange of a turn is settled and written."""
-    while not any(run.exchange == served.ticket.exchange for run in house.runs):
+    while not any(run.exchange == served.exchange for run in house.runs):
         await house.captured.changed.wait()
 
 

@@ -165,14 +165,14 @@ async def test_it_is_looked_at_each_second_and_not_more_often_while_it_is_away()
     async with News(wall, breakers, budget, lambda: ("chat",)).running():
         await asyncio.sleep(10 * LOOK_SECONDS + 0.5)
         assert wall.asked == 11
-        breakers.on_news()
+        breakers.on_change()
         await asyncio.sleep(0.1)
         assert wall.asked == 12, "news are told at once"
         wall.broken = EffectFailed(Fault("store_unavailable"))
         await asyncio.sleep(2 * LOOK_SECONDS)
         wall.asked = 0
         for _ in range(100):
-            breakers.on_news()
+            breakers.on_change()
             await asyncio.sleep(LOOK_SECONDS / 10)
         assert wall.asked == 10
 
@@ -191,8 +191,8 @@ def house(crashing: list[bool]) -> House:
 
 def news_of(made: House, wall: Wall) -> News:
     """Have a router look at a board."""
-    admission, parts = made.router.admission, made.router.parts
-    return News(wall, admission.breakers, made.router.shadow_budget, lambda: parts.specs)
+    admission, flows = made.router.admission, made.router.flows
+    return News(wall, admission.breakers, made.router.shadows.scheduler.budget, lambda: flows)
 
 
 async def ask(made: House, number: int) -> Served:
@@ -202,7 +202,7 @@ async def ask(made: House, number: int) -> Served:
 
 def by(served: Served) -> str:
     """Say who served."""
-    return served.ticket.serving.served.name
+    return served.stream.served_by.name
 
 
 async def test_two_routers_spare_probe_and_trust_together() -> None:
@@ -217,8 +217,8 @@ async def test_two_routers_spare_probe_and_trust_together() -> None:
         await asyncio.sleep(SOON)
         assert by(await ask(two, 2)) == "legacy"
         assert two.router.counts.takeovers == 0
-        assert two.router.counts.spared == 1
-        assert two.router.admission.breakers.of("chat", "graph").told
+        assert two.router.counts.bypassed == 1
+        assert two.router.admission.breakers.of("chat", "graph").reported
         crashing[0] = False
         await asyncio.sleep(10.0)
         assert by(await ask(two, 3)) == "legacy", "it asks for leave first"

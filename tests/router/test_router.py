@@ -13,7 +13,6 @@ from contract.flow import Event
 from contract.flows.chat import CHAT, ChatRequest
 from effects.model import Hang
 from effects.testing import VirtualLoop
-from router.context import ExchangeContext
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket
 from router.stack import StackName
@@ -33,7 +32,7 @@ def named(message_id: str, **fields: Any) -> ChatRequest:
 async def begun(house: House, body: ChatRequest, qa: str | None = None) -> tuple[str, str]:
     """Give who is assigned to a request, and why; it is served to its end."""
     served = await house.ask(body, qa=qa)
-    assignment = served.ticket.serving.plan.assignment
+    assignment = served.stream.plan.assignment
     assert house.runs[-1].assigned == assignment.stack
     assert house.runs[-1].reason == assignment.why
     return assignment.stack, assignment.why
@@ -109,8 +108,8 @@ async def test_a_request_is_concluded_once() -> None:
     """Twice said is once done: one ledger line, one batch of records, one count."""
     async with House(CASE, Rules(shadow=100)) as made:
         served = await made.ask()
-        made.router.conclude(served.ticket)
-        made.router.conclude(served.ticket)
+        made.router.close(served.stream)
+        made.router.close(served.stream)
         await asyncio.sleep(100.0)
         assert made.states == {"compared(equal)": 1}
         assert len(made.captured.batches) == 1
@@ -120,9 +119,9 @@ async def test_a_request_is_concluded_once() -> None:
 async def test_a_ticket_never_opened_is_settled_too(shadow: int) -> None:
     """As when its connection breaks before anything was asked."""
     async with House(CASE, Rules(shadow=shadow)) as made:
-        ticket = await made.router.begin(CHAT, CASE.body, None)
-        ticket.serving.leave()
-        made.router.conclude(ticket)
+        stream = await made.router.open(CHAT, CASE.body, None)
+        stream.disconnect()
+        made.router.close(stream)
     expected = "cancelled(client_left)" if shadow else "not_sampled"
     assert made.states == {expected: 1}
     assert made.world.made == []
@@ -133,7 +132,7 @@ async def test_feedback_is_joined_to_the_assigned_stack(assigned: StackName) -> 
     """Intention to treat: also where the other one served; an unknown exchange is kept as it is."""
     async with house(assigned, after(FLOWS[assigned], 5, crash)) as made:
         served = await made.ask()
-        made.router.feedback(served.ticket.exchange, -1, "odd")
+        made.router.feedback(served.exchange, -1, "odd")
         made.router.feedback("unknown", 1, None)
     joined, lost = made.captured.feedbacks
     assert (joined.assigned, joined.served) == (assigned, made.runs[1].stack)
@@ -195,11 +194,11 @@ async def test_closing_waits_for_shadows_as_long_as_it_may() -> None:
 async def test_what_ends_after_the_close_gets_no_shadow() -> None:
     """Its records are written all the same."""
     made = House(CASE, Rules(shadow=100))
-    ticket = await made.router.begin(CHAT, CASE.body, None)
-    await ticket.serving.open()
-    assert len([frame async for frame in each(ticket.serving)]) > 12
+    stream = await made.router.open(CHAT, CASE.body, None)
+    await stream.open()
+    assert len([frame async for frame in each(stream)]) > 12
     await made.router.aclose(0.0)
-    made.router.conclude(ticket)
+    made.router.close(stream)
     await asyncio.sleep(1.0)
     assert made.states == {"dropped(stopping)": 1}
     assert [run.role for run in made.runs] == ["serving"]
@@ -224,8 +223,7 @@ async def test_events_and_options_are_those_of_the_flow() -> None:
             yield event
 
     async with House(CASE, Rules(), legacy=curious) as made:
-        served: Served = await made.ask()
-        assert isinstance(served.ticket, ExchangeContext)
+        await made.ask()
     assert seen[0].options == CASE.options
     assert seen[0].body == CASE.body
     assert msgspec.json.encode(CASE.options) == bytes(_options(made))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from router.telemetry.metrics import instruments as i
 
 if TYPE_CHECKING:
+    from effects.circuit_breaker import State
     from effects.circuit_breaker import State as ProviderState
     from effects.model import RescuingModel
     from router.capture.writer import CaptureCounts
     from router.router import Router
-    from router.routing.breakers import State
     from router.telemetry.metrics.instruments import Instrument
     from router.telemetry.metrics.panel import Panel
 
@@ -75,11 +75,11 @@ class Books:
         for reason, count in captures.dropped.items():
             self._grow(i.CAPTURES_DROPPED, count, reason)
         open_streams = router.open_streams
-        for flow in router.parts.specs:
+        for flow in router.flows:
             put(i.OPEN_STREAMS, open_streams[flow], flow)
         put(i.UNSETTLED, router.ledger.open)
-        put(i.SHADOWS_WAITING, router.shadows_waiting)
-        put(i.SHADOW_LAG, router.shadow_lag)
+        put(i.SHADOWS_WAITING, router.shadows.scheduler.waiting)
+        put(i.SHADOW_LAG, router.shadows.scheduler.lag)
         put(i.CAPTURES_WAITING, captures.waiting)
         put(i.BYTES_LEFT, router.bytes_left)
         for flow, stack, state in router.admission.breakers.states():

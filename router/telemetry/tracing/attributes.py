@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from contract.records import RunRecord
     from effects.tape import Entry
-    from router.capture.records import Charge
-    from router.context import ExchangeContext
-    from router.shadow.ledger import Line
+    from router.context import Charge, ExchangeContext, LedgerLine
 
     Attributes = dict[str, str | int | float | bool | tuple[str, ...]]
 
@@ -41,25 +39,23 @@ _tool = msgspec.json.Decoder(_ToolAsked)
 _model = msgspec.json.Decoder(_ModelAsked)
 
 
-def of_exchange(ticket: ExchangeContext, line: Line) -> Attributes:
+def of_exchange(context: ExchangeContext, line: LedgerLine) -> Attributes:
     """Describe an exchange: its route, who was assigned and served, and where its shadow ended."""
-    serving = ticket.serving
-    plan = serving.plan
     said: Attributes = {
         "http.request.method": "POST",
-        "http.route": ticket.spec.path,
-        EXCHANGE: ticket.exchange,
-        "cutover.flow": ticket.spec.name,
-        "cutover.assigned": plan.assigned.name,
-        "cutover.served": serving.served.name,
-        "cutover.reason": name(serving.reason or plan.assignment.why),
-        "cutover.bucket": plan.assignment.bucket,
-        "cutover.configuration": ticket.config,
-        "cutover.lost": serving.lost_us / _US,
+        "http.route": context.spec.path,
+        EXCHANGE: context.exchange,
+        "cutover.flow": context.spec.name,
+        "cutover.assigned": context.assignment.stack,
+        "cutover.served": context.served,
+        "cutover.reason": name(context.reason),
+        "cutover.bucket": context.assignment.bucket,
+        "cutover.configuration": context.config,
+        "cutover.lost": context.lost_us / _US,
         "cutover.shadow.state": line.state,
         "cutover.shadow.reason": line.reason,
     }
-    status = _status(ticket)
+    status = _status(context)
     if status is not None:
         said["http.response.status_code"] = status
     return said
@@ -109,7 +105,7 @@ def of_play(site: str, how: str) -> Mapping[str, str]:
 
 def _model_call(entry: Entry, charge: Charge, said: Attributes) -> tuple[str, Attributes]:
     asked, use = _model.decode(entry.args), charge.use
-    model = name(charge.asked)
+    model = name(charge.requested)
     said |= {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
@@ -150,10 +146,9 @@ def _tool_call(entry: Entry, said: Attributes) -> tuple[str, Attributes]:
     return f"execute_tool {tool}", said
 
 
-def _status(ticket: ExchangeContext) -> int | None:
+def _status(context: ExchangeContext) -> int | None:
     """Give the status the client saw, where the exchange tells it."""
-    serving = ticket.serving
-    if serving.committed:
+    if context.committed:
         return 200
-    ending = serving.drive.ending if serving.drives else None
-    return ending.refusal.status if ending is not None and ending.refusal is not None else None
+    outcome = context.outcome
+    return outcome.refusal.status if outcome and outcome.refusal else None

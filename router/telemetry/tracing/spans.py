@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from contract.records import PlayRecord, RunRecord
     from effects.tape import Entry
-    from router.capture.records import Account, Charge
-    from router.context import ExchangeContext
-    from router.shadow.ledger import Line
+    from router.context import Account, Charge, ExchangeContext, LedgerLine
 
 _HEADERS = (b"traceparent", b"tracestate")
 _FAILED = frozenset({"failed", "truncated", "timeout"})
@@ -36,27 +34,27 @@ class Spans:
         self._tracer = tracer
         self._incoming = TraceContextTextMapPropagator()
 
-    def turned_away(self, flow: str, status: int, code: str) -> None:
+    def refused(self, flow: str, status: int, code: str) -> None:
         """Nothing was done that took time."""
 
-    def concluded(self, ticket: ExchangeContext) -> None:
+    def finished(self, context: ExchangeContext) -> None:
         """Its shadow belongs to the trace: it is told when that is settled."""
 
-    def settled(self, ticket: ExchangeContext, line: Line) -> None:
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
         """Build the spans of an exchange."""
         span = self._tracer.start_span(
-            f"POST {ticket.spec.path}",
-            self._parent(ticket),
+            f"POST {context.spec.path}",
+            self._parent(context),
             SpanKind.SERVER,
-            start_time=_ns(ticket, 0),
+            start_time=_ns(context, 0),
         )
         if span.is_recording():  # most are not, where only a share is wanted
-            span.set_attributes(of_exchange(ticket, line))
-            self._runs(ticket, span)
-        span.end(_ns(ticket, ticket.ended))
+            span.set_attributes(of_exchange(context, line))
+            self._runs(context, span)
+        span.end(_ns(context, context.ended))
 
-    def _parent(self, ticket: ExchangeContext) -> Context:
-        incoming = ticket.serving.plan.incoming
+    def _parent(self, context: ExchangeContext) -> Context:
+        incoming = context.incoming
         headers = incoming.headers if incoming is not None else ()
         carrier = {
             key.decode(): value.decode("latin-1") for key, value in headers if key in _HEADERS
@@ -64,47 +62,49 @@ class Spans:
         # Not of whatever context this happens to be told in.
         return self._incoming.extract(carrier, Context()) if carrier else Context()
 
-    def _runs(self, ticket: ExchangeContext, exchange: Span) -> None:
+    def _runs(self, context: ExchangeContext, exchange: Span) -> None:
         below = set_span_in_context(exchange, Context())
         before: Span | None = None
-        for run, account in zip(ticket.runs, ticket.accounts, strict=True):
+        for run, account in zip(context.records, context.accounts, strict=True):
             span = self._tracer.start_span(
                 f"{run.role} {run.flow} {run.stack}",
                 below,
                 attributes=of_run(run),
                 links=_links(run, before),
-                start_time=_ns(ticket, account.began),
+                start_time=_ns(context, account.began),
             )
-            self._calls(ticket, run, account, span)
+            self._calls(context, run, account, span)
             if run.outcome in _FAILED:
                 span.set_status(Status(StatusCode.ERROR))
-                if run is ticket.last_served:
+                if run is context.last_served:
                     exchange.set_status(Status(StatusCode.ERROR))
-            span.end(_ns(ticket, account.ended))
+            span.end(_ns(context, account.ended))
             before = span
 
-    def _calls(self, ticket: ExchangeContext, run: RunRecord, account: Account, span: Span) -> None:
+    def _calls(
+        self, context: ExchangeContext, run: RunRecord, account: Account, span: Span
+    ) -> None:
         below = set_span_in_context(span, Context())
-        for play, entry, charge in _made(ticket, run, account):
+        for play, entry, charge in _made(context, run, account):
             if entry is None:
                 label = f"{play.port}.{play.op}"
-                span.add_event(label, of_play(play.site, play.how), _ns(ticket, play.at))
+                span.add_event(label, of_play(play.site, play.how), _ns(context, play.at))
                 continue
             name, attributes = of_effect(entry, charge)
             kind = _KINDS.get(play.port, SpanKind.INTERNAL)
             call = self._tracer.start_span(
-                name, below, kind, attributes, start_time=_ns(ticket, entry.at)
+                name, below, kind, attributes, start_time=_ns(context, entry.at)
             )
             if "error.type" in attributes:
                 call.set_status(Status(StatusCode.ERROR))
-            call.end(_ns(ticket, max(entry.ended, entry.at)))
+            call.end(_ns(context, max(entry.ended, entry.at)))
 
 
 def _made(
-    ticket: ExchangeContext, run: RunRecord, account: Account
+    context: ExchangeContext, run: RunRecord, account: Account
 ) -> Iterator[tuple[PlayRecord, Entry | None, Charge | None]]:
     """Give a run's calls, with the entries of those it made itself and that took time."""
-    entries = ticket.serving.exchange.tape.entries
+    entries = context.tape.entries
     charges = iter(account.charges)
     for play in run.plays:
         entry = None if play.entry is None else entries[play.entry]
@@ -123,6 +123,6 @@ def _links(run: RunRecord, before: Span | None) -> list[Link]:
     return [Link(before.get_span_context(), {"cutover.link": how})]
 
 
-def _ns(ticket: ExchangeContext, stamp: int) -> int:
+def _ns(context: ExchangeContext, stamp: int) -> int:
     """Nanoseconds since the epoch of a stamp: microseconds since the exchange began."""
-    return (ticket.began + stamp) * 1_000
+    return (context.began + stamp) * 1_000

@@ -19,7 +19,7 @@ from cutover.server.connections import (
     Connection,
     CorkedTransport,
 )
-from router.http.disconnect import LEAVING, PASSING
+from router.http.disconnect import ON_DISCONNECT, WRITE_NOW
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
@@ -190,7 +190,7 @@ async def test_who_wants_to_know_is_told_that_a_client_left() -> None:
     async def app(scope: Any, receive: Any, _send: object) -> None:
         while (await receive()).get("more_body"):
             pass
-        tell = scope["extensions"][LEAVING]["call"]
+        tell = scope["extensions"][ON_DISCONNECT]["call"]
         tell(lambda: told.append("nobody"))
         tell(None)
         tell(lambda: told.append("in time"))
@@ -271,7 +271,7 @@ async def streaming(scope: Any, receive: Any, send: Any) -> None:
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    passing = scope["extensions"][PASSING]["call"]
+    passing = scope["extensions"][WRITE_NOW]["call"]
     if not passing(b"one,"):
         await send({"type": "http.response.body", "body": b"one,", "more_body": True})
     await send({"type": "http.response.body", "body": b"two"})

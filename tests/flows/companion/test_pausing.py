@@ -58,8 +58,8 @@ async def test_a_question_goes_on_wherever_it_was_asked(first: StackName, then: 
     assert rest.events[0]["content"] == '{"action":"edit","data":{"colour":"blue"}}'
     assert here.kept == [("user", "hello"), ("assistant", "Wait. 好的。")]
     assert here.world.count("model.stream") == 2
-    assert rest.ticket is not None
-    assert rest.ticket.serving.served.name == then
+    assert rest.stream is not None
+    assert rest.stream.served_by.name == then
 
 
 @pytest.mark.parametrize(("first", "then"), BOTH)

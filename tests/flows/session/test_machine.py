@@ -27,9 +27,9 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
 from graph_impl.threads import Threads, opened_threads
 from legacy import FLOWS as LEGACY
-from router.serving.run import Run, RunOutcome
+from router.serving.run import Run
 from router.serving.stack import LocalStack
-from router.stack import StackName
+from router.stack import RunOutcome, StackName
 from tests.flows.playing import FOREVER, begin, record, replay
 from tests.flows.session.conversing import SESSION_ID, House, Saying, said, shown
 from tests.support.postgres import own_schema
@@ -152,8 +152,8 @@ class Conversing(RuleBasedStateMachine):
         exchange = turn.world().exchange(Tape())
         drive = begin(stack, turn, exchange)
         await spoken(drive)
-        drive.dismiss(LEFT)
-        assert await drive.gone(FOREVER)
+        drive.fence(LEFT)
+        assert await drive.wait_stopped(FOREVER)
         await exchange.close()
 
     @rule(first=stacks)
@@ -171,10 +171,10 @@ class Conversing(RuleBasedStateMachine):
         exchange: Exchange = turn.world().exchange(Tape())
         failed = begin(self.stacks[first], turn, exchange)
         await spoken(failed)
-        failed.dismiss(LEFT)
+        failed.fence(LEFT)
         second = self.stacks["graph" if first == "legacy" else "legacy"]
         drive = begin(second, turn, exchange, "fallback")
-        assert await drive.gone(FOREVER)
+        assert await drive.wait_stopped(FOREVER)
         assert drive.complete
         await exchange.close()
         had = [frame.data for frame in failed.frames]
@@ -226,7 +226,7 @@ class ConversingOnPostgres(Conversing):
 
 async def spoken(drive: Run) -> None:
     """Wait for the first text, or the end."""
-    while drive.ending is None and not any(drive.text_of(frame) for frame in drive.frames):
+    while drive.outcome is None and not any(drive.text_of(frame) for frame in drive.frames):
         await drive.changed.wait()
 
 

@@ -111,7 +111,7 @@ async def test_what_was_learnt_too_late_is_not_kept() -> None:
         while not drive.complete:
             await drive.changed.wait()
         await house.conversations.erase(DataSubject("chat", SESSION_ID))
-        assert await drive.gone(FOREVER)
+        assert await drive.wait_stopped(FOREVER)
         await exchange.close()
     assert written == []
 

@@ -117,10 +117,7 @@ async def test_a_percentage_is_in_force_at_once(place: Deployment, alice: Operat
     assert (status, page["settings"]["langgraph_percent"], page["stage"]) == (200, 0.0, "shadow")
     answer = await place.ask(HELLO)
     assert answer.headers["x-cutover-assigned"] == "legacy"
-    assert (
-        load_settings(place.watched.path, place.services.router.parts.specs)
-        == place.watched.current
-    )
+    assert load_settings(place.watched.path, place.services.router.flows) == place.watched.current
     assert place.watched.poll_once() == "same"
     status, page = await alice.post("/flows/chat/shadow", {"percent": 12.345})
     assert (status, page["settings"]["shadow_percent"]) == (200, 12.345)
@@ -130,7 +127,7 @@ async def test_a_percentage_is_in_force_at_once(place: Deployment, alice: Operat
 
 async def test_every_router_that_reads_the_file_follows(place: Deployment, alice: Operator) -> None:
     """At its second look, half a second later."""
-    other = SettingsWatcher(place.watched.path, place.services.router.parts.specs)
+    other = SettingsWatcher(place.watched.path, place.services.router.flows)
     await alice.post("/flows/chat/rollback")
     assert [other.poll_once(), other.poll_once()] == ["settling", "taken"]
     assert other.current == place.watched.current

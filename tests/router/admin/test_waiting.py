@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from time import time
 
@@ -13,7 +12,7 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.human import Form, HumanAnswer, OpenQuestion
 from effects.stores import MemoryPauses, Pause, Waiting
-from router.resume.pauses import Pausing
+from router.resume.pauses import Pauses
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
 
@@ -39,7 +38,7 @@ def alice(place: Deployment) -> Operator:
 def keep_in(place: Deployment, store: MemoryPauses) -> None:
     """Let a router keep its pauses in a store."""
     router = place.services.router
-    router.parts = replace(router.parts, pausing=Pausing(store, 60.0, time))
+    router.pauses = Pauses(store, 60.0, time)
 
 
 async def two(store: MemoryPauses) -> None:
@@ -64,7 +63,7 @@ async def two(store: MemoryPauses) -> None:
 async def test_what_waits_is_listed(place: Deployment, alice: Operator) -> None:
     """Who waits, since when, how large; nothing that was said, asked or answered."""
     router = place.services.router
-    router.parts = replace(router.parts, pausing=None)
+    router.pauses = None
     assert (await alice.get("/pauses"))[0] == 404, "nothing is kept here"
     store = MemoryPauses()
     keep_in(place, store)

@@ -280,7 +280,7 @@ async def test_faults_have_their_status_and_our_code() -> None:
                 await client.chat.completions.create(**HELLO, stream=stream)
             assert caught.value.code == "model_content_policy"
         with pytest.raises(NotFoundError) as unknown:
-            await client.chat.completions.create(**{**HELLO, "model": "nobody"})
+            await client.chat.completions.create(**{**HELLO, "model": "none"})
     assert (unknown.value.code, unknown.value.param) == ("unknown_model", "model")
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from router.config import LimitSettings
-from router.http.body import SMALL, Bodies
+from router.http.body import SMALL_BYTES, BodyMemory
 from router.problems import Problem
 
-LIMITS = LimitSettings(body_bytes=4 * SMALL, body_seconds=30.0)
-MOST = 3 * SMALL
+LIMITS = LimitSettings(body_bytes=4 * SMALL_BYTES, body_seconds=30.0)
+MOST = 3 * SMALL_BYTES
 
 
 def coming(*pieces: bytes, whole: bool = True) -> Callable[[], Awaitable[Any]]:
@@ -34,48 +34,48 @@ def declaring(size: int) -> dict[str, Any]:
     return {"headers": [(b"content-length", str(size).encode())]}
 
 
-async def problem_of(bodies: Bodies, pieces: Sequence[bytes], declared: int = 0) -> str:
+async def problem_of(memory: BodyMemory, pieces: Sequence[bytes], declared: int = 0) -> str:
     """Give the code a body is refused with."""
     with pytest.raises(Problem) as refused:
-        await bodies.read(declaring(declared), coming(*pieces), MOST)
+        await memory.read(declaring(declared), coming(*pieces), MOST)
     return refused.value.code
 
 
 async def test_a_body_is_put_together() -> None:
     """Small or large; afterwards it takes no room."""
-    bodies = Bodies(lambda: LIMITS)
-    for pieces in ((b"",), (b"a", b"b"), (b"x" * SMALL, b"y" * SMALL, b"z")):
-        assert await bodies.read(declaring(0), coming(*pieces), MOST) == b"".join(pieces)
-    assert bodies.held == 0
+    memory = BodyMemory(lambda: LIMITS)
+    for pieces in ((b"",), (b"a", b"b"), (b"x" * SMALL_BYTES, b"y" * SMALL_BYTES, b"z")):
+        assert await memory.read(declaring(0), coming(*pieces), MOST) == b"".join(pieces)
+    assert memory.reserved == 0
 
 
 async def test_zeros_before_a_length_mean_nothing() -> None:
     """However many there are: Python reads some thousand digits at once, and no more."""
     padded = {"headers": [(b"content-length", b"0" * 5_000 + b"1")]}
-    assert await Bodies(lambda: LIMITS).read(padded, coming(b"x"), MOST) == b"x"
+    assert await BodyMemory(lambda: LIMITS).read(padded, coming(b"x"), MOST) == b"x"
 
 
 async def test_one_is_not_too_large_and_all_are_not() -> None:
     """Whoever finds no room takes none; small ones always find it."""
-    bodies, large = Bodies(lambda: LIMITS), [b"x" * SMALL] * 3
-    assert await problem_of(bodies, [*large, b"x"]) == "body_too_large"
-    assert await problem_of(bodies, [], declared=MOST + 1) == "body_too_large"
-    with bodies.room() as room:
-        await room.read(declaring(0), coming(*large), MOST)
-        assert bodies.held == room.size == MOST
-        assert await problem_of(bodies, large) == "overloaded"
-        assert await bodies.read(declaring(0), coming(b"x" * SMALL), MOST)
-        assert bodies.held == MOST
-    assert await bodies.read(declaring(0), coming(*large), MOST)
+    memory, large = BodyMemory(lambda: LIMITS), [b"x" * SMALL_BYTES] * 3
+    assert await problem_of(memory, [*large, b"x"]) == "body_too_large"
+    assert await problem_of(memory, [], declared=MOST + 1) == "body_too_large"
+    with memory.reservation() as reserved:
+        await reserved.read(declaring(0), coming(*large), MOST)
+        assert memory.reserved == reserved.size == MOST
+        assert await problem_of(memory, large) == "overloaded"
+        assert await memory.read(declaring(0), coming(b"x" * SMALL_BYTES), MOST)
+        assert memory.reserved == MOST
+    assert await memory.read(declaring(0), coming(*large), MOST)
 
 
 @pytest.mark.virtual
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     """What has come of it takes no room any more."""
-    bodies, loop = Bodies(lambda: LIMITS), asyncio.get_running_loop()
+    memory, loop = BodyMemory(lambda: LIMITS), asyncio.get_running_loop()
     began = loop.time()
     with pytest.raises(Problem) as refused:
-        await bodies.read(declaring(0), coming(b"x" * SMALL, b"x", whole=False), MOST)
+        await memory.read(declaring(0), coming(b"x" * SMALL_BYTES, b"x", whole=False), MOST)
     assert (refused.value.status, refused.value.code) == (408, "slow_body")
     assert loop.time() - began == pytest.approx(LIMITS.body_seconds)
-    assert bodies.held == 0
+    assert memory.reserved == 0

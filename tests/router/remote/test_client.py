@@ -13,7 +13,7 @@ from router.config import RemoteStackSettings
 from router.remote.endpoint import Endpoint
 from router.remote.http1.answer import Answer, AnswerLost
 from router.remote.http1.client import Client, ConnectTimedOut, Unreachable
-from router.serving.run import Incoming
+from router.stack import IncomingRequest
 from tests.e2e.deployment import until
 from tests.router.remote.service import Asked, Service, Stream, says, serving
 
@@ -180,7 +180,7 @@ async def test_a_connection_with_half_a_request_on_it_is_not_asked_again() -> No
 @pytest.mark.parametrize(("user", "sent"), [("", ["Bearer client"]), ("desk", ["Basic ZGVzazo="])])
 async def test_a_request_has_one_authorization(user: str, sent: list[str]) -> None:
     """The address's where it names a user, else the client's: two are read as one pleases."""
-    incoming = Incoming(b"", ((b"authorization", b"Bearer client"),))
+    incoming = IncomingRequest(b"", ((b"authorization", b"Bearer client"),))
     async with house() as (service, client):
         url = URL(service.url).with_user(user or None)
         endpoint = Endpoint(client, url, RemoteStackSettings(url=str(url)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from router.remote.headers import forwarded, returned
-from router.serving.run import Headers, Incoming
+from router.stack import Headers, IncomingRequest
 
 
 def test_what_belongs_to_the_connection_stays_on_it() -> None:
     """RFC 9110, 7.6.1: also what `Connection` names, in any case."""
-    incoming = Incoming(
+    incoming = IncomingRequest(
         b"",
         (
             (b"host", b"router"),
@@ -55,7 +55,7 @@ def test_what_belongs_to_the_connection_stays_on_it() -> None:
 def test_no_header_passes_for_another(name: bytes) -> None:
     """A stack behind CGI or WSGI sees no difference between a dash and an underscore."""
     passed = name == b"te_"
-    told = forwarded(Incoming(b"", ((name, b"shadow"),)), "e", "serving")
+    told = forwarded(IncomingRequest(b"", ((name, b"shadow"),)), "e", "serving")
     assert ((name, b"shadow") in told) == passed
 
 
@@ -71,7 +71,7 @@ CLAIMED = (
 
 def told(headers: Headers, peer: str) -> dict[str, str]:
     """Give the forwarding headers a stack is asked with; each is there once."""
-    incoming = Incoming(b"", headers, peer=peer, proxies=PROXIES)
+    incoming = IncomingRequest(b"", headers, peer=peer, proxies=PROXIES)
     found = [pair for pair in forwarded(incoming, "e", "serving") if b"forwarded" in pair[0]]
     assert len(found) == len(dict(found))
     return {name.decode().removeprefix("x-forwarded-"): value.decode() for name, value in found}

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from yarl import URL
 
 from contract.flow import Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
@@ -15,11 +14,10 @@ from contract.wire.frames import FrameReader
 from effects.tape import TapeSession
 from effects.testing import World
 from router.config import RemoteStackSettings
-from router.remote import RemoteStack
 from router.remote.http1.answer import PATIENCE, Answer
-from router.remote.http1.client import Client
-from router.remote.run import RemoteDrive
-from router.serving.run import Order, RunOutcome
+from router.remote.run import RemoteRun
+from router.serving.run import RunRequest
+from router.stack import RunOutcome
 from tests.router.remote.service import HEAD
 
 if TYPE_CHECKING:
@@ -79,12 +77,11 @@ class Scripted:
         self.dropped = True
 
 
-def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
+def made(endpoint: Scripted, unsent: int | None = None) -> RemoteRun:
     """Make a drive of what an endpoint answers."""
     exchange = World().exchange()
-    stack = RemoteStack("legacy", LIMITS, Client(URL(LIMITS.url), 1.0))
-    return RemoteDrive(
-        Order(CHAT, stack, REQUEST, "serving", unsent=unsent),
+    return RemoteRun(
+        RunRequest(CHAT, "legacy", REQUEST, "serving", unsent_limit=unsent),
         TapeSession(exchange, "run"),
         exchange.stamp,
         cast("Endpoint", endpoint),
@@ -92,14 +89,14 @@ def made(endpoint: Scripted, unsent: int | None = None) -> RemoteDrive:
     )
 
 
-async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteDrive, Scripted, float]:
+async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteRun, Scripted, float]:
     """Drive a stack to its end; give the drive, its endpoint and how long it took."""
     loop = asyncio.get_running_loop()
     endpoint = Scripted(list(script), head_after)
     drive = made(endpoint)
     began = loop.time()
     drive.start()
-    assert await drive.gone(3_600)
+    assert await drive.wait_stopped(3_600)
     took = loop.time() - began
     await asyncio.sleep(PATIENCE)
     for task in endpoint.tasks:
@@ -140,11 +137,11 @@ async def test_a_stack_is_given_so_much_time(case: str) -> None:
     """Each limit has its word, is the stack's fault, and drops the connection."""
     script, head_after, outcome, code, seconds = ENDINGS[case]
     drive, endpoint, took = await driven(script, head_after)
-    ending = drive.ending
+    ending = drive.outcome
     assert ending is not None
-    assert (ending.outcome, ending.error.code if ending.error else "") == (outcome, code)
+    assert (ending.kind, ending.error.code if ending.error else "") == (outcome, code)
     assert took == pytest.approx(seconds)
-    assert ending.blame == ("stack" if code else "nobody")
+    assert ending.blame == ("stack" if code else "none")
     ends_well = (0, b"") in script
     assert endpoint.dropped is not (ends_well or head_after == 3_600)
 
@@ -152,7 +149,7 @@ async def test_a_stack_is_given_so_much_time(case: str) -> None:
 async def test_a_stack_that_waits_is_not_stalled() -> None:
     """Its own limits hold; the watch over stacks in this process has none to add."""
     drive, _, _ = await driven([(1, ACCEPT), (1, END), (0, b"")])
-    assert drive.run.idle_since() is None
+    assert drive.session.idle_since() is None
 
 
 async def test_frames_have_the_moment_they_came() -> None:
@@ -181,10 +178,10 @@ async def test_waiting_for_the_client_is_none_of_the_stacks_time() -> None:
     assert len(drive.frames) == 3
     assert len(script) == 9
     for _ in range(4):
-        drive.pace.took(drive.pace.ahead)
+        drive.backpressure.take(drive.backpressure.unsent)
         await asyncio.sleep(100.0)
-    assert await drive.gone(0.0)
-    assert drive.ending == RunOutcome("completed")
+    assert await drive.wait_stopped(0.0)
+    assert drive.outcome == RunOutcome("completed")
 
 
 async def test_a_stack_that_falls_silent_after_the_client_was_waited_for_is_given_up() -> None:
@@ -194,10 +191,10 @@ async def test_a_stack_that_falls_silent_after_the_client_was_waited_for_is_give
     await asyncio.sleep(100.0)
     began = asyncio.get_running_loop().time()
     for _ in range(2):
-        drive.pace.took(drive.pace.ahead)
+        drive.backpressure.take(drive.backpressure.unsent)
         await asyncio.sleep(1.0)
-    assert await drive.gone(100.0)
+    assert await drive.wait_stopped(100.0)
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.5 + 1.0 + 2.0, abs=0.6)
-    assert drive.ending is not None
-    assert drive.ending.error is not None
-    assert drive.ending.error.code == "idle_timeout"
+    assert drive.outcome is not None
+    assert drive.outcome.error is not None
+    assert drive.outcome.error.code == "idle_timeout"

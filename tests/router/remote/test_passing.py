@@ -56,7 +56,7 @@ async def test_a_stream_that_has_ended_leaves_no_task_behind(tmp_path: Path) -> 
             await place.run()
             names = [task.get_name().partition(" ")[0] for task in made]
     assert "serving" in names
-    assert not {"finish", "conclude"} & set(names)
+    assert not {"finish", "close"} & set(names)
 
 
 @pytest.mark.slow
@@ -79,9 +79,9 @@ async def test_what_a_client_does_not_take_waits_and_the_stack_with_it(tmp_path:
             deployed(tmp_path, Setup(more=stacks)) as place,
             place.post(HELLO) as response,
         ):
-            ticket = place.services.router.ticket(response.headers["x-cutover-exchange"])
-            assert ticket is not None
-            await until(lambda: ticket.serving.drive.pace.waiting)
+            runs = place.services.router.runs(response.headers["x-cutover-exchange"])
+            assert runs is not None
+            await until(lambda: runs[-1].backpressure.waiting)
             assert sent < len(frames)
             body = await response.read()
         assert body == FRAMES[0] + b"".join(frames) + FRAMES[-1]

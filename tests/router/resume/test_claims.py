@@ -15,7 +15,7 @@ from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
-from tests.router.asking import Ask, Desk, Done, Options, Pauses, looping
+from tests.router.asking import Ask, Desk, Done, FlakyPauses, Options, looping
 from tests.router.resume.test_pauses import world
 
 pytestmark = pytest.mark.virtual
@@ -26,14 +26,14 @@ async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
-    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
-        next(iter(desk.router.parts.specs.values())), paused.hitl_id, "me"
+    claim = await desk.router.pauses.claim(  # type: ignore[union-attr]
+        next(iter(desk.router.flows.values())), paused.hitl_id, "me"
     )
     await asyncio.sleep(300)
     with pytest.raises(Problem) as told:
         await desk.go_on(paused.hitl_id)
     assert told.value.code == "continued_already"
-    await claim.let_go()
+    await claim.release()
 
 
 async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
@@ -41,14 +41,14 @@ async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCapture
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
-    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+    claim = await desk.router.pauses.claim(  # type: ignore[union-attr]
         desk.spec, paused.hitl_id, "me"
     )
     await desk.pauses.erase((), ("s",))
     await asyncio.sleep(300)
     assert caplog.text.count("lost") == 1
     assert not any(task.get_name() == "renew claim" for task in asyncio.all_tasks())
-    await claim.let_go()
+    await claim.release()
 
 
 async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
@@ -72,8 +72,8 @@ async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
     await asyncio.gather(going_on, return_exceptions=True)
 
 
-class Silent(Pauses):
-    """Pauses whose ends cannot be kept for a while."""
+class Silent(FlakyPauses):
+    """FlakyPauses whose ends cannot be kept for a while."""
 
     silent = True
 
@@ -100,8 +100,8 @@ async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
     assert told.value.code == "finished"
 
 
-class Deaf(Pauses):
-    """Pauses whose driver takes a while to renew, and swallows the cancellation of that."""
+class Deaf(FlakyPauses):
+    """FlakyPauses whose driver takes a while to renew, and swallows the cancellation of that."""
 
     async def renew(
         self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
@@ -119,11 +119,11 @@ async def test_a_claim_that_is_given_back_stays_so(caplog: pytest.LogCaptureFixt
     desk.start()
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
-    claim = await desk.router.parts.pausing.claim(  # type: ignore[union-attr]
+    claim = await desk.router.pauses.claim(  # type: ignore[union-attr]
         desk.spec, paused.hitl_id, "me"
     )
     await asyncio.sleep(12)
-    await claim.let_go()
+    await claim.release()
     await asyncio.sleep(1)
     pause = await desk.pauses.get(paused.hitl_id)
     assert pause is not None

@@ -17,8 +17,8 @@ from effects.stores import ClaimReply
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
-from router.shadow.selection import LOST
-from tests.router.asking import Ask, Desk, Options, Pauses, Reply, looping
+from router.serving.failure import CLAIM_LOST
+from tests.router.asking import Ask, Desk, FlakyPauses, Options, Reply, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -87,8 +87,8 @@ async def test_what_somebody_else_has_done_is_not_done_again(seconds: int) -> No
     reply, _ = await hung.goes_on(hung.survivor_goes_on)
     assert reply.events[-1] == {"type": "done", "status": "failed"}
     assert hung.tools.called == ["book", "pay"]
-    assert reply.ticket is not None
-    assert reply.ticket.serving.drive.ending is LOST
+    assert reply.stream is not None
+    assert reply.stream.run.outcome is CLAIM_LOST
 
 
 async def test_an_exchange_that_lost_its_claim_has_no_shadow() -> None:
@@ -150,8 +150,8 @@ async def test_what_was_done_is_kept_though_somebody_else_had_the_claim() -> Non
     assert hung.tools.called == ["book", "pay"]
 
 
-class PassedBy(Pauses):
-    """Pauses of a session that has a whole turn just when one of them is claimed."""
+class PassedBy(FlakyPauses):
+    """FlakyPauses of a session that has a whole turn just when one of them is claimed."""
 
     async def claim(self, hitl_id: str, owner: str, lease_s: float) -> ClaimReply:
         """Take it; then the turn's first frame is there, and the session is free again."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -16,10 +15,9 @@ from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.config import LimitSettings, Settings
 from router.problems import Problem
-from router.router import Router
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName
-from tests.router.asking import Ask, Desk, Options, Pauses, Said, looping
+from tests.router.asking import Ask, Desk, FlakyPauses, Options, Said, looping
 
 pytestmark = pytest.mark.virtual
 
@@ -52,8 +50,8 @@ async def test_a_pause_goes_on_wherever_it_was_made(first: StackName, then: Stac
     desk.start()
     rest = await desk.go_on(paused.hitl_id)
     assert rest.said == AFTER
-    assert rest.ticket is not None
-    assert rest.ticket.serving.served.name == then
+    assert rest.stream is not None
+    assert rest.stream.served_by.name == then
     assert desk.world.count("model.stream") == 1
     assert desk.world.count("tools.run") == 2
 
@@ -64,8 +62,8 @@ async def test_the_line_of_a_resumed_exchange_names_the_paused_one() -> None:
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
     rest = await desk.go_on(paused.hitl_id)
-    assert paused.ticket is not None
-    assert rest.ticket is not None
+    assert paused.stream is not None
+    assert rest.stream is not None
     first, second = (batch[0] for batch in desk.captured.batches)
     assert (first.outcome, first.resumes, first.sent) == ("paused", "", 0)
     assert (second.outcome, second.resumes, second.sent) == ("completed", first.exchange, 3)
@@ -222,7 +220,7 @@ async def test_whoever_is_turned_away_while_there_is_no_room_leaves_the_pause() 
     assert (await desk.go_on(paused.hitl_id)).said[-1] == "completed"
 
 
-class Deleted(Pauses):
+class Deleted(FlakyPauses):
     """Pauses of a session that is deleted by whoever held its lock just before."""
 
     async def renew(
@@ -324,12 +322,11 @@ class Elsewhere(LocalStack):
 
 def moved(desk: Desk) -> None:
     """Start the desk again with the graph stack behind an address."""
-    here = desk.start().parts.stacks["graph"]
+    stacks = desk.start().stacks
+    here = stacks["graph"]
     assert isinstance(here, LocalStack)
     there = Elsewhere(here.name, here.flows, "there")
-    desk.router = Router(
-        replace(desk.router.parts, stacks={**desk.router.parts.stacks, "graph": there})
-    )
+    desk.start(stacks={**stacks, "graph": there})
 
 
 async def test_a_stack_behind_an_address_does_not_go_on_from_a_pause() -> None:

@@ -10,8 +10,8 @@ import pytest
 from contract.flows.chat import CHAT, ChatRequest
 from effects.model import Hang
 from router.config import BreakerSettings, LimitSettings, RateSettings
-from router.context import ExchangeContext
 from router.problems import Problem
+from router.serving.stream import ServedStream
 from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces
@@ -40,7 +40,7 @@ def named(message_id: str, **fields: Any) -> ChatRequest:
 async def refused(made: House, body: ChatRequest) -> tuple[int, str, int]:
     """Give what a request is shed with."""
     with pytest.raises(Problem) as caught:
-        await made.router.begin(CHAT, body, None)
+        await made.router.open(CHAT, body, None)
     return caught.value.status, caught.value.code, caught.value.retry_after
 
 
@@ -63,12 +63,12 @@ async def test_a_full_router_sheds_and_a_place_given_back_is_free() -> None:
         await asyncio.sleep(1.0)
         assert await refused(made, named("c")) == (503, "overloaded", 1)
         with pytest.raises(Problem):
-            made.router.admission.check("chat")
+            made.router.admission.check_slot("chat")
         assert made.router.admission.shed == {"overloaded": 2}
         assert (made.router.ledger.open, made.router.counts.requests) == (2, 2)
         await over(made, open_ones)
-        assert made.router.admission.places.open == 0
-        made.router.admission.check("chat")
+        assert made.router.admission.streams.total == 0
+        made.router.admission.check_slot("chat")
 
 
 async def test_a_flow_has_its_own_limit() -> None:
@@ -87,11 +87,11 @@ async def test_a_slow_stack_cannot_take_the_places_of_the_other(slow: StackName)
     async with limited(made, legacy_streams=2, graph_streams=2, streams=4) as made:
         open_ones = streams(made, f"{slow}1", f"{slow}2")
         await asyncio.sleep(0.5)
-        assert made.router.admission.places.stacks[slow] == 2
+        assert made.router.admission.streams.stacks[slow] == 2
         assert await refused(made, named(f"{slow}3")) == (503, "overloaded", 1)
         served = await made.client(named(f"{other(slow)}1"))
         assert served.status == 200
-        assert served.ticket.serving.served.name == other(slow)
+        assert served.stream.served_by.name == other(slow)
         await over(made, open_ones)
 
 
@@ -109,10 +109,10 @@ async def test_whoever_is_rescued_needs_no_place(assigned: StackName) -> None:
         await asyncio.sleep(5.0)
         assert made.router.counts.requests == 2
         assert [task.done() for task in open_ones] == [False, False]
-        assert +made.router.admission.places.stacks == {stand_in: 2}
+        assert +made.router.admission.streams.stacks == {stand_in: 2}
         assert (await refused(made, named(f"{stand_in}2")))[1] == "overloaded"
         await over(made, open_ones)
-        assert +made.router.admission.places.stacks == {}
+        assert +made.router.admission.streams.stacks == {}
 
 
 async def test_whoever_is_spared_needs_no_place_either() -> None:
@@ -122,9 +122,9 @@ async def test_whoever_is_spared_needs_no_place_either() -> None:
     made.settings = made.settings.model_copy(update={"breaker": rules})
     async with limited(made, legacy_streams=1) as made:
         await made.ask(named("a"))
-        tickets = [await made.router.begin(CHAT, named(f"m{n}"), None) for n in range(2)]
-        assert made.router.admission.places.stacks["legacy"] == 2
-        end(made, tickets)
+        streams = [await made.router.open(CHAT, named(f"m{n}"), None) for n in range(2)]
+        assert made.router.admission.streams.stacks["legacy"] == 2
+        end(made, streams)
 
 
 async def test_a_shed_probe_gives_its_leave_back() -> None:
@@ -133,24 +133,24 @@ async def test_a_shed_probe_gives_its_leave_back() -> None:
     rules = BreakerSettings(least_requests=1, probes=1)
     made.settings = made.settings.model_copy(update={"breaker": rules})
     async with limited(made, graph_streams=1) as made:
-        long_one = await made.router.begin(CHAT, named("long"), None)
-        made.router.admission.places.stacks["graph"] -= 1
+        long_one = await made.router.open(CHAT, named("long"), None)
+        made.router.admission.streams.stacks["graph"] -= 1
         await made.ask(named("a"))
-        made.router.admission.places.stacks["graph"] += 1
+        made.router.admission.streams.stacks["graph"] += 1
         await asyncio.sleep(15.0)
         assert (await refused(made, named("b")))[1] == "overloaded"
         end(made, [long_one])
         await asyncio.sleep(1.0)
-        probe = await made.router.begin(CHAT, named("c"), None)
-        assert probe.serving.plan.first.name == "graph"
+        probe = await made.router.open(CHAT, named("c"), None)
+        assert probe.plan.primary.name == "graph"
         end(made, [probe])
 
 
-def end(made: House, tickets: list[ExchangeContext]) -> None:
+def end(made: House, streams: list[ServedStream]) -> None:
     """Let their clients leave."""
-    for ticket in tickets:
-        ticket.serving.leave()
-        made.router.conclude(ticket)
+    for stream in streams:
+        stream.disconnect()
+        made.router.close(stream)
 
 
 async def test_one_user_may_ask_so_often() -> None:
@@ -192,6 +192,6 @@ async def test_a_request_that_cannot_be_opened_keeps_no_place(
 
         monkeypatch.setattr(made.world, "live", broken)
         with pytest.raises(OSError, match="no ports"):
-            await made.router.begin(CHAT, CASE.body, None)
-        assert made.router.admission.places.open == 0
+            await made.router.open(CHAT, CASE.body, None)
+        assert made.router.admission.streams.total == 0
         monkeypatch.undo()

@@ -72,19 +72,19 @@ async def test_a_failing_stack_is_spared_probed_and_trusted_again(assigned: Stac
         assert faulty.began == 4
         for served in spared:
             assert served.comments == [], "no stack took over: it served from the start"
-            serving = served.ticket.serving
-            assert serving.plan.assigned.name == assigned
-            assert serving.served.name == other(assigned)
-        runs = [run for run in made.runs if run.exchange == spared[0].ticket.exchange]
+            serving = served.stream
+            assert serving.plan.assignment.stack == assigned
+            assert serving.served_by.name == other(assigned)
+        runs = [run for run in made.runs if run.exchange == spared[0].exchange]
         assert [(run.role, run.stack, run.assigned, run.served, run.reason) for run in runs] == [
             ("serving", other(assigned), assigned, other(assigned), "breaker")
         ]
-        assert made.router.counts.spared == 3
+        assert made.router.counts.bypassed == 3
         faulty.broken = False
         await asyncio.sleep(10.0)
         assert states(made)[assigned] == "probing"
         probes = await ask(made, 2)
-        assert [served.ticket.serving.served.name for served in probes] == [assigned] * 2
+        assert [served.stream.served_by.name for served in probes] == [assigned] * 2
         assert states(made)[assigned] == "closed"
 
 
@@ -118,7 +118,7 @@ async def test_a_flow_may_refuse_instead() -> None:
         await ask(made, 4)
         await asyncio.sleep(7.5)
         with pytest.raises(Problem) as caught:
-            await made.router.begin(CHAT, CASE.body, None)
+            await made.router.open(CHAT, CASE.body, None)
         problem = caught.value
         assert (problem.status, problem.code, problem.retry_after) == (503, "breaker_open", 3)
         assert faulty.began == 4

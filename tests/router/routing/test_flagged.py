@@ -13,7 +13,7 @@ import pytest
 from contract.flows.chat import CHAT, ChatRequest
 from effects.rest import REST_SECONDS
 from router.config import FlagSettings, FlowSettings, Settings
-from router.routing.assignment import attribute, targeting
+from router.routing.assignment import attribute, targeting_of
 from router.routing.flags import (
     REPORTED_SECONDS,
     Changed,
@@ -22,8 +22,8 @@ from router.routing.flags import (
     FlagSource,
     Targeting,
 )
-from router.routing.lookup import WAIT_SECONDS, NoAnswer
-from router.serving.run import Incoming
+from router.routing.lookup import WAIT_SECONDS, LookupFailed
+from router.stack import IncomingRequest
 from tests.router.answering import CASE
 from tests.router.house import House, Rules
 
@@ -92,7 +92,7 @@ async def test_switched_off_in_the_file_is_off() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "told"),
-    [(NoAnswer("PROVIDER_FATAL"), "PROVIDER_FATAL"), (KeyError("k"), "KeyError")],
+    [(LookupFailed("PROVIDER_FATAL"), "PROVIDER_FATAL"), (KeyError("k"), "KeyError")],
 )
 async def test_a_source_that_fails_leaves_the_file_in_force(failure: Exception, told: str) -> None:
     """It is told, rests, and is asked again."""
@@ -152,12 +152,12 @@ async def test_a_router_follows_the_flags() -> None:
     source = FixedFlags({"chat.langgraph_percent": 100})
     async with House(CASE, Rules(flags=flagged(source))) as made:
         served = await made.ask()
-        assert served.ticket.serving.plan.assignment.stack == "graph"
-        assert made.runs[-1].config == served.ticket.config
+        assert served.stream.plan.assignment.stack == "graph"
+        assert made.runs[-1].config == made.contexts[served.exchange].config
         assert made.runs[-1].config.startswith("v-1+")
         source.flags = {"chat.langgraph_percent": 100, "chat.enable_langgraph": False}
         served = await made.ask()
-        assert served.ticket.serving.plan.assignment.why == "disabled"
+        assert served.stream.plan.assignment.why == "disabled"
         source.flags = {"chat.shadow_percent": 100}
         await made.ask()
         source.flags = {}
@@ -170,11 +170,11 @@ async def test_a_router_follows_the_flags() -> None:
 async def test_whom_flags_are_asked_for() -> None:
     """Route key and flow always; user and tenant from where the configuration says."""
     body = ChatRequest(message_id="m1", content="hi", user_id="u1")
-    incoming = Incoming(b"", ((b"x-tenant", b"acme"), (b"x-other", b"o")))
+    incoming = IncomingRequest(b"", ((b"x-tenant", b"acme"), (b"x-other", b"o")))
 
     def who(user: str = "body:user_id", tenant: str = "") -> Targeting:
         settings = Settings(flags=FlagSettings(user=user, tenant=tenant))
-        return targeting(settings, CHAT, body, "m1", incoming)
+        return targeting_of(settings, CHAT, body, "m1", incoming)
 
     assert who() == Targeting("chat", "m1", "u1", "")
     assert who(tenant="header:x-tenant") == Targeting("chat", "m1", "u1", "acme")

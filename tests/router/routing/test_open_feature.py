@@ -18,7 +18,7 @@ from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvid
 from contract.flows.chat import CHAT
 from router.config import FLAG_KINDS, FlowSettings, parse_settings
 from router.routing.flags import Refused, Targeting, apply, defaults
-from router.routing.lookup import NoAnswer
+from router.routing.lookup import LookupFailed
 from router.routing.open_feature import FileProvider, OpenFeatureFlags
 from tests.e2e.deployment import until
 
@@ -80,7 +80,7 @@ async def values(source: OpenFeatureFlags, who: Targeting = WHO) -> dict[str, ob
     while True:
         try:
             return dict(await source.values(who, ASKED))
-        except NoAnswer as failure:
+        except LookupFailed as failure:
             if failure.code != "PROVIDER_NOT_READY":
                 raise
             await asyncio.sleep(0)
@@ -159,7 +159,7 @@ async def test_a_provider_that_breaks_answers_nothing(
         raise OSError
 
     switch = InMemoryFlag("on", {"on": True}, context_evaluator=broken)
-    with pytest.raises(NoAnswer) as failed:
+    with pytest.raises(LookupFailed) as failed:
         await values(open_flags(kind({"chat.enable_langgraph": switch})))
     assert failed.value.code == "GENERAL"
     assert caplog.records
@@ -174,7 +174,7 @@ async def test_a_provider_gets_ready_in_the_background(open_flags: Open) -> None
             gate.wait(10.0)
 
     source = open_flags(Slow({"chat.langgraph_percent": flag(25.0)}))
-    with pytest.raises(NoAnswer, match="PROVIDER_NOT_READY"):
+    with pytest.raises(LookupFailed, match="PROVIDER_NOT_READY"):
         await source.values(WHO, ASKED)
     gate.set()
     assert (await values(source))["langgraph_percent"] == 25.0

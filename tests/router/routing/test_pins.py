@@ -13,10 +13,11 @@ from contract.flows.chat import ChatRequest
 from effects.rest import REST_SECONDS
 from effects.stores import MemoryPins, Pin
 from router.config import Settings
+from router.context import Assignment
 from router.routing.lookup import WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins
 from router.routing.qa_header import sign
-from router.routing.rollout import Assignment, bucket
+from router.routing.rollout import bucket
 from tests.router.answering import CASE
 from tests.router.house import QA_KEY, WALL, House, Rules
 
@@ -63,7 +64,7 @@ async def turn(house: House, chat: str | None, qa: str | None = None) -> tuple[s
     """Be one turn of a conversation; gives who was assigned, and why."""
     body = ChatRequest(message_id="m1", content="hi", chat_id=chat)
     served = await house.ask(body, qa=qa)
-    found = served.ticket.serving.plan.assignment
+    found = served.stream.plan.assignment
     assert house.runs[-1].reason == found.why
     return found.stack, found.why
 

@@ -12,7 +12,7 @@ from contract.flow import Event, Request
 from contract.ports import Effects
 from contract.stores import MemoryEntry
 from effects.testing import World
-from router.serving.completion import LETS_GO
+from router.serving.completion import STOP_SECONDS
 from tests.router.asking import SPEC, Ask, Desk, Done, Options, Said
 
 pytestmark = pytest.mark.virtual
@@ -48,16 +48,16 @@ async def test_work_after_the_end_is_done_and_recorded() -> None:
 async def test_the_session_is_free_when_the_last_frame_goes_out() -> None:
     """Whoever asks again at once is not told that a turn is under way."""
     desk = Desk(World(), legacy=learning, graph=learning, spec=LATER)
-    ticket = await desk.router.begin(LATER, Ask("s", "hello"), None)
+    stream = await desk.router.open(LATER, Ask("s", "hello"), None)
     began = desk.now()
-    await ticket.serving.open()
-    async for _ in ticket.serving.pieces():
+    await stream.open()
+    async for _ in stream.pieces():
         pass
-    await ticket.serving.settle()
+    await stream.close_in_grace()
     assert desk.now() == began
     assert await desk.world.locks.for_exchange().acquire("test", "session:s", 1.0)
-    desk.router.conclude(ticket)
-    await desk.settled(ticket)
+    desk.router.close(stream)
+    await desk.settled(stream)
     assert desk.now() == began + WORKS
 
 
@@ -67,4 +67,4 @@ async def test_a_flow_that_declares_none_is_not_waited_for() -> None:
     began = desk.now()
     await desk.ask()
     assert desk.world.memory.entries == ()
-    assert began + WORKS > desk.now() - LETS_GO
+    assert began + WORKS > desk.now() - STOP_SECONDS

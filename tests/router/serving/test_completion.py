@@ -13,14 +13,14 @@ from contract.errors import Fault
 from contract.flows.chat import CHAT, ChatOptions, End
 from effects.model import Fail
 from router.http.endpoints import FlowEndpoint
-from router.serving.completion import GRACE
-from router.serving.stream import AT_ONCE
+from router.serving.completion import GRACE_SECONDS
+from router.serving.stream import PIECE_BYTES
 from router.stack import StackName
 from rules.chat import lock_key
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed
 from tests.router.faulty import after, dawdle, hang, instead
-from tests.router.house import House, Rules
+from tests.router.house import House, Rules, memory
 
 pytestmark = pytest.mark.virtual
 
@@ -44,7 +44,9 @@ class Client:
     async def ask(self) -> None:
         """Send the request and take the answer."""
         scope: dict[str, Any] = {"type": "http", "headers": [], "query_string": b""}
-        await FlowEndpoint(self.made.router, CHAT)(scope, self._receive, self._send)
+        await FlowEndpoint(self.made.router, memory(self.made), CHAT)(
+            scope, self._receive, self._send
+        )
 
     async def _receive(self) -> dict[str, Any]:
         if self._read:
@@ -69,7 +71,7 @@ class Client:
 async def test_the_lock_is_free_when_the_last_frame_goes_out(assigned: StackName) -> None:
     """A stack that takes a moment to come to its end, as engines do, locks nobody out."""
     frames = len(await undisturbed(assigned))
-    async with house(assigned, after(FLOWS[assigned], frames, dawdle(GRACE / 2))) as made:
+    async with house(assigned, after(FLOWS[assigned], frames, dawdle(GRACE_SECONDS / 2))) as made:
         client = Client(made)
         await client.ask()
         assert (client.status, client.held) == (200, False)
@@ -114,7 +116,7 @@ async def test_a_stack_that_does_not_end_holds_the_last_frame_up_for_a_moment_on
         began = asyncio.get_running_loop().time()
         client = Client(made)
         await client.ask()
-        assert whole == pytest.approx(client.ended - began + GRACE)
+        assert whole == pytest.approx(client.ended - began + GRACE_SECONDS)
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
@@ -130,4 +132,4 @@ async def test_what_waits_for_a_slow_reader_is_not_handed_over_in_one_piece(
         client = Client(made, pause=50.0)
         await client.ask()
         assert b"".join(client.parts) == whole
-        assert all(len(part) <= AT_ONCE or part.count(b"\n\n") == 1 for part in client.parts)
+        assert all(len(part) <= PIECE_BYTES or part.count(b"\n\n") == 1 for part in client.parts)

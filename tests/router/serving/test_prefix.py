@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire.dialect import Dialect
-from router.serving.prefix import Prefix, PrefixDiffers, Wording
+from router.serving.prefix import Prefix, PrefixMismatch, Wording
 from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, heard, spoken
 
 WIRES = sorted(DIALECTS)
@@ -76,7 +76,7 @@ def test_another_text_is_never_mixed_in(
         return
     changed = text[:at] + "X" + text[at + 1 :]
     frames = spoken(wire, Speech(other.thoughts, [changed], "other"))
-    with pytest.raises(PrefixDiffers):
+    with pytest.raises(PrefixMismatch):
         gone_on(wire, had, frames)
 
 
@@ -152,7 +152,7 @@ def test_a_failure_of_the_successor_is_told_at_once() -> None:
 )
 def test_nothing_follows_on(had: list[bytes], frames: list[bytes]) -> None:
     """What has failed or ended is over; a text that ends before the client's is another one."""
-    with pytest.raises(PrefixDiffers):
+    with pytest.raises(PrefixMismatch):
         gone_on("tokens", had, frames)
 
 
@@ -160,7 +160,7 @@ def test_a_cumulative_text_that_was_taken_back_cannot_be_followed() -> None:
     """Nobody can tell what the client has now."""
     frames = spoken("chat", Speech([], ["a"], "m"))
     taken_back = b'data: {"step":"SEND","content":"b"}\n\n'
-    with pytest.raises(PrefixDiffers):
+    with pytest.raises(PrefixMismatch):
         gone_on("chat", [*frames[:3], taken_back], frames)
 
 
@@ -195,9 +195,9 @@ def test_a_tool_call_under_way_cannot_be_followed() -> None:
         call = {"index": 0, "function": {**named, "arguments": arguments}}
         return f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n".encode()
 
-    with pytest.raises(PrefixDiffers):
+    with pytest.raises(PrefixMismatch):
         gone_on("openai", [piece('{"a"')], [piece('{"a":1}')])
-    with pytest.raises(PrefixDiffers):
+    with pytest.raises(PrefixMismatch):
         gone_on("openai", [piece("", name="f")], [piece("{}", name="f")])
     assert gone_on("openai", [], [piece("{}")]) == [piece("{}")]
 
@@ -206,7 +206,7 @@ def test_a_failure_may_be_a_part_of_any_event() -> None:
     """As with OpenAI: nothing follows one the client has had, and a new one is told at once."""
     hello = b'data: {"choices":[{"delta":{"content":"Hello"}}]}\n\n'
     failed, end = b'data: {"error":{"code":"x"}}\n\n', b"data: [DONE]\n\n"
-    with pytest.raises(PrefixDiffers):
+    with pytest.raises(PrefixMismatch):
         gone_on("openai", [hello, failed], [hello, end])
     assert gone_on("openai", [hello], [failed, end]) == [failed, end]
 

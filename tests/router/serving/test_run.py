@@ -1,4 +1,4 @@
-"""Driving: whatever a flow does, its drive reports an ending, and never raises."""
+"""Driving: whatever a flow does, its run reports an ending, and never raises."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from contract.flows.chat import (
 )
 from effects.tape import TapeSession
 from effects.testing import World
-from router.serving.run import Order, Run, RunOutcome
+from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
+from router.stack import RunOutcome
 from tests.flows.playing import FOREVER
 
 pytestmark = pytest.mark.virtual
@@ -48,33 +49,35 @@ def saying(*events: Event | BaseException) -> Callable[..., AsyncIterator[Event]
     return flow
 
 
-def driven(flow: Any, *, strict: bool = True) -> Run:
+def started(flow: Any, *, strict: bool = True) -> Run:
     """Start a flow."""
     exchange = World().exchange()
     stack = LocalStack("legacy", {"chat": flow}, "l")
-    run = TapeSession(exchange, "run")
-    drive = stack.drive(Order(CHAT, stack, REQUEST, "serving"), run, exchange.stamp, strict=strict)
-    drive.start()
-    return drive
+    session = TapeSession(exchange, "run")
+    run = stack.new_run(
+        RunRequest(CHAT, "legacy", REQUEST, "serving"), session, exchange.stamp, strict=strict
+    )
+    run.start()
+    return run
 
 
 async def ended(flow: Any, *, strict: bool = True) -> tuple[Run, RunOutcome]:
     """Run a flow to its end."""
-    drive = driven(flow, strict=strict)
-    assert await drive.gone(FOREVER)
-    assert drive.ending is not None
-    return drive, drive.ending
+    run = started(flow, strict=strict)
+    assert await run.wait_stopped(FOREVER)
+    assert run.outcome is not None
+    return run, run.outcome
 
 
 FAULT = EffectFailed(Fault("model_unavailable"))
 ENDINGS: dict[str, tuple[list[Event | BaseException], str, str, str | None]] = {
-    "well": ([*WELL], "completed", "nobody", None),
+    "well": ([*WELL], "completed", "none", None),
     "it reports a failure": ([*REPORTED], "failed", "world", "reported"),
-    "it refuses": ([Refused(409, "no")], "refused", "nobody", "no"),
+    "it refuses": ([Refused(409, "no")], "refused", "none", "no"),
     "it refuses too late": ([Accept(), Refused(409, "no")], "failed", "stack", "crash"),
-    "it pauses": ([Accept(), Paused("q")], "paused", "nobody", None),
-    "its tape is cut": ([Accept(), TapeCut("x")], "cancelled", "nobody", None),
-    "it is fenced": ([Accept(), Fenced("x")], "cancelled", "nobody", None),
+    "it pauses": ([Accept(), Paused("q")], "paused", "none", None),
+    "its tape is cut": ([Accept(), TapeCut("x")], "cancelled", "none", None),
+    "it is fenced": ([Accept(), Fenced("x")], "cancelled", "none", None),
     "a fault it lets through": ([Accept(), FAULT], "failed", "world", "model_unavailable"),
     "a miss": ([Accept(), TapeMiss("x", None)], "failed", "stack", "tape_miss"),
     "a crash": ([Accept(), ValueError("x")], "failed", "stack", "crash"),
@@ -94,23 +97,23 @@ async def test_every_way_to_end_has_an_outcome_and_somebody_to_blame(how: str) -
     """Only what is the stack's own fault is worth another stack's try."""
     events, outcome, blame, code = ENDINGS[how]
     _, ending = await ended(saying(*events))
-    assert (ending.outcome, ending.blame) == (outcome, blame)
+    assert (ending.kind, ending.blame) == (outcome, blame)
     assert (ending.error.code if ending.error else None) == code
     assert (ending.refusal is not None) == (outcome == "refused")
 
 
 async def test_a_forbidden_event_is_not_among_the_frames() -> None:
     """What came before it is."""
-    drive, _ = await ended(saying(Accept(), StartReply(), Send("ab"), Send("a"), End()))
-    assert [frame.event for frame in drive.frames] == [Accept(), StartReply(), Send("ab")]
+    run, _ = await ended(saying(Accept(), StartReply(), Send("ab"), Send("a"), End()))
+    assert [frame.event for frame in run.frames] == [Accept(), StartReply(), Send("ab")]
 
 
 async def test_a_candidate_is_seen_whole() -> None:
     """Not strict: what is wrong is for the comparison to say."""
     events: list[Event] = [End(), Accept(), Send("ab"), Send("a"), End()]
-    drive, ending = await ended(saying(*events), strict=False)
-    assert [frame.event for frame in drive.frames] == events
-    assert ending.outcome == "completed"
+    run, ending = await ended(saying(*events), strict=False)
+    assert [frame.event for frame in run.frames] == events
+    assert ending.kind == "completed"
 
 
 async def test_a_dismissed_flow_adds_nothing_more() -> None:
@@ -124,12 +127,12 @@ async def test_a_dismissed_flow_adds_nothing_more() -> None:
         except asyncio.CancelledError:
             yield StartReply()
 
-    drive = driven(flow)
+    run = started(flow)
     await asyncio.sleep(1.0)
-    drive.dismiss(RunOutcome("timeout", "stack"))
-    assert await drive.gone(FOREVER)
-    assert drive.ending == RunOutcome("timeout", "stack")
-    assert len(drive.frames) == 1
+    run.fence(RunOutcome("timeout", "stack"))
+    assert await run.wait_stopped(FOREVER)
+    assert run.outcome == RunOutcome("timeout", "stack")
+    assert len(run.frames) == 1
 
 
 async def test_a_flow_is_closed_by_its_own_task() -> None:
@@ -171,6 +174,6 @@ async def test_frames_are_stamped_when_they_are_made() -> None:
             await asyncio.sleep(0.25)
             yield event
 
-    drive, _ = await ended(flow)
-    assert [frame.at for frame in drive.frames] == [250_000 * n for n in range(1, 6)]
-    assert [frame.data for frame in drive.frames] == [CHAT.encode(event) for event in WELL]
+    run, _ = await ended(flow)
+    assert [frame.at for frame in run.frames] == [250_000 * n for n in range(1, 6)]
+    assert [frame.data for frame in run.frames] == [CHAT.encode(event) for event in WELL]

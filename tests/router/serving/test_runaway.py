@@ -14,8 +14,8 @@ from contract.flow import Event, Flow
 from contract.flows.chat import Accept, Send, StartReply
 from contract.ports import Effects
 from effects.tape import CALL_OVERHEAD, MAX_CALL_BYTES
-from router.serving.backpressure import AT_A_TIME
-from router.serving.stack import MOST_UNPROMPTED
+from router.serving.backpressure import TURN_FRAMES
+from router.serving.stack import UNPROMPTED_LIMIT
 from router.stack import StackName
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, undisturbed
 from tests.router.house import House, Rules
@@ -75,7 +75,7 @@ async def test_a_stack_that_yields_for_ever_has_failed(assigned: StackName) -> N
         assert served.wire[-1] == (await undisturbed(assigned))[-1]
         (run,) = made.runs
         assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
-        assert MOST_UNPROMPTED < size(run.frames) < MOST_UNPROMPTED + 3 * len(PIECE)
+        assert UNPROMPTED_LIMIT < size(run.frames) < UNPROMPTED_LIMIT + 3 * len(PIECE)
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
@@ -93,7 +93,7 @@ async def test_the_loop_turns_while_a_stack_yields_for_ever(assigned: StackName)
         task = asyncio.create_task(turning())
         await made.ask()
         task.cancel()
-    assert turns >= MOST_UNPROMPTED // len(PIECE) // AT_A_TIME
+    assert turns >= UNPROMPTED_LIMIT // len(PIECE) // TURN_FRAMES
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ async def test_a_stack_that_asks_for_ever_has_failed(flow: Flow) -> None:
         (run,) = made.runs
         assert (run.outcome, run.error and run.error.code) == ("failed", "runaway")
         assert 100 < len(run.plays) <= MAX_CALL_BYTES // CALL_OVERHEAD
-        assert turns > len(run.plays) // AT_A_TIME
+        assert turns > len(run.plays) // TURN_FRAMES
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
@@ -132,7 +132,7 @@ async def test_a_candidate_that_yields_for_ever_is_compared(
         assert made.states == {"compared(different)": 1}
         shadow = made.runs[1]
         assert (shadow.outcome, shadow.error and shadow.error.code) == ("failed", "runaway")
-        assert size(shadow.frames) <= MOST_UNPROMPTED
+        assert size(shadow.frames) <= UNPROMPTED_LIMIT
 
 
 @pytest.mark.parametrize(("times", "outcome"), [(3, "completed"), (99, "failed")])

@@ -14,12 +14,12 @@ from contract.flows.chat import CHAT, ChatOptions, Send
 from effects.model import Step
 from router.http.disconnect import ABORT
 from router.http.endpoints import FlowEndpoint
-from router.serving.stream import Serving
+from router.serving.stream import ServedStream
 from router.stack import StackName
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces, undisturbed
 from tests.router.faulty import after, crash
-from tests.router.house import House, Rules
+from tests.router.house import House, Rules, memory
 
 pytestmark = pytest.mark.virtual
 
@@ -50,7 +50,9 @@ class Client:
     async def ask(self) -> None:
         """Send the request and take the answer."""
         scope = {"type": "http", "headers": [], "query_string": b"", "extensions": self.extensions}
-        await FlowEndpoint(self.made.router, CHAT)(scope, self._receive, self._send)
+        await FlowEndpoint(self.made.router, memory(self.made), CHAT)(
+            scope, self._receive, self._send
+        )
 
     def _abort(self) -> None:
         self.aborted += 1
@@ -71,9 +73,9 @@ class Client:
         self.body += message.get("body", b"")
 
 
-def ahead(serving: Serving) -> int:
+def ahead(serving: ServedStream) -> int:
     """Tell how many bytes of frames wait for the client."""
-    return serving.drive.pace.ahead
+    return serving.run.backpressure.unsent
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
@@ -82,16 +84,16 @@ async def test_the_frames_of_who_does_not_read_wait_and_the_tape_goes_on(
 ) -> None:
     """The model is heard to its end; of the frames, no more are made than may wait."""
     async with House(long(), Rules(assigned=assigned, limits=LIMITS)) as made:
-        ticket = await made.router.begin(CHAT, made.case.body, None)
-        await ticket.serving.open()
+        stream = await made.router.open(CHAT, made.case.body, None)
+        await stream.open()
         await asyncio.sleep(0.25 * WORDS + 1.0)
-        frames = ticket.serving.drive.frames
-        assert not ticket.serving.drive.complete
-        assert ROOM < ahead(ticket.serving) <= ROOM + len(frames[-1].data)
-        (model,) = [entry for entry in ticket.serving.exchange.tape.entries if entry.items[2:]]
+        frames = stream.run.frames
+        assert not stream.run.complete
+        assert ROOM < ahead(stream) <= ROOM + len(frames[-1].data)
+        (model,) = [entry for entry in stream.exchange.tape.entries if entry.items[2:]]
         assert (model.end, len(model.items)) == ("complete", WORDS)
-        ticket.serving.leave()
-        made.router.conclude(ticket)
+        stream.disconnect()
+        made.router.close(stream)
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
@@ -126,17 +128,16 @@ async def test_a_shadow_that_tails_does_not_wait_for_the_client(assigned: StackN
     """It reads the tape, and is done with it before the client has read ten frames."""
     rules = Rules(assigned=assigned, limits=LIMITS, shadow=100, mode="tail")
     async with House(long(), rules) as made:
-        ticket = await made.router.begin(CHAT, made.case.body, None)
-        made.router.opened(ticket)
-        await ticket.serving.open()
+        stream = await made.router.open(CHAT, made.case.body, None)
+        await stream.open()
         await asyncio.sleep(0.25 * WORDS + 5.0)
-        assert ticket.job is not None
-        assert ticket.job.drive is not None
-        assert isinstance(ticket.job.drive.frames[-1].event, Send)
-        assert len(ticket.job.drive.frames) > 2 * len(ticket.serving.drive.frames)
-        ticket.serving.leave()
-        made.router.conclude(ticket)
-        assert await ticket.job.drive.gone(10.0)
+        shadow = made.router.shadows.run_of(stream.plan.exchange)
+        assert shadow is not None
+        assert isinstance(shadow.frames[-1].event, Send)
+        assert len(shadow.frames) > 2 * len(stream.run.frames)
+        stream.disconnect()
+        made.router.close(stream)
+        assert await shadow.wait_stopped(10.0)
 
 
 @pytest.mark.parametrize("takes", [0, 1, 2, 9])
@@ -157,7 +158,7 @@ async def test_a_client_that_takes_nothing_is_given_up(
         assert (run.outcome, run.error and run.error.code) == ("cancelled", "client_unread")
         assert made.states == {"cancelled(client_left)": 1}
         counts = made.router.counts
-        assert (counts.client_left, counts.client_unread) == (1, 1)
+        assert (counts.disconnected, counts.slow_clients) == (1, 1)
         assert await made.world.locks.acquire("again", "msg_lock:m", 1.0)
     (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "taken nothing for 60 s" in said.getMessage()
@@ -171,7 +172,7 @@ async def test_a_client_that_takes_something_now_and_then_is_served() -> None:
         client = Client(made, pause=59.0)
         await client.ask()
         assert (client.body, client.aborted) == (whole, 0)
-        assert made.router.counts.client_unread == 0
+        assert made.router.counts.slow_clients == 0
 
 
 async def test_silence_of_the_model_is_not_the_clients() -> None:
@@ -180,7 +181,7 @@ async def test_silence_of_the_model_is_not_the_clients() -> None:
         client = Client(made)
         await client.ask()
         assert client.aborted == 0
-        assert made.router.counts.client_unread == 0
+        assert made.router.counts.slow_clients == 0
 
 
 async def test_a_server_without_abort_ends_the_task_all_the_same() -> None:
@@ -190,4 +191,4 @@ async def test_a_server_without_abort_ends_the_task_all_the_same() -> None:
         client.extensions = {}
         await client.ask()
         await made.router.aclose(10.0)
-        assert made.router.counts.client_unread == 1
+        assert made.router.counts.slow_clients == 1

@@ -295,7 +295,7 @@ async def test_when_the_client_leaves_the_model_stops(assigned: StackName) -> No
     case = Case(CASE.body, answers=((Chunk(text="a"), Hang()),))
     async with House(case, Rules(assigned=assigned, shadow=100)) as made:
         served = await made.ask(leaves_after=3)
-        assert served.ticket.serving.left
+        assert served.stream.disconnected
         assert (made.world.model.open, made.world.model.cancelled) == (0, 1)
         (run,) = made.runs
         assert run.outcome == "cancelled"
@@ -322,9 +322,9 @@ async def test_leaving_after_the_last_frame_is_no_cancel(assigned: StackName) ->
     whole = await undisturbed(assigned)
     async with house(assigned, FLOWS[assigned], shadow=100) as made:
         served = await made.ask(leaves_after=len(whole))
-        assert not served.ticket.serving.left
+        assert not served.stream.disconnected
         assert made.states == {"compared(equal)": 1}
-        assert made.router.counts.client_left == 0
+        assert made.router.counts.disconnected == 0
         nothing_twice(made)
 
 
@@ -361,10 +361,10 @@ async def test_frames_that_outgrow_the_bounds_too_are_let_go_of_once_sent() -> N
     async with both("graph", FLOWS["graph"], FLOWS["legacy"], exchange_bytes=700) as made:
         served = await made.ask()
     assert served.wire == whole
-    serving = served.ticket.serving
-    assert serving.drive.complete
-    assert serving.drive.dropped == len(whole) - 1
-    assert sum(len(frame.data) for frame in serving.drive.frames) == len(whole[-1])
+    serving = served.stream
+    assert serving.run.complete
+    assert serving.run.dropped == len(whole) - 1
+    assert sum(len(frame.data) for frame in serving.run.frames) == len(whole[-1])
     assert [run.frames for run in made.runs] == [()]
     assert [run.outcome for run in made.runs] == ["completed"]
 
@@ -373,8 +373,8 @@ async def test_frames_that_outgrow_the_bounds_are_let_go_of_when_nobody_took_the
     """A client that does not read and leaves must not have all it missed written down."""
     async with both("graph", FLOWS["graph"], FLOWS["legacy"], exchange_bytes=700) as made:
         served = await made.ask(leaves_after=2, lingers=500.0, pause=1_000.0)
-    drive = served.ticket.serving.drive
-    assert served.ticket.serving.left
+    drive = served.stream.run
+    assert served.stream.disconnected
     assert drive.dropped == len(drive.frames) - 1
     assert [run.frames for run in made.runs] == [()]
 

@@ -59,7 +59,7 @@ async def test_it_breaks_after_any_frame(assigned: StackName, act: Act) -> None:
             assert first.lost_us == second.lost_us
             assert act is not hang or STALL <= first.lost_us / 1e6 <= 2.5 * STALL
             assert made.states == {f"cancelled({'takeover' if index else 'fallback'})": 1}
-            made.router.feedback(served.ticket.exchange, 1, None)
+            made.router.feedback(served.exchange, 1, None)
             (thought,) = made.captured.feedbacks
             assert (thought.assigned, thought.served) == (assigned, second.stack)
 
@@ -111,4 +111,4 @@ async def test_it_breaks_at_any_call(assigned: StackName, act: Act, done: bool) 
             assert served.wire == whole
             nothing_twice(made)
             assert len(served.comments) <= 1
-            assert served.ticket.serving.served.name != assigned
+            assert served.stream.served_by.name != assigned

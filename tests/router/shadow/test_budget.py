@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from cutover.wiring.router import assemble_router
 from router.config import ShadowSettings
-from router.router import Router
 from router.serving.stack import LocalStack
 from router.shadow.budget import ShadowBudget
 from router.stack import Powers
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from contract.flow import FlowSpec
     from effects.tape import TapeSession
-    from router.serving.run import Order, Run
+    from router.serving.run import Run, RunRequest
 
 pytestmark = pytest.mark.virtual
 
@@ -51,19 +51,24 @@ class Elsewhere:
         """Say what it has."""
         return self.within.serves(flow)
 
-    def drive(
-        self, order: Order, run: TapeSession, stamp: Callable[[], int], *, strict: bool = True
+    def new_run(
+        self,
+        request: RunRequest,
+        session: TapeSession,
+        stamp: Callable[[], int],
+        *,
+        strict: bool = True,
     ) -> Run:
-        """Drive it."""
-        return self.within.drive(order, run, stamp, strict=strict)
+        """Make a run."""
+        return self.within.new_run(request, session, stamp, strict=strict)
 
 
 def elsewhere(**shadow: Any) -> House:
     """Build a house whose shadows run elsewhere; the tape knows 3 tokens, for 0.5 in money."""
     made = limited(House(CASE, Rules(shadow=100), price=lambda *_: 0.5), **shadow)
     graph = Elsewhere(LocalStack("graph", {"chat": FLOWS["graph"]}, "g1"))
-    stacks = {**made.router.parts.stacks, "graph": graph}
-    made.router = Router(replace(made.router.parts, stacks=stacks))
+    stacks = {**made.router.stacks, "graph": graph}
+    made.router = assemble_router(**(made.parts | {"stacks": stacks}))
     return made
 
 
@@ -86,7 +91,7 @@ async def test_past_the_budget_shadows_are_dropped(limit: dict[str, Any]) -> Non
     async with elsewhere(**limit) as made:
         await ask(made, 4)
         assert made.states == {"compared(equal)": 2, "dropped(budget)": 2}
-        budget = made.router.shadow_budget
+        budget = made.router.shadows.scheduler.budget
         assert (budget.tokens, budget.cost, budget.exhausted) == (6, 1.0, True)
         assert {run.outcome for run in made.runs} == {"completed"}
         limited(made, tokens_per_day=100)
@@ -99,7 +104,7 @@ async def test_shadows_on_the_tape_spend_nothing() -> None:
     async with limited(House(CASE, Rules(shadow=100)), tokens_per_day=1) as made:
         await ask(made, 3)
         assert made.states == {"compared(equal)": 3}
-        assert made.router.shadow_budget.tokens == 0
+        assert made.router.shadows.scheduler.budget.tokens == 0
 
 
 @pytest.mark.parametrize("budget", [1, 0])
@@ -117,9 +122,9 @@ async def test_own_calls_count_and_tomorrow_is_another_day() -> None:
     limits = ShadowSettings(tokens_per_day=3)
     budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: now)
     async with House(CASE) as made:
-        serving = (await made.ask()).ticket.serving
+        serving = (await made.ask()).stream
     assert not budget.exhausted
-    budget.charge(serving, serving.drive)
+    budget.charge(serving.exchange.tape, serving.run, taped=True)
     assert (budget.tokens, budget.cost) == (3, 0.0)
     told = []
     for second in (DAY - 1, DAY):

@@ -10,7 +10,8 @@ from contract import operations as ops
 from contract.model import Chunk, ModelCall, UserMessage
 from cutover.selftest.cases import case
 from effects.tape import Exchange, Tape, canonical
-from router.shadow.idle_gate import HOLD, NAP, PATIENCE, CourteousRun, IdleGate
+from router.shadow.idle_gate import NAP_SECONDS, PATIENCE_SECONDS, QUIET_SECONDS, IdleGate
+from router.shadow.sessions import ShadowSession
 
 pytestmark = pytest.mark.virtual
 
@@ -23,48 +24,48 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def serving(courtesy: IdleGate, seconds: float) -> None:
+async def serving(gate: IdleGate, seconds: float) -> None:
     """Look at the clock of those who are served, twice in each hold."""
     until = now() + seconds
     while now() < until:
-        courtesy.clock()
-        await asyncio.sleep(HOLD / 2)
+        gate.clock()
+        await asyncio.sleep(QUIET_SECONDS / 2)
 
 
 async def test_nobody_waits_while_nobody_is_served() -> None:
     """Before the first exchange, and once the hold is over."""
-    courtesy = IdleGate(now)
+    gate = IdleGate(now)
     began = now()
-    assert await courtesy.stand_back() == PATIENCE
+    assert await gate.wait() == PATIENCE_SECONDS
     assert now() == began
-    courtesy.clock()
-    assert not courtesy.quiet
-    await asyncio.sleep(HOLD)
-    assert courtesy.quiet
+    gate.clock()
+    assert not gate.idle
+    await asyncio.sleep(QUIET_SECONDS)
+    assert gate.idle
 
 
 async def test_work_stands_back_until_it_is_quiet() -> None:
     """And knows afterwards how much patience is left."""
-    courtesy, began = IdleGate(now), now()
-    busy = asyncio.create_task(serving(courtesy, 20 * NAP))
+    gate, began = IdleGate(now), now()
+    busy = asyncio.create_task(serving(gate, 20 * NAP_SECONDS))
     await asyncio.sleep(0)
-    left = await courtesy.stand_back()
-    assert 20 * NAP <= now() - began <= 22 * NAP
-    assert PATIENCE - left == pytest.approx(now() - began)
+    left = await gate.wait()
+    assert 20 * NAP_SECONDS <= now() - began <= 22 * NAP_SECONDS
+    assert PATIENCE_SECONDS - left == pytest.approx(now() - began)
     await busy
 
 
 async def test_a_loop_that_is_never_quiet_starves_nobody() -> None:
     """After its patience a run goes on, one turn at a time."""
-    courtesy, began = IdleGate(now), now()
-    busy = asyncio.create_task(serving(courtesy, 10.0))
+    gate, began = IdleGate(now), now()
+    busy = asyncio.create_task(serving(gate, 10.0))
     await asyncio.sleep(0)
-    assert await courtesy.stand_back() <= 0
-    assert now() - began == pytest.approx(PATIENCE, abs=NAP)
+    assert await gate.wait() <= 0
+    assert now() - began == pytest.approx(PATIENCE_SECONDS, abs=NAP_SECONDS)
     busy.cancel()
 
 
-def exchange_of(courtesy: IdleGate, chunks: int) -> Exchange:
+def exchange_of(gate: IdleGate, chunks: int) -> Exchange:
     """Record one answer; the exchange goes by the clock of those who are served."""
     tape = Tape()
     entry = tape.add(ops.MODEL_STREAM, "reply", canonical(CALL), 0)
@@ -72,36 +73,36 @@ def exchange_of(courtesy: IdleGate, chunks: int) -> Exchange:
         entry.append(Chunk(text=f"{number} "))
     entry.close("complete", chunks)
     tape.stop_recording()
-    return Exchange(IDLE, tape, monotonic=courtesy.clock)
+    return Exchange(IDLE, tape, monotonic=gate.clock)
 
 
-async def played(run: CourteousRun) -> list[float]:
+async def played(run: ShadowSession) -> list[float]:
     """Play the answer; gives the moment of each chunk."""
     return [now() async for _ in run.stream(ops.MODEL_STREAM, "reply", CALL)]
 
 
 async def test_a_run_gives_way_after_every_item_until_its_patience_ends() -> None:
     """Each item waits for quiet; all of them together no longer than the patience."""
-    courtesy = IdleGate(now)
-    run = CourteousRun(exchange_of(courtesy, 300), "shadow", courtesy)
+    gate = IdleGate(now)
+    run = ShadowSession(exchange_of(gate, 300), "shadow", gate)
     began = now()
-    busy = asyncio.create_task(serving(courtesy, 10.0))
+    busy = asyncio.create_task(serving(gate, 10.0))
     await asyncio.sleep(0)
     moments = await played(run)
     busy.cancel()
     assert len(moments) == 300
     assert moments[0] == began
-    assert moments[-1] - began == pytest.approx(PATIENCE, abs=NAP)
+    assert moments[-1] - began == pytest.approx(PATIENCE_SECONDS, abs=NAP_SECONDS)
 
 
 async def test_what_a_run_does_is_no_sign_of_serving() -> None:
     """Or it would stand back for itself; its stamps are those of the exchange all the same."""
-    courtesy = IdleGate(now)
-    exchange = exchange_of(courtesy, 50)
+    gate = IdleGate(now)
+    exchange = exchange_of(gate, 50)
     await asyncio.sleep(1.0)
-    run = CourteousRun(exchange, "shadow", courtesy)
+    run = ShadowSession(exchange, "shadow", gate)
     began = now()
     assert await played(run) == [began] * 50
-    assert courtesy.quiet
+    assert gate.idle
     assert run.touched == run.stamp() == exchange.stamp() == 1_000_000
-    assert not courtesy.quiet
+    assert not gate.idle

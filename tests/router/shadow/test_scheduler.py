@@ -193,18 +193,17 @@ async def test_a_shadow_is_evicted_the_moment_its_stack_takes_over() -> None:
     """Not when the exchange ends: it would only compete with itself."""
     broken = after(FLOWS["legacy"], 6, crash)
     async with both("legacy", broken, FLOWS["graph"], shadow=100, mode="tail") as made:
-        ticket = await made.router.begin(CHAT, CASE.body, None)
-        made.router.opened(ticket)
-        await ticket.serving.open()
+        stream = await made.router.open(CHAT, CASE.body, None)
+        await stream.open()
         endings = []
-        async for _ in each(ticket.serving):
-            assert ticket.job is not None
-            assert ticket.job.drive is not None
-            endings.append(ticket.job.drive.ending)
-        made.router.conclude(ticket)
+        async for _ in each(stream):
+            shadow = made.router.shadows.run_of(stream.plan.exchange)
+            assert shadow is not None
+            endings.append(shadow.outcome)
+        made.router.close(stream)
     assert endings[5] is None
     assert endings[6] is not None
-    assert endings[6].outcome == "cancelled"
+    assert endings[6].kind == "cancelled"
 
 
 async def test_one_cause_of_failure_is_not_two() -> None:
@@ -255,7 +254,7 @@ async def test_the_records_of_an_exchange_come_together_and_read_back(mode: Mode
     (batch,) = made.captured.batches
     assert [decode_run(encode_run(run)) for run in batch] == batch
     serving, shadow = batch
-    assert {run.exchange for run in batch} == {served.ticket.exchange}
+    assert {run.exchange for run in batch} == {served.exchange}
     assert serving.request is not None
     assert (shadow.request, shadow.tape) == (None, None)
     assert serving.tape is not None
@@ -318,7 +317,7 @@ async def test_a_settled_exchange_is_let_go_of_at_once(assigned: StackName, mode
     try:
         async with house as made:
             served = await made.ask()
-            gone = weakref.ref(served.ticket.serving)
+            gone = weakref.ref(served.stream)
             del served
             await asyncio.sleep(1)
             assert made.states == {"compared(equal)": 1}

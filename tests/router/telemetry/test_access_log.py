@@ -47,7 +47,7 @@ async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -
         "bucket": run.bucket,
         "configuration": "v-1",
         "first_frame_ms": run.frames[0][0] / 1_000,
-        "duration_ms": served.ticket.ended / 1_000,
+        "duration_ms": made.contexts[served.exchange].ended / 1_000,
         "lost_ms": 0.0,
         "shadow_state": "compared",
         "shadow_reason": "equal",
@@ -77,7 +77,7 @@ async def test_a_refusal_is_told_with_its_code() -> None:
     with listening() as lines:
         async with House(CASE, Rules(observers=[observer])) as made:
             await made.ask(ChatRequest(message_id="unknown"))
-        observer.turned_away("chat", 422, "a code of ann@example.org, quoted")
+        observer.refused("chat", 422, "a code of ann@example.org, quoted")
     fields = lines.fields()
     assert (fields["outcome"], fields["error"]) == ("refused", "unknown_message")
     assert (fields["first_frame_ms"], fields["cost"]) == (None, None)
@@ -105,7 +105,7 @@ async def test_what_a_stack_says_is_of_its_exchange(assigned: StackName, words: 
             served = await asyncio.gather(
                 made.client(CASE.body), made.client(ChatRequest(message_id="n", content="hi"))
             )
-    assert sorted(lines.exchanges(words)) == sorted(one.ticket.exchange for one in served)
+    assert sorted(lines.exchanges(words)) == sorted(one.exchange for one in served)
 
 
 async def test_what_a_call_says_is_of_its_exchange() -> None:
@@ -114,7 +114,7 @@ async def test_what_a_call_says_is_of_its_exchange() -> None:
         async with House(CASE, Rules(shadow=100)) as made:
             made.world.conversations = cast("Any", Broken())
             served = await made.ask()
-    exchange = served.ticket.exchange
+    exchange = served.exchange
     assert set(lines.exchanges("adapter of conversations.")) == {exchange}
     assert lines.exchanges(f"chat exchange {exchange} failed") == [exchange]
 

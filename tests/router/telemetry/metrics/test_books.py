@@ -71,18 +71,18 @@ async def test_gauges_tell_how_it_is_now() -> None:
         books.copy()
         whole = shown(panel, i.BYTES_LEFT)[()]
         assert whole == made.settings.limits.total_bytes
-        ticket = await made.router.begin(CHAT, CASE.body, None)
-        await ticket.serving.open()
+        stream = await made.router.open(CHAT, CASE.body, None)
+        await stream.open()
         books.copy()
         assert shown(panel, i.OPEN_STREAMS) == {("chat",): 1}
         assert shown(panel, i.UNSETTLED) == {(): 1}
         assert shown(panel, i.CAPTURES_WAITING) == {(): 7}
         assert shown(panel, i.BYTES_LEFT)[()] < whole
         assert shown(panel, i.SHADOW_LAG) == {(): 0}
-        async for _ in ticket.serving.pieces():
+        async for _ in stream.pieces():
             pass
-        made.router.conclude(ticket)
-        await ticket.serving.finish()
+        made.router.close(stream)
+        await stream.close()
         await made.client(CASE.body)
         await asyncio.sleep(3.0)
         books.copy()

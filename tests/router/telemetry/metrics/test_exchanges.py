@@ -46,8 +46,8 @@ async def test_an_exchange_is_timed_and_counted(assigned: StackName) -> None:
     assert run.frames[0][0] < texts[0] < run.frames[-1][0]
     assert shown(panel, i.FIRST_FRAME, "_sum") == {who: run.frames[0][0] / 1e6}
     assert shown(panel, i.FIRST_TEXT, "_sum") == {who: texts[0] / 1e6}
-    assert shown(panel, i.DURATION, "_sum") == {who: served.ticket.ended / 1e6}
-    assert served.ticket.ended >= run.frames[-1][0]
+    assert shown(panel, i.DURATION, "_sum") == {who: made.contexts[served.exchange].ended / 1e6}
+    assert made.contexts[served.exchange].ended >= run.frames[-1][0]
     for histogram in (i.FIRST_FRAME, i.FIRST_TEXT, i.DURATION):
         assert shown(panel, histogram, "_count") == {who: 1}
     assert shown(panel, i.EXCHANGES) == {(*who, "completed"): 1}
@@ -101,7 +101,7 @@ async def test_a_stand_in_counts_against_who_was_assigned(
     hanging = after(FLOWS[assigned], events, hang)
     async with both(assigned, hanging, FLOWS[other(assigned)], observers=[observed(panel)]) as made:
         served = await made.ask()
-        lost = served.ticket.serving.lost_us / 1e6
+        lost = served.stream.lost_us / 1e6
     who = ("chat", assigned, other(assigned))
     assert shown(panel, i.EXCHANGES) == {(*who, "completed"): 1}
     assert shown(panel, i.STAND_INS) == {(*who, how, "stall"): 1}
@@ -157,7 +157,7 @@ async def test_frames_that_were_let_go_of_have_no_time() -> None:
     rules = Rules(exchange_bytes=1_000, observers=[observed(panel)])
     async with House(long, rules) as made:
         served = await made.ask()
-        assert served.ticket.serving.drive.dropped
+        assert served.stream.run.dropped
     who = ("chat", "legacy", "legacy")
     assert shown(panel, i.DURATION, "_count") == {who: 1}
     assert shown(panel, i.FIRST_FRAME) == shown(panel, i.FIRST_TEXT) == {}
@@ -170,7 +170,7 @@ async def test_refusals_are_counted_by_code() -> None:
 
     async with House(CASE, Rules(observers=[observer])) as made:
         await made.ask(ChatRequest(message_id="unknown"))
-    observer.turned_away("chat", 422, "invalid_request")
+    observer.refused("chat", 422, "invalid_request")
     assert shown(panel, i.REFUSALS) == {
         ("chat", "404", "unknown_message"): 1,
         ("chat", "422", "invalid_request"): 1,
@@ -182,7 +182,7 @@ async def test_an_observer_that_fails_costs_nothing(caplog: pytest.LogCaptureFix
     """The exchange is served, recorded and settled; the log says what happened."""
 
     class Broken(Exchanges):
-        def concluded(self, _: object) -> None:
+        def finished(self, _: object) -> None:
             raise Boom
 
         def settled(self, *_: object) -> None:
@@ -197,8 +197,8 @@ async def test_an_observer_that_fails_costs_nothing(caplog: pytest.LogCaptureFix
         assert made.router.ledger.open == 0
     assert sum(shown(panel, i.EXCHANGES).values()) == 1
     assert [record.message for record in caplog.records] == [
-        "an observer failed when something was concluded",
-        "an observer failed when something was settled",
+        "an observer failed on 'finished'",
+        "an observer failed on 'settled'",
     ]
 
 

@@ -122,7 +122,7 @@ async def test_without_being_wanted_there_is_no_page(tmp_path: Path) -> None:
         async with place.session.get(f"{place.url}/metrics") as response:
             assert response.status == 404
         assert place.services.metrics is None
-        assert not place.services.router.parts.observers
+        assert not place.services.router.observers
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from typing import Any, cast
 import msgspec
 
 from contract.flows.chat import CHAT, ChatRequest
+from cutover.wiring.router import assemble_router
 from cutover.wiring.telemetry import open_metrics
 from router.config import parse_settings
-from router.parts import Parts
 from router.router import Router
 from router.stack import IN_PROCESS
 from router.telemetry.metrics.books import Sources
@@ -31,14 +31,12 @@ async def main() -> None:
     )
     captures = Written()
     meters = open_metrics(cast("Any", SimpleNamespace(entries={})))
-    router = Router(
-        Parts(
-            specs={"chat": CHAT},
-            stacks={"legacy": nothing, "graph": nothing},
-            live=lambda _: nothing,
-            captures=cast("Any", captures),
-            settings=lambda: settings,
-        )
+    router = assemble_router(
+        flows={"chat": CHAT},
+        stacks={"legacy": nothing, "graph": nothing},
+        live=lambda _: nothing,
+        captures=cast("Any", captures),
+        settings=lambda: settings,
     )
     async with meters.running(Sources(router, captures, dict)) as page:
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -49,10 +47,10 @@ async def main() -> None:
 
 async def _do(command: str, router: Router, page: Page) -> str:
     if command == "open":
-        await router.begin(CHAT, ChatRequest(message_id="m"), None)
+        await router.open(CHAT, ChatRequest(message_id="m"), None)
     elif command == "settle":
-        ticket = await router.begin(CHAT, ChatRequest(message_id="m"), None)
-        router.ledger.settle(ticket.exchange, "not_sampled")
+        stream = await router.open(CHAT, ChatRequest(message_id="m"), None)
+        router.ledger.settle(stream.plan.exchange, "not_sampled")
     return (await page.write(""))[0].decode()
 
 

@@ -12,8 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from contract.flows.chat import CHAT, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.operations import OPERATIONS
-from router.serving.run import Incoming
-from router.stack import StackName
+from router.stack import IncomingRequest, StackName
 from router.telemetry.names import name
 from router.telemetry.tracing.attributes import EXCHANGE
 from tests.flows.playing import Case
@@ -197,11 +196,11 @@ async def test_a_callers_trace_goes_on() -> None:
 async def asked(kept: Traced, *headers: tuple[bytes, bytes]) -> None:
     """Serve one request that came with headers."""
     async with House(CASE, Rules(observers=[kept.observer])) as made:
-        ticket = await made.router.begin(CHAT, CASE.body, None, Incoming(b"", headers))
-        await ticket.serving.open()
-        async for _ in ticket.serving.pieces():
+        stream = await made.router.open(CHAT, CASE.body, None, IncomingRequest(b"", headers))
+        await stream.open()
+        async for _ in stream.pieces():
             pass
-        made.router.conclude(ticket)
+        made.router.close(stream)
 
 
 async def test_only_a_share_is_traced_where_that_is_wanted() -> None:

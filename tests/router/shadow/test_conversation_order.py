@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.shadow.scheduler import InTurn
+from router.shadow.scheduler import ConversationOrder
 
 
 class One(NamedTuple):
@@ -20,7 +20,7 @@ class One(NamedTuple):
 @given(st.lists(st.sampled_from(["", "a", "b"]), max_size=12), st.data())
 def test_in_whatever_order_they_get_ready(begun: list[str], data: st.DataObject) -> None:
     """Within a conversation they run as they began, beside others, and each exactly once."""
-    line: InTurn[One] = InTurn()
+    line: Any = ConversationOrder()
     ones = [One(str(number), chat) for number, chat in enumerate(begun)]
     for one in ones:
         line.expect(one)
@@ -30,14 +30,14 @@ def test_in_whatever_order_they_get_ready(begun: list[str], data: st.DataObject)
     while to_come or running:
         if running and (not to_come or data.draw(st.booleans())):
             left = running.pop(data.draw(st.integers(0, len(running) - 1)))
-            following = line.leave(left)
+            following = line.remove(left)
             if following is not None:
                 running.append(following)
                 ran.append(following)
             continue
         one = to_come.pop()
         if data.draw(st.integers(0, 9)) == 0:  # given up before it could run
-            following = line.leave(one)
+            following = line.remove(one)
             if following is not None:
                 running.append(following)
                 ran.append(following)
@@ -55,8 +55,8 @@ def test_in_whatever_order_they_get_ready(begun: list[str], data: st.DataObject)
 
 def test_one_that_was_not_expected_waits_for_nobody() -> None:
     """It is no conversation's."""
-    line: InTurn[One] = InTurn()
+    line: Any = ConversationOrder()
     line.expect(One("1", "a"))
     assert not line.wait(One("2", "a"))
     assert line.wait(One("1", "b")) is False
-    assert line.leave(One("2", "a")) is None
+    assert line.remove(One("2", "a")) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from router.config import LimitSettings
-from router.routing.limits import Place, Places
+from router.routing.limits import OpenStreams, StreamSlot
 from router.stack import StackName
 
 LIMITS = LimitSettings(streams=4, legacy_streams=2, graph_streams=0)
@@ -21,20 +21,20 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places = Places()
-        self.open: dict[Place, tuple[str, StackName]] = {}
-        self.gone: list[Place] = []
+        self.streams = OpenStreams()
+        self.open: dict[StreamSlot, tuple[str, StackName]] = {}
+        self.gone: list[StreamSlot] = []
 
     @rule(flow=FLOWS, stack=STACKS)
     def take(self, flow: str, stack: StackName) -> None:
         """Take a place where there is one."""
         flows, stacks = Counter(f for f, _ in self.open.values()), self.stacks()
         expected = "router" if len(self.open) >= 4 else "flow" if flows[flow] >= 3 else None
-        assert self.places.full(LIMITS, flow, 3) == expected
-        full = self.places.stack_full(LIMITS, stack)
+        assert self.streams.full(LIMITS, flow, 3) == expected
+        full = self.streams.stack_full(LIMITS, stack)
         assert full == (stack == "legacy" and stacks["legacy"] >= 2)
         if expected is None and not full:
-            self.open[self.places.take(flow, stack)] = flow, stack
+            self.open[self.streams.take(flow, stack)] = flow, stack
 
     @rule(data=st.data(), stack=STACKS)
     def move(self, data: st.DataObject, stack: StackName) -> None:
@@ -50,7 +50,7 @@ class Machine(RuleBasedStateMachine):
         """Go, perhaps again."""
         if everybody := [*self.open, *self.gone]:
             place = data.draw(st.sampled_from(everybody))
-            place.free()
+            place.release()
             if self.open.pop(place, None):
                 self.gone.append(place)
 
@@ -61,9 +61,9 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_count_is_right(self) -> None:
         """In all, by flow and by stack."""
-        assert self.places.open == len(self.open)
-        assert +self.places.stacks == self.stacks()
-        assert +self.places.flows == Counter(flow for flow, _ in self.open.values())
+        assert self.streams.total == len(self.open)
+        assert +self.streams.stacks == self.stacks()
+        assert +self.streams.flows == Counter(flow for flow, _ in self.open.values())
 
 
 TestMachine = Machine.TestCase
@@ -71,7 +71,7 @@ TestMachine = Machine.TestCase
 
 def test_without_limits_nothing_is_full() -> None:
     """0 is no limit."""
-    places = Places()
+    places = OpenStreams()
     limits = LimitSettings(streams=0, legacy_streams=0, graph_streams=0)
     for _ in range(100):
         places.take("chat", "legacy")

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from effects.stores import MemorySharedState
-from router.breaker_news import LEAST_CLAIM, BreakerNews
 from router.config import BreakerSettings
-from router.routing.breakers import Breaker
+from router.routing.shared_breaker import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
 
 if TYPE_CHECKING:
+    from effects.circuit_breaker import Permit, Result
     from effects.stores import NoteUpdate
-    from router.routing.breakers import Leave, Result
 
 RULES = BreakerSettings(
     failure_ratio=0.5, least_requests=2, window_seconds=10.0, open_seconds=6.0, probes=2
@@ -45,25 +44,25 @@ class One:
     board: MemorySharedState
     alone: bool = False
     told: int = 0
-    leaves: list[Leave] = field(default_factory=list)
-    probes: list[Leave] = field(default_factory=list)
+    leaves: list[Permit] = field(default_factory=list)
+    probes: list[Permit] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.breaker = Breaker(RULES)
-        self.news = BreakerNews(KEY, self.name)
+        self.breaker = StackBreaker(RULES)
+        self.news = BreakerSync(KEY, self.name)
 
     def ask(self) -> bool:
         """Ask for leave; gives whether there is."""
-        leave = self.breaker.ask(self.clock.now, alone=self.alone)
+        leave = self.breaker.permit(self.clock.now, alone=self.alone)
         if leave is not None:
-            (self.leaves if self.breaker.closed else self.probes).append(leave)
+            (self.leaves if self.breaker.circuit.closed else self.probes).append(leave)
         return leave is not None
 
     def end(self, result: Result) -> None:
         """End what has been tried for the longest."""
         tried = self.probes or self.leaves
         if tried:
-            self.breaker.tell(tried.pop(0), result, self.clock.now)
+            self.breaker.record(tried.pop(0), result, self.clock.now)
 
     def due(self) -> list[NoteUpdate]:
         """Give what is to be told."""
@@ -108,7 +107,7 @@ class Machine(RuleBasedStateMachine):
     def ask(self, which: int, *, at_once: bool) -> None:
         """Somebody asks; where others share the board, nobody else probes meanwhile."""
         one = self.all[which]
-        if one.ask() and not one.breaker.closed and not one.alone:
+        if one.ask() and not one.breaker.circuit.closed and not one.alone:
             holders = [other for other in self.all if self.may_probe(other)]
             assert holders == [one]
         if at_once:
@@ -117,12 +116,12 @@ class Machine(RuleBasedStateMachine):
     @rule(which=ROUTERS)
     def end(self, which: int) -> None:
         """What was tried there ends, as the stack is."""
-        self.all[which].end("failed" if self.down else "well")
+        self.all[which].end("failure" if self.down else "success")
 
     @rule(which=ROUTERS)
     def leave(self, which: int) -> None:
         """A client leaves, which says nothing."""
-        self.all[which].end("untold")
+        self.all[which].end("ignored")
 
     @rule(which=ROUTERS)
     def exchange(self, which: int) -> None:
@@ -159,19 +158,19 @@ class Machine(RuleBasedStateMachine):
         self.all[which].breaker.reset()
         self.all[which].news.reset()
         self.gather(which)
-        assert all(one.breaker.closed for one in self.all)
+        assert all(one.breaker.circuit.closed for one in self.all)
 
     @rule(which=ROUTERS)
     def open_all(self, which: int) -> None:
         """The stack is down, and all know once one has told and each has looked."""
         self.gather()
         one = self.all[which]
-        if one.breaker.state(self.clock.now) != "closed":
+        if one.breaker.circuit.state(self.clock.now) != "closed":
             return
         one.leaves.clear()
         fail_until_open(one)
         self.gather(which)
-        assert not any(other.breaker.closed for other in self.all)
+        assert not any(other.breaker.circuit.closed for other in self.all)
         assert not any(other.ask() for other in self.all), "nobody asks it any more"
 
     @rule(which=ROUTERS)
@@ -181,15 +180,15 @@ class Machine(RuleBasedStateMachine):
         for one in self.all:
             one.leaves.clear()
             one.probes.clear()
-            one.breaker.running = 0  # what was under way has ended
+            one.breaker.circuit.running = 0  # what was under way has ended
         for _ in range(60):
             self.gather()
-            if all(one.breaker.closed for one in self.all):
+            if all(one.breaker.circuit.closed for one in self.all):
                 return
             self.all[which].ask()
-            self.all[which].end("well")
+            self.all[which].end("success")
             self.clock.now += 1.0
-        raise AssertionError([one.breaker.state(self.clock.now) for one in self.all])
+        raise AssertionError([one.breaker.circuit.state(self.clock.now) for one in self.all])
 
     def gather(self, first: int = 0) -> None:
         """Each exchanges its news, and then hears of what the later ones had."""
@@ -199,7 +198,7 @@ class Machine(RuleBasedStateMachine):
 
     def may_probe(self, one: One) -> bool:
         """Whether a claim of this one holds."""
-        return not one.breaker.closed and one.breaker.claimed(self.clock.now)
+        return not one.breaker.circuit.closed and one.breaker.claimed(self.clock.now)
 
     @invariant()
     def at_most_one_claim_holds(self) -> None:
@@ -209,9 +208,9 @@ class Machine(RuleBasedStateMachine):
 
 def fail_until_open(one: One) -> None:
     """Fail as often as it takes; what went well before counts against it."""
-    while one.breaker.state(one.clock.now) == "closed":
+    while one.breaker.circuit.state(one.clock.now) == "closed":
         assert one.ask()
-        one.end("failed")
+        one.end("failure")
 
 
 TestMachine = pytest.mark.slow(Machine.TestCase)
@@ -228,7 +227,7 @@ def fail(one: One, times: int = 2) -> None:
     """Fail so often."""
     for _ in range(times):
         assert one.ask()
-        one.end("failed")
+        one.end("failure")
 
 
 def test_who_has_seen_no_failure_spares_it_too() -> None:
@@ -237,8 +236,8 @@ def test_who_has_seen_no_failure_spares_it_too() -> None:
     fail(a)
     for one in (a, b, c):
         one.exchange()
-    assert [one.breaker.state(0.0) for one in (a, b, c)] == ["open"] * 3
-    assert [one.breaker.told for one in (a, b, c)] == [False, True, True]
+    assert [one.breaker.circuit.state(0.0) for one in (a, b, c)] == ["open"] * 3
+    assert [one.breaker.reported for one in (a, b, c)] == [False, True, True]
     assert [one.told for one in (a, b, c)] == [0, 1, 1]
     assert not b.ask()
 
@@ -256,11 +255,11 @@ def test_one_probes_and_all_hear_how_it_went() -> None:
     assert [one.ask() for one in (a, b, c)] == [False, True, False]
     assert b.ask(), "two probes are due"
     for _ in range(2):
-        b.end("well")
-    assert b.breaker.closed
+        b.end("success")
+    assert b.breaker.circuit.closed
     for one in (b, a, c):
         one.exchange()
-    assert all(one.breaker.closed for one in (a, b, c))
+    assert all(one.breaker.circuit.closed for one in (a, b, c))
 
 
 def test_probes_of_several_routers_add_up() -> None:
@@ -274,15 +273,15 @@ def test_probes_of_several_routers_add_up() -> None:
         one.ask()
         one.exchange()
     assert a.ask()
-    a.end("well")
+    a.end("success")
     a.exchange()
     b.exchange()
     clock.now += 6.0
     assert not b.ask()
     b.exchange()
     assert b.ask()
-    b.end("well")
-    assert b.breaker.closed
+    b.end("success")
+    assert b.breaker.circuit.closed
 
 
 def test_a_failed_probe_is_told() -> None:
@@ -295,10 +294,10 @@ def test_a_failed_probe_is_told() -> None:
     b.ask()
     b.exchange()
     assert b.ask()
-    b.end("failed")
+    b.end("failure")
     b.exchange()
     a.exchange()
-    assert (a.breaker.state(clock.now), a.breaker.wait(clock.now)) == ("open", 6.0)
+    assert (a.breaker.circuit.state(clock.now), a.breaker.circuit.wait(clock.now)) == ("open", 6.0)
 
 
 def test_a_claim_goes_on_while_a_probe_runs_and_ends_with_its_router() -> None:
@@ -316,7 +315,7 @@ def test_a_claim_goes_on_while_a_probe_runs_and_ends_with_its_router() -> None:
         assert not b.ask()
         a.exchange()
         b.exchange()
-    clock.now += max(RULES.open_seconds, LEAST_CLAIM)  # a was killed
+    clock.now += max(RULES.open_seconds, LEAST_CLAIM_SECONDS)  # a was killed
     assert not b.ask()
     b.exchange()
     assert b.ask()
@@ -331,14 +330,14 @@ def test_without_the_board_each_is_for_itself() -> None:
     clock.now += 6.0
     a.lose()
     assert a.ask()
-    a.end("well")
+    a.end("success")
     assert a.ask()
-    a.end("well")
-    assert a.breaker.closed
+    a.end("success")
+    assert a.breaker.circuit.closed
     a.exchange()
     a.exchange()
     b.exchange()
-    assert b.breaker.closed
+    assert b.breaker.circuit.closed
 
 
 def test_another_breaker_has_nothing_to_tell() -> None:
@@ -347,12 +346,12 @@ def test_another_breaker_has_nothing_to_tell() -> None:
     fail(a)
     a.exchange()
     b.exchange()
-    b.breaker = Breaker(RULES)
+    b.breaker = StackBreaker(RULES)
     b.news.replaced()
     b.exchange()
-    assert b.breaker.closed
+    assert b.breaker.circuit.closed
     assert b.due() == []
-    assert a.breaker.state(clock.now) == "open"
+    assert a.breaker.circuit.state(clock.now) == "open"
 
 
 def test_who_still_wishes_takes_no_claim_that_holds() -> None:

@@ -1,0 +1,87 @@
+"""Putting a router together: each part is given what it needs, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from contract.flow import Body, FlowSpec
+from contract.ports import Effects, Model
+from effects.stores import MemoryPins, ShadowReplies
+from router.capture.recorder import Captures, ExchangeRecorder
+from router.config import Settings
+from router.context import Observer, Price
+from router.resume.pauses import Pauses
+from router.router import Router, new_exchange_id
+from router.routing.admission import Admission
+from router.routing.assignment import Assigner
+from router.routing.flags import Flagged
+from router.routing.pins import Pins
+from router.serving.stack import Stack
+from router.shadow.budget import ShadowBudget
+from router.shadow.idle_gate import IdleGate
+from router.shadow.ledger import Ledger
+from router.shadow.scheduler import ShadowScheduler
+from router.shadow.selection import Shadows
+from router.stack import StackName
+
+
+def assemble_router(
+    *,
+    flows: Mapping[str, FlowSpec],
+    stacks: Mapping[StackName, Stack],
+    live: Callable[[Body], Effects],
+    captures: Captures,
+    settings: Callable[[], Settings],
+    shadow_model: Model | None = None,
+    replies: ShadowReplies | None = None,
+    qa_key: bytes = b"",
+    pins: Pins | None = None,
+    flags: Flagged | None = None,
+    pauses: Pauses | None = None,
+    observers: Sequence[Observer] = (),
+    price: Price = lambda _answered, _usage: None,
+    exchange_id: Callable[[], str] = new_exchange_id,
+    monotonic: Callable[[], float] = time.perf_counter,
+    wall: Callable[[], float] = time.time,
+) -> Router:
+    """Return a router; `shadow_model` is the model of shadows in mode `live` alone.
+
+    `live` makes the live ports for one request's body; `settings` returns those in force now.
+    """
+    gate, ledger = IdleGate(monotonic), Ledger()
+    fingerprints = {name: stack.fingerprint for name, stack in stacks.items()}
+    recorder = ExchangeRecorder(captures, price, fingerprints)
+    scheduler = ShadowScheduler(
+        settings=settings,
+        stacks=stacks,
+        ledger=ledger,
+        gate=gate,
+        budget=ShadowBudget(lambda: settings().shadow, price, wall),
+        record=recorder.record,
+        model=shadow_model,
+        replies=replies or ShadowReplies(),
+    )
+    assigner = Assigner(
+        tuple(stacks),
+        settings,
+        pins or Pins(MemoryPins(), time.monotonic, time.time),
+        wall,
+        flags,
+        qa_key,
+    )
+    return Router(
+        flows=flows,
+        stacks=stacks,
+        settings=settings,
+        live=live,
+        assigner=assigner,
+        admission=Admission(settings, monotonic),
+        shadows=Shadows(scheduler),
+        recorder=recorder,
+        gate=gate,
+        pauses=pauses,
+        observers=observers,
+        exchange_id=exchange_id,
+        wall=wall,
+    )
