@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from contract.errors import Paused
-from contract.human import Form, OpenQuestion
+from contract.human import Form, HumanAnswer, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
+from contract.ports import Effects
 from contract.records import RequestRecord
-from effects.model import says
-from effects.tape import PauseOrigin, PausingHuman, Tape, TapeSession, resume
+from effects.model import Step, says
+from effects.stores import Pause, PauseStore
+from effects.tape import Exchange, PauseOrigin, PausingHuman, Tape, TapeSession, resume
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from contract.ports import Effects
-    from effects.model import Step
-    from effects.stores import PauseStore
-    from effects.tape import Exchange
 
 REQUEST = RequestRecord(msgspec.Raw(b'{"message":"book it"}'), msgspec.Raw(b"{}"))
 ROUNDS = 2
@@ -108,6 +103,14 @@ def speaks(call: ModelCall) -> list[Step]:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """An open exchange: its human port, and the ports of its run."""
+
+    human: PausingHuman
+    effects: Effects
+
+
+@dataclass(frozen=True)
 class Part:
     """One way through an exchange: what the client got, and the question it ended in."""
 
@@ -148,12 +151,41 @@ class Desk:
 
     async def go_on(self, stack: str, hitl_id: str) -> Part:
         """Serve the rest of a paused exchange."""
-        pause = await self.store.get(hitl_id)
-        assert pause is not None
+        pause = await self.paused(hitl_id)
         assert pause.answer is not None
         tape, answer = resume(pause, pause.answer)
         exchange = self.world.exchange(tape, live=self.live(tape), after=tape.last_stamp)
         return await played(stack, exchange, TapeSession(exchange, stack, "resume", answer=answer))
+
+    @asynccontextmanager
+    async def exchange(self, tape: Tape | None = None) -> AsyncIterator[Opened]:
+        """Open an exchange with a human who may take days, and a live run."""
+        tape = tape or Tape()
+        human = self.human(tape)
+        exchange = self.world.exchange(tape, live=self.world.live(human=human))
+        try:
+            yield Opened(human, TapeSession(exchange, "run").effects())
+        finally:
+            await exchange.close()
+
+    @asynccontextmanager
+    async def resumed(
+        self, hitl_id: str, answer: HumanAnswer, world: World | None = None
+    ) -> AsyncIterator[TapeSession]:
+        """Open the exchange of a pause with its answer, and a run that resumes it."""
+        world = world or self.world
+        tape, entry = resume(await self.paused(hitl_id), answer)
+        exchange = world.exchange(tape, after=tape.last_stamp)
+        try:
+            yield TapeSession(exchange, "run", "resume", answer=entry)
+        finally:
+            await exchange.close()
+
+    async def paused(self, hitl_id: str) -> Pause:
+        """Read a pause, which there must be."""
+        pause = await self.store.get(hitl_id)
+        assert pause is not None
+        return pause
 
     def live(self, tape: Tape) -> Effects:
         """Bundle the world's ports for one exchange, with a human who may take days."""
@@ -161,16 +193,11 @@ class Desk:
 
     def human(self, tape: Tape) -> PausingHuman:
         """Make the human port of an exchange."""
-        return PausingHuman(
-            self.store,
-            tape,
-            PauseOrigin("e-1", "book", "any", REQUEST),
-            wall=self.wall,
-            new_id=self._id,
-        )
+        origin = PauseOrigin("e-1", "book", "any", REQUEST)
+        return PausingHuman(self.store, tape, origin, wall=self.wall, new_id=self._id)
 
     def wall(self) -> float:
-        """Tell the wall clock's time."""
+        """Return the wall clock's time."""
         return self.world.clock.time()
 
     def _id(self) -> str:

@@ -11,7 +11,7 @@ from contract.model import Chunk, ToolCallDelta
 from effects.model import Wait, says
 from effects.tape import FRAMES_FACTOR, Budget, Tape
 from effects.testing import World
-from tests.effects.tape.calls import TURN, asking, said, turns
+from tests.effects.tape.calls import TURN, asking, live, said, turns
 
 pytestmark = pytest.mark.virtual
 
@@ -20,61 +20,51 @@ LONG = ["x" * 100] * 20
 
 async def test_serving_goes_on_when_the_tape_overflows() -> None:
     """The client gets every word; the run never hears of the bound."""
-    world = World(says(*LONG, every=0.1))
-    exchange = world.exchange(Tape(limit=1_000))
-    run = world.run(exchange)
-    assert await said(run.effects()) == "".join(LONG)
-    assert exchange.tape.overflowed
-    assert await run.effects().conversations.put("reply", TURN)
-    await exchange.close()
+    async with live(World(says(*LONG, every=0.1)), Tape(limit=1_000)) as it:
+        run = it.world.run(it.exchange)
+        assert await said(run.effects()) == "".join(LONG)
+        assert it.exchange.tape.overflowed
+        assert await run.effects().conversations.put("reply", TURN)
 
 
 async def test_items_are_dropped_as_the_serving_run_reads_them() -> None:
     """Beyond the bound nothing is kept, what was read before it included."""
-    world = World(says(*LONG, every=0.1))
-    exchange = world.exchange(Tape(limit=1_000))
-    await said(world.run(exchange).effects())
-    assert set(exchange.tape.entries[0].items) == {None}
-    await exchange.close()
+    async with live(World(says(*LONG, every=0.1)), Tape(limit=1_000)) as it:
+        await said(it.effects)
+        assert set(it.exchange.tape.entries[0].items) == {None}
 
 
 async def test_items_stay_while_the_tape_is_within_its_bound() -> None:
     """The bound is on bytes, counted with the arguments."""
-    world = World(says(*LONG))
-    exchange = world.exchange()
-    await said(world.run(exchange).effects())
-    assert None not in exchange.tape.entries[0].items
-    assert not exchange.tape.overflowed
-    assert exchange.tape.usage.size > sum(map(len, LONG))
-    await exchange.close()
+    async with live(World(says(*LONG))) as it:
+        await said(it.effects)
+        assert None not in it.exchange.tape.entries[0].items
+        assert not it.exchange.tape.overflowed
+        assert it.exchange.tape.usage.size > sum(map(len, LONG))
 
 
 async def test_other_readers_of_an_overflowed_tape_get_tape_cut() -> None:
     """A shadow cannot be given half a tape: whatever it reads or waits for, it is told."""
-    world = World(says(*LONG, every=0.1))
-    exchange = world.exchange(Tape(limit=1_000))
-    tailing = asyncio.create_task(said(world.run(exchange, "nearest").effects()))
-    waiting = asyncio.create_task(world.run(exchange, "nearest").effects().ids.new("reply"))
-    serving = asyncio.create_task(said(world.run(exchange).effects()))
-    with pytest.raises(TapeCut):
-        await tailing
-    with pytest.raises(TapeCut):
-        await waiting
-    assert not serving.done()
-    await serving
-    with pytest.raises(TapeCut):
-        await said(world.run(exchange, "nearest").effects())
-    await exchange.close()
+    async with live(World(says(*LONG, every=0.1)), Tape(limit=1_000)) as it:
+        tailing = asyncio.create_task(said(it.other("nearest").effects()))
+        waiting = asyncio.create_task(it.other("nearest").effects().ids.new("reply"))
+        serving = asyncio.create_task(said(it.effects))
+        with pytest.raises(TapeCut):
+            await tailing
+        with pytest.raises(TapeCut):
+            await waiting
+        assert not serving.done()
+        await serving
+        with pytest.raises(TapeCut):
+            await said(it.other("nearest").effects())
 
 
 async def test_the_arguments_of_tool_calls_count() -> None:
     """A model that streams a file into a tool's arguments fills the tape as well."""
     delta = ToolCallDelta(0, "call", "write", "x" * 2_000)
-    world = World([Chunk(tool_calls=(delta,))])
-    exchange = world.exchange(Tape(limit=1_000))
-    await said(world.run(exchange).effects())
-    assert exchange.tape.overflowed
-    await exchange.close()
+    async with live(World([Chunk(tool_calls=(delta,))]), Tape(limit=1_000)) as it:
+        await said(it.effects)
+        assert it.exchange.tape.overflowed
 
 
 def sharing(budget: Budget, limit: int = 4 << 20) -> Tape:
@@ -99,7 +89,7 @@ async def test_all_tapes_share_one_budget() -> None:
         await exchange.close()
 
 
-async def test_free_gives_the_bytes_back_once() -> None:
+async def test_release_returns_the_bytes_back_once() -> None:
     """What a finished exchange held is there for the next; twice is once."""
     budget = Budget(100_000)
     world = World(says(*LONG))
@@ -134,41 +124,38 @@ async def test_frames_weigh_on_the_common_budget_and_not_on_the_tape() -> None:
 async def test_an_overflowed_tape_charges_no_further() -> None:
     """One endless stream must not push every other exchange over the common bound."""
     budget = Budget(100_000)
-    world = World(says(*(LONG * 50)))
-    exchange = world.exchange(sharing(budget, limit=1_000))
-    await said(world.run(exchange).effects())
-    assert 100_000 - budget.left <= 1_000 + 148
-    exchange.tape.usage.release()
-    assert budget.left == 100_000
-    await exchange.close()
+    async with live(World(says(*(LONG * 50))), sharing(budget, limit=1_000)) as it:
+        await said(it.effects)
+        assert 100_000 - budget.left <= 1_000 + 148
+        it.exchange.tape.usage.release()
+        assert budget.left == 100_000
 
 
-async def test_a_successor_may_read_what_overflows_under_its_eyes() -> None:
+async def test_a_successor_may_read_a_tape_that_overflows_meanwhile() -> None:
     """The bound is met after a takeover: the successor is the serving run and gets everything."""
-    world = World([Chunk(text="a"), Wait(1.0), Chunk(text="b" * 2_000), Wait(1.0), Chunk(text="c")])
-    exchange = world.exchange(Tape(limit=1_000))
-    failed = world.run(exchange, name="graph")
-    await anext(failed.effects().model.stream("reply", asking()))
-    failed.fence()
-    successor = world.run(exchange, name="legacy")
-    assert await said(successor.effects()) == "a" + "b" * 2_000 + "c"
-    await turns()
-    await exchange.close()
+    async with live(
+        World([Chunk(text="a"), Wait(1.0), Chunk(text="b" * 2_000), Wait(1.0), Chunk(text="c")]),
+        Tape(limit=1_000),
+    ) as it:
+        failed = it.world.run(it.exchange, name="graph")
+        await anext(failed.effects().model.stream("reply", asking()))
+        failed.fence()
+        successor = it.world.run(it.exchange, name="legacy")
+        assert await said(successor.effects()) == "a" + "b" * 2_000 + "c"
+        await turns()
 
 
 async def test_the_pump_of_an_overflowed_tape_waits_for_its_reader() -> None:
-    """Nobody else may read what it holds: a reader that rests must not find everything there."""
-    world = World(says(*(LONG * 200)))
-    exchange = world.exchange(Tape(limit=1_000))
-    stream = world.run(exchange).effects().model.stream("reply", asking())
-    heard = await anext(stream)
-    await asyncio.sleep(100.0)
-    (entry,) = exchange.tape.entries
-    assert entry.end == "open"
-    assert len([item for item in entry.items if item is not None]) < 1_100
-    text = heard.text + "".join([chunk.text async for chunk in stream])
-    assert (entry.end, text) == ("complete", "".join(LONG * 200))
-    await exchange.close()
+    """No other run may read what it holds: a reader that rests must not find everything there."""
+    async with live(World(says(*(LONG * 200))), Tape(limit=1_000)) as it:
+        stream = it.effects.model.stream("reply", asking())
+        heard = await anext(stream)
+        await asyncio.sleep(100.0)
+        (entry,) = it.exchange.tape.entries
+        assert entry.end == "open"
+        assert len([item for item in entry.items if item is not None]) < 1_100
+        text = heard.text + "".join([chunk.text async for chunk in stream])
+        assert (entry.end, text) == ("complete", "".join(LONG * 200))
 
 
 async def test_the_pump_of_an_overflowed_tape_ends_with_its_exchange() -> None:

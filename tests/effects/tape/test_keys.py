@@ -86,7 +86,7 @@ def test_arguments_omit_defaults_and_sort_keys() -> None:
 
 
 def test_arguments_have_no_place_for_secrets() -> None:
-    """Whoever adds a field to an operation's arguments that could carry a key hears of it here."""
+    """A new field of an operation's arguments that could carry a key fails here."""
     fields = {
         name for operation in OPERATIONS.values() for name in operation.arguments.__struct_fields__
     }
@@ -94,7 +94,7 @@ def test_arguments_have_no_place_for_secrets() -> None:
 
 
 async def test_entries_are_numbered_in_the_order_of_the_calls() -> None:
-    """A changed order of writes must be visible: `seq` counts calls, whoever ended first."""
+    """A changed order of writes must be visible: `seq` counts calls, whichever ended first."""
     world = World([Wait(1.0), Chunk(text="late")])
     exchange = world.exchange()
     effects = world.run(exchange).effects()

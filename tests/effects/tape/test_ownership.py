@@ -1,4 +1,4 @@
-"""Ownership: the exchange owns tape and pumps; stacks only read; what ends them, and how."""
+"""Ownership: the exchange owns tape, pumps and locks; stacks only read; how each ends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from contract.model import Chunk, ToolResult
 from effects.model import Fail, Hang, Wait, says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import TURN, asking, chunks, said, tool, turns
-from tests.effects.tape.odd_ports import WHO, NosyModel, Raising, SlowStore
+from tests.effects.tape.calls import (
+    CONTEXT,
+    TURN,
+    ContextModel,
+    Raising,
+    SlowStore,
+    asking,
+    chunks,
+    live,
+    said,
+    tool,
+    turns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,59 +39,52 @@ class Crash(RuntimeError):
 
 async def test_a_pump_has_an_empty_context() -> None:
     """A live call belongs to the exchange: nothing of the asking task's context is seen in it."""
-    world = World(NosyModel([]))
-    WHO.set("the stack")
+    world = World(ContextModel([]))
+    CONTEXT.set("the stack")
     exchange = world.exchange()
-    assert await said(world.run(exchange).effects()) == "nobody"
+    assert await said(world.run(exchange).effects()) == "empty"
     await exchange.close()
 
 
 async def test_a_crashed_reader_stops_nothing() -> None:
     """The stack that asked dies; the model goes on, and the next run reads all of it."""
-    world = World(says("one ", "two ", "three", every=1.0))
-    exchange = world.exchange()
+    async with live(World(says("one ", "two ", "three", every=1.0))) as it:
 
-    async def crashing() -> NoReturn:
-        async for _ in world.run(exchange).effects().model.stream("reply", asking()):
-            raise Crash
-        raise AssertionError  # the model says something
+        async def crashing() -> NoReturn:
+            async for _ in it.effects.model.stream("reply", asking()):
+                raise Crash
+            raise AssertionError  # the model says something
 
-    with pytest.raises(Crash):
-        await crashing()
-    assert await said(world.run(exchange).effects()) == "one two three"
-    assert world.count("model.stream") == 1
-    assert exchange.tape.entries[0].end == "complete"
-    await exchange.close()
+        with pytest.raises(Crash):
+            await crashing()
+        assert await said(it.other().effects()) == "one two three"
+        assert it.world.count("model.stream") == 1
+        assert it.exchange.tape.entries[0].end == "complete"
 
 
 async def test_a_cancelled_reader_stops_nothing() -> None:
     """Cancelling the task of a stack does not reach the pump."""
-    world = World(says("one ", "two", every=1.0))
-    exchange = world.exchange()
-    reader = asyncio.create_task(said(world.run(exchange).effects()))
-    await turns()
-    reader.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-    assert world.model.open == 1
-    assert await said(world.run(exchange).effects()) == "one two"
-    await exchange.close()
+    async with live(World(says("one ", "two", every=1.0))) as it:
+        reader = asyncio.create_task(said(it.effects))
+        await turns()
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        assert it.world.model.open == 1
+        assert await said(it.other().effects()) == "one two"
 
 
 async def test_readers_of_a_cut_entry_get_tape_cut_not_a_cancellation() -> None:
-    """When the exchange cancels its pump, whoever reads is told in words it can catch."""
-    world = World([Chunk(text="half"), Hang()])
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    stream = effects.model.stream("reply", asking())
-    assert (await anext(stream)).text == "half"
-    reader = asyncio.create_task(_next(stream))
-    await turns()
-    await exchange.cancel_reads()
-    with pytest.raises(TapeCut):
-        await reader
-    assert exchange.tape.entries[0].end == "cut"
-    await exchange.close()
+    """When the exchange cancels its pump, its readers get an error they can catch."""
+    async with live(World([Chunk(text="half"), Hang()])) as it:
+        stream = it.effects.model.stream("reply", asking())
+        assert (await anext(stream)).text == "half"
+        reader = asyncio.create_task(_next(stream))
+        await turns()
+        await it.exchange.cancel_reads()
+        with pytest.raises(TapeCut):
+            await reader
+        assert it.exchange.tape.entries[0].end == "cut"
 
 
 async def _next(stream: AsyncIterator[Chunk]) -> Chunk:
@@ -89,49 +93,42 @@ async def _next(stream: AsyncIterator[Chunk]) -> Chunk:
 
 async def test_a_pump_cut_before_its_first_step_still_ends_its_entry() -> None:
     """A call made in the last moment before the client leaves does not hang its reader."""
-    world = World([Hang()])
-    exchange = world.exchange()
-    reader = asyncio.create_task(said(world.run(exchange).effects()))
-    await asyncio.sleep(0)  # the reader has asked; the pump has not begun
-    await exchange.cancel_reads()
-    with pytest.raises(TapeCut):
-        await reader
-    assert world.count("model.stream") == 0
-    await exchange.close()
+    async with live(World([Hang()])) as it:
+        reader = asyncio.create_task(said(it.effects))
+        await asyncio.sleep(0)  # the reader has asked; the pump has not begun
+        await it.exchange.cancel_reads()
+        with pytest.raises(TapeCut):
+            await reader
+        assert it.world.count("model.stream") == 0
 
 
-async def test_a_call_after_the_exchange_was_abandoned_is_cut_and_not_made() -> None:
-    """Nothing new is asked of the world for a client that has left."""
-    world = World()
-    exchange = world.exchange()
-    await exchange.cancel_reads()
-    with pytest.raises(TapeCut):
-        await world.run(exchange).effects().conversations.put("message", TURN)
-    assert world.made == []
-    await exchange.close()
+async def test_a_call_after_the_exchange_was_cancelled_is_cut_and_not_made() -> None:
+    """No new call is made for a client that has left."""
+    async with live() as it:
+        await it.exchange.cancel_reads()
+        with pytest.raises(TapeCut):
+            await it.effects.conversations.put("message", TURN)
+        assert it.world.made == []
 
 
 async def test_model_and_read_only_calls_die_with_the_exchange_at_once() -> None:
     """No time passes between the client's leaving and the end of what only reads."""
-    world = World([Hang()], tools=ScriptedTools({"look": "x"}, slow={"look": 60.0}))
-    exchange = world.exchange()
-    effects = world.run(exchange).effects()
-    readers = [
-        asyncio.create_task(said(effects)),
-        asyncio.create_task(effects.tools.run("tool", tool("look"))),
-    ]
-    await turns()
-    before = asyncio.get_running_loop().time()
-    await exchange.cancel_reads()
-    assert asyncio.get_running_loop().time() == before
-    assert world.model.cancelled == 1
-    ends = await asyncio.gather(*readers, return_exceptions=True)
-    assert [type(end) for end in ends] == [TapeCut, TapeCut]
-    await exchange.close()
+    async with live(World([Hang()], tools=ScriptedTools({"look": "x"}, slow={"look": 60.0}))) as it:
+        readers = [
+            asyncio.create_task(said(it.effects)),
+            asyncio.create_task(it.effects.tools.run("tool", tool("look"))),
+        ]
+        await turns()
+        before = asyncio.get_running_loop().time()
+        await it.exchange.cancel_reads()
+        assert asyncio.get_running_loop().time() == before
+        assert it.world.model.cancelled == 1
+        ends = await asyncio.gather(*readers, return_exceptions=True)
+        assert [type(end) for end in ends] == [TapeCut, TapeCut]
 
 
 async def test_a_tool_that_is_not_read_only_finishes_and_is_recorded() -> None:
-    """What changes the world, once started, is seen to its end although nobody waits for it."""
+    """What changes the world, once started, runs to its end although no reader waits for it."""
     tools = ScriptedTools({"pay": "paid"}, slow={"pay": 5.0}, writes=("pay",))
     world = World(tools=tools)
     exchange = world.exchange()
@@ -172,8 +169,8 @@ async def test_a_write_that_outlasts_its_deadline_ends_with_the_fault_deadline()
     assert store.stored == 0
 
 
-async def test_a_write_nobody_says_is_ours_is_not_begun() -> None:
-    """Neither where that is denied, nor where nobody says so before its deadline."""
+async def test_a_write_that_may_not_be_made_is_not_begun() -> None:
+    """Neither where that is denied, nor where no answer comes before its deadline."""
 
     async def denied() -> bool:
         return False
@@ -194,12 +191,10 @@ async def test_a_write_nobody_says_is_ours_is_not_begun() -> None:
 
 async def test_a_timeout_of_the_adapters_own_is_not_the_deadline() -> None:
     """An adapter that raises TimeoutError by itself did so long before our limit."""
-    world = World(conversations=Raising(TimeoutError("db-host:5432")))
-    exchange = world.exchange()
-    with pytest.raises(EffectFailed) as failure:
-        await world.run(exchange).effects().conversations.put("message", TURN)
-    assert failure.value.fault == Fault("adapter_failed", data={"kind": "TimeoutError"})
-    await exchange.close()
+    async with live(World(conversations=Raising(TimeoutError("db-host:5432")))) as it:
+        with pytest.raises(EffectFailed) as failure:
+            await it.effects.conversations.put("message", TURN)
+        assert failure.value.fault == Fault("adapter_failed", data={"kind": "TimeoutError"})
 
 
 @pytest.mark.parametrize("error", [ValueError("sk-secret"), KeyError("sk-secret"), Crash("x")])
@@ -238,29 +233,116 @@ async def test_an_answer_that_no_tape_can_hold_is_not_on_it() -> None:
 async def test_every_reader_gets_an_error_of_its_own_with_the_same_fault() -> None:
     """An exception object carries a traceback; the tape carries the fault."""
     fault = Fault("model_rate_limited", retryable=True, data={"status": 429})
-    world = World([Chunk(text="half"), Fail(fault)])
-    exchange = world.exchange()
-    errors = []
-    for name in ("legacy", "graph"):
-        run = world.run(exchange, name=name)
-        with pytest.raises(EffectFailed) as failure:
-            await chunks(run.effects())
-        errors.append(failure.value)
-        assert run.fault == fault
-    assert errors[0] is not errors[1]
-    assert [error.fault for error in errors] == [fault, fault]
-    assert world.count("model.stream") == 1
-    await exchange.close()
+    async with live(World([Chunk(text="half"), Fail(fault)])) as it:
+        errors = []
+        for name in ("legacy", "graph"):
+            run = it.world.run(it.exchange, name=name)
+            with pytest.raises(EffectFailed) as failure:
+                await chunks(run.effects())
+            errors.append(failure.value)
+            assert run.fault == fault
+        assert errors[0] is not errors[1]
+        assert [error.fault for error in errors] == [fault, fault]
+        assert it.world.count("model.stream") == 1
 
 
 async def test_an_adapter_may_give_the_same_object_twice() -> None:
     """What is recorded is a copy: a constant of the adapter's does not change on the tape."""
     result = ToolResult("4")
-    world = World([Wait(1.0), Chunk(text="x")], tools=ScriptedTools({"dice": result}))
+    async with live(
+        World([Wait(1.0), Chunk(text="x")], tools=ScriptedTools({"dice": result}))
+    ) as it:
+        first, second = (await chunks(it.effects))[0], (await chunks(it.effects))[0]
+        assert (first.at, second.at) == (1_000_000, 2_000_000)
+        assert (await it.effects.tools.run("tool", tool("dice"))).at == 2_000_000
+        assert result.at == 0
+
+
+async def test_the_exchange_releases_a_lock_the_stack_never_released() -> None:
+    """A stack that crashed between acquire and release leaves no lock behind."""
+    world = World()
+    exchange = world.exchange()
+    assert await world.run(exchange).effects().locks.acquire("message", "key", 60.0)
+    await exchange.close()
+    assert await world.live().locks.acquire("other", "key", 60.0)
+
+
+async def test_a_released_lock_is_held_until_the_exchange_ends() -> None:
+    """The stack's release is noted; releasing the lock is the exchange's, after all its writes."""
+    world = World()
     exchange = world.exchange()
     effects = world.run(exchange).effects()
-    first, second = (await chunks(effects))[0], (await chunks(effects))[0]
-    assert (first.at, second.at) == (1_000_000, 2_000_000)
-    assert (await effects.tools.run("tool", tool("dice"))).at == 2_000_000
-    assert result.at == 0
+    await effects.locks.acquire("message", "key", 60.0)
+    await effects.locks.release("message", "key")
+    assert not await world.live().locks.acquire("other", "key", 60.0)
     await exchange.close()
+    assert await world.live().locks.acquire("other", "key", 60.0)
+    assert [entry.operation.label for entry in exchange.tape.entries] == [
+        "locks.acquire",
+        "locks.release",
+    ]
+
+
+async def test_locks_are_released_after_the_writes_have_ended() -> None:
+    """No other exchange gets the message while something is still being written for it."""
+    world = World(conversations=SlowStore(2.0))
+    exchange = world.exchange()
+    effects = world.run(exchange).effects()
+    await effects.locks.acquire("message", "key", 60.0)
+    writing = asyncio.create_task(effects.conversations.put("message", TURN))
+    await turns()
+    closing = asyncio.create_task(exchange.close())
+    await asyncio.sleep(1.0)
+    assert not await world.live().locks.acquire("other", "key", 60.0)
+    await closing
+    assert asyncio.get_running_loop().time() == 2.0
+    assert await writing
+    assert await world.live().locks.acquire("other", "key", 60.0)
+
+
+async def test_closing_is_idempotent_and_not_stopped_by_cancelling() -> None:
+    """The closing task may be cancelled, twice even: the locks are released, then it ends."""
+    world = World(conversations=SlowStore(2.0))
+    exchange = world.exchange()
+    effects = world.run(exchange).effects()
+    await effects.locks.acquire("message", "key", 60.0)
+    writing = asyncio.create_task(effects.conversations.put("message", TURN))
+    await turns()
+    closing = asyncio.create_task(exchange.close())
+    for _ in range(2):
+        await turns()
+        closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert await writing
+    await exchange.close()
+    assert world.count("locks.release") == 1
+
+
+async def test_one_lock_that_cannot_be_released_keeps_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A store that fails in its own way is logged; the next lock is released all the same."""
+    world = World(locks=Raising(ConnectionError("redis://:secret@db")))
+    exchange = world.exchange()
+    effects = world.run(exchange).effects()
+    for key in ("one", "two"):
+        assert await effects.locks.acquire("message", key, 60.0)
+    await exchange.close()
+    assert world.count("locks.release") == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "lock 'two' expires by itself: ConnectionError",
+        "lock 'one' expires by itself: ConnectionError",
+    ]
+
+
+async def test_a_lock_acquired_while_the_client_left_is_released() -> None:
+    """The acquire was under way; it is seen to its end, and so is the release."""
+    world = World(locks=Raising(ConnectionError(), 1.0))
+    exchange = world.exchange()
+    taking = asyncio.create_task(world.run(exchange).effects().locks.acquire("message", "key", 60))
+    await turns()
+    await exchange.cancel_reads()
+    await exchange.close()
+    assert await taking
+    assert world.count("locks.release") == 1

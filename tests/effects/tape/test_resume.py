@@ -13,7 +13,7 @@ from contract.errors import EffectFailed, Fault, Paused, TapeMiss
 from contract.human import AwaitAnswer, HumanAnswer
 from contract.model import ToolCall
 from effects.stores import MemoryPauses, SqlPauses
-from effects.tape import Tape, TapeSession, canonical, paused_request, resume
+from effects.tape import Tape, canonical, paused_request, resume
 from effects.testing import World
 from tests.effects.tape.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
@@ -74,111 +74,86 @@ async def test_the_second_resume_replays_the_first_answer(desk: Desk) -> None:
     assert part.run.plays[-1].how == "live"
 
 
-async def test_the_question_and_its_tape_are_stored_before_anybody_sees_it(desk: Desk) -> None:
-    """Whoever answers as soon as the frame arrives finds the pause, and it can be resumed."""
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    await effects.ids.new("reply")
-    hitl_id = await effects.human.open("ask", question(0))
-    pause = await desk.store.get(hitl_id)
-    assert pause is not None
-    assert (pause.exchange, pause.flow, pause.session_id) == ("e-1", "book", "s-1")
-    assert (pause.question, pause.state) == (question(0), "open")
-    assert (pause.answer_site, pause.answer_key) == ("ask", '{"hitl_id":"hitl-1"}')
-    assert paused_request(pause) == REQUEST
-    stored, answer = resume(pause, YES)
-    assert [(entry.operation.label, entry.end) for entry in stored.entries] == [
-        ("ids.new", "complete"),
-        ("human.open", "complete"),
-        ("human.answer", "complete"),
-    ]
-    assert answer.args == canonical(AwaitAnswer(hitl_id))
-    await exchange.close()
+async def test_the_question_and_its_tape_are_stored_before_it_is_sent(desk: Desk) -> None:
+    """An answer as soon as the frame arrives finds the pause, and it can be resumed."""
+    async with desk.exchange() as it:
+        await it.effects.ids.new("reply")
+        hitl_id = await it.effects.human.open("ask", question(0))
+        pause = await desk.paused(hitl_id)
+        assert (pause.exchange, pause.flow, pause.session_id) == ("e-1", "book", "s-1")
+        assert (pause.question, pause.state) == (question(0), "open")
+        assert (pause.answer_site, pause.answer_key) == ("ask", '{"hitl_id":"hitl-1"}')
+        assert paused_request(pause) == REQUEST
+        stored, answer = resume(pause, YES)
+        assert [(entry.operation.label, entry.end) for entry in stored.entries] == [
+            ("ids.new", "complete"),
+            ("human.open", "complete"),
+            ("human.answer", "complete"),
+        ]
+        assert answer.args == canonical(AwaitAnswer(hitl_id))
 
 
 async def test_the_answer_is_looked_for_at_the_site_where_the_flow_waits(desk: Desk) -> None:
     """A flow may read the answer elsewhere than it asks; the stored tape says where."""
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    hitl_id = await effects.human.open("ask", question(0))
-    with pytest.raises(Paused):
-        await effects.human.answer("elsewhere", hitl_id)
-    await exchange.close()
-    pause = await desk.store.get(hitl_id)
-    assert pause is not None
-    resumed, answer = resume(pause, YES)
-    exchange = desk.world.exchange(resumed, after=resumed.last_stamp)
-    effects = TapeSession(exchange, "run", "resume", answer=answer).effects()
-    assert await effects.human.open("ask", question(0)) == hitl_id
-    assert await effects.human.answer("elsewhere", hitl_id) == YES
-    await exchange.close()
+    async with desk.exchange() as it:
+        hitl_id = await it.effects.human.open("ask", question(0))
+        with pytest.raises(Paused):
+            await it.effects.human.answer("elsewhere", hitl_id)
+    async with desk.resumed(hitl_id, YES) as run:
+        human = run.effects().human
+        assert await human.open("ask", question(0)) == hitl_id
+        assert await human.answer("elsewhere", hitl_id) == YES
 
 
 async def test_a_second_question_is_refused_while_one_is_open(desk: Desk) -> None:
     """Of several calls in a round the first question pauses; the second is a tool error."""
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    first, second = await asyncio.gather(
-        effects.human.open("ask", question(0)),
-        effects.human.open("ask", question(1)),
-        return_exceptions=True,
-    )
-    assert first == "hitl-1"
-    assert isinstance(second, EffectFailed)
-    assert second.fault.code == "second_question"
-    with pytest.raises(Paused):
-        await effects.human.answer("ask", "hitl-1")
-    await exchange.close()
+    async with desk.exchange() as it:
+        first, second = await asyncio.gather(
+            it.effects.human.open("ask", question(0)),
+            it.effects.human.open("ask", question(1)),
+            return_exceptions=True,
+        )
+        assert first == "hitl-1"
+        assert isinstance(second, EffectFailed)
+        assert second.fault.code == "second_question"
+        with pytest.raises(Paused):
+            await it.effects.human.answer("ask", "hitl-1")
     assert len(await desk.store.pending()) == 1
 
 
 async def test_an_answer_that_comes_while_the_flow_runs_is_taken_at_once(desk: Desk) -> None:
-    """No pause then; and nobody can continue with the same answer a second time."""
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    hitl_id = await effects.human.open("ask", question(0))
-    await desk.store.respond(hitl_id, YES)
-    assert await effects.human.answer("ask", hitl_id) == YES
-    assert await desk.store.claim(hitl_id, "late", 60.0) == "finished"
-    assert await effects.human.open("ask", question(1)) == "hitl-2"
-    await exchange.close()
+    """No pause then; and no other run can continue with the same answer."""
+    async with desk.exchange() as it:
+        hitl_id = await it.effects.human.open("ask", question(0))
+        await desk.store.respond(hitl_id, YES)
+        assert await it.effects.human.answer("ask", hitl_id) == YES
+        assert await desk.store.claim(hitl_id, "late", 60.0) == "finished"
+        assert await it.effects.human.open("ask", question(1)) == "hitl-2"
 
 
-async def test_an_answer_somebody_else_continues_with_pauses(desk: Desk) -> None:
+async def test_an_answer_another_run_continues_with_pauses(desk: Desk) -> None:
     """Of a flow that still runs and a client that continues, one goes on."""
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    hitl_id = await effects.human.open("ask", question(0))
-    await desk.store.respond(hitl_id, YES)
-    assert await desk.store.claim(hitl_id, "somebody", 60.0) == "claimed"
-    with pytest.raises(Paused):
-        await effects.human.answer("ask", hitl_id)
-    await exchange.close()
+    async with desk.exchange() as it:
+        hitl_id = await it.effects.human.open("ask", question(0))
+        await desk.store.respond(hitl_id, YES)
+        assert await desk.store.claim(hitl_id, "another", 60.0) == "claimed"
+        with pytest.raises(Paused):
+            await it.effects.human.answer("ask", hitl_id)
 
 
 async def test_another_prompt_after_a_deploy_does_not_ask_the_model_again(desk: Desk) -> None:
     """A miss before the answer is a mismatch, whatever is nearest; nothing is performed."""
     await desk.begin("looping")
-    pause = await desk.store.get("hitl-1")
-    assert pause is not None
-    tape, answer = resume(pause, YES)
     world = World()
-    exchange = world.exchange(tape, after=tape.last_stamp)
-    run = TapeSession(exchange, "run", "resume", answer=answer)
-    stream = run.effects().model.stream("reply", prompt("0 changed"))
-    with pytest.raises(TapeMiss) as miss:
-        await anext(stream)
-    assert miss.value.code == "resume_mismatch"
-    assert miss.value.nearest is not None
-    assert "0 start" in miss.value.nearest
-    assert not run.past_answer
-    assert world.made == []
-    await exchange.close()
+    async with desk.resumed("hitl-1", YES, world) as run:
+        stream = run.effects().model.stream("reply", prompt("0 changed"))
+        with pytest.raises(TapeMiss) as miss:
+            await anext(stream)
+        assert miss.value.code == "resume_mismatch"
+        assert miss.value.nearest is not None
+        assert "0 start" in miss.value.nearest
+        assert not run.past_answer
+        assert world.made == []
 
 
 async def test_the_time_of_an_exchange_goes_on_after_its_pause(desk: Desk) -> None:
@@ -196,28 +171,19 @@ async def test_the_time_of_an_exchange_goes_on_after_its_pause(desk: Desk) -> No
 
 async def test_a_write_under_way_at_the_pause_is_kept_once_it_has_ended(desk: Desk) -> None:
     """The shell stores the tape again when the exchange has ended."""
-    tape = Tape()
-    human = desk.human(tape)
-    exchange = desk.world.exchange(tape, live=desk.world.live(human=human))
-    effects = TapeSession(exchange, "run").effects()
-    call = ToolCall("call_0_0", "book", "{}")
-    hitl_id = await effects.human.open("ask", question(0))
-    booking = asyncio.create_task(effects.tools.run("tool", call))
-    with pytest.raises(Paused):
-        await effects.human.answer("ask", hitl_id)
-    await exchange.close()
-    await human.store_tape()
-    pause = await desk.store.get(hitl_id)
-    assert pause is not None
-    resumed, answer = resume(pause, YES)
-    exchange = desk.world.exchange(resumed, after=resumed.last_stamp)
-    effects = TapeSession(exchange, "run", "resume", answer=answer).effects()
-    assert await effects.tools.run("tool", call) == await booking
-    assert desk.tools.called == ["book"]
-    await exchange.close()
+    async with desk.exchange() as it:
+        call = ToolCall("call_0_0", "book", "{}")
+        hitl_id = await it.effects.human.open("ask", question(0))
+        booking = asyncio.create_task(it.effects.tools.run("tool", call))
+        with pytest.raises(Paused):
+            await it.effects.human.answer("ask", hitl_id)
+    await it.human.store_tape()
+    async with desk.resumed(hitl_id, YES) as run:
+        assert await run.effects().tools.run("tool", call) == await booking
+        assert desk.tools.called == ["book"]
 
 
-async def test_of_two_who_continue_one_wins(desk: Desk) -> None:
+async def test_of_two_claims_one_wins(desk: Desk) -> None:
     """Claiming is compare-and-set; a lease that ends, or is given back, lets another try."""
     await desk.begin("looping")
     assert await desk.store.claim("hitl-1", "a", 30.0) == "unanswered"
@@ -235,7 +201,7 @@ async def test_of_two_who_continue_one_wins(desk: Desk) -> None:
 
 
 async def test_a_new_turn_expires_the_open_pause(desk: Desk) -> None:
-    """The question is over: no answer is taken, nothing can be continued."""
+    """No answer is accepted, nothing can be continued."""
     await desk.begin("looping")
     assert await desk.store.expire_session("book", "s-1") == 1
     assert await desk.store.respond("hitl-1", YES) == "expired"
@@ -243,14 +209,11 @@ async def test_a_new_turn_expires_the_open_pause(desk: Desk) -> None:
 
 
 async def test_a_tape_over_its_bound_cannot_be_paused(desk: Desk) -> None:
-    """Its items are gone: better no question than one nobody can go on from."""
-    tape = Tape(limit=10)
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    with pytest.raises(EffectFailed) as failure:
-        await effects.human.open("ask", question(0))
-    assert failure.value.fault.code == "human_unavailable"
-    await exchange.close()
+    """Its items are gone: better no question than one that cannot be resumed."""
+    async with desk.exchange(Tape(limit=10)) as it:
+        with pytest.raises(EffectFailed) as failure:
+            await it.effects.human.open("ask", question(0))
+        assert failure.value.fault.code == "human_unavailable"
     assert await desk.store.pending() == ()
 
 
@@ -258,14 +221,11 @@ async def test_an_id_that_is_taken_is_an_error_of_the_store(desk: Desk) -> None:
     """Two exchanges never share a pause; the question may be tried again."""
     await desk.begin("looping")
     desk.questions = 0
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    with pytest.raises(EffectFailed) as failure:
-        await effects.human.open("ask", question(0))
-    assert failure.value.fault.code == "store_failed"
-    assert await effects.human.open("ask", question(1)) == "hitl-2"
-    await exchange.close()
+    async with desk.exchange() as it:
+        with pytest.raises(EffectFailed) as failure:
+            await it.effects.human.open("ask", question(0))
+        assert failure.value.fault.code == "store_failed"
+        assert await it.effects.human.open("ask", question(1)) == "hitl-2"
 
 
 class FailingPauses(MemoryPauses):
@@ -283,17 +243,14 @@ class FailingPauses(MemoryPauses):
         return await super().open(pause)
 
 
-async def test_a_question_that_could_not_be_stored_was_not_asked() -> None:
-    """The flow is told, and the next question is not a second one."""
+async def test_a_question_that_could_not_be_stored_was_not_opened() -> None:
+    """The flow gets the error, and the next question is not a second one."""
     desk = Desk(FailingPauses())
-    tape = Tape()
-    exchange = desk.world.exchange(tape, live=desk.live(tape))
-    effects = TapeSession(exchange, "run").effects()
-    with pytest.raises(EffectFailed) as failure:
-        await effects.human.open("ask", question(0))
-    assert failure.value.fault.code == "store_unavailable"
-    assert await effects.human.open("ask", question(0)) == "hitl-2"
-    await exchange.close()
+    async with desk.exchange() as it:
+        with pytest.raises(EffectFailed) as failure:
+            await it.effects.human.open("ask", question(0))
+        assert failure.value.fault.code == "store_unavailable"
+        assert await it.effects.human.open("ask", question(0)) == "hitl-2"
 
 
 @pytest.mark.parametrize(
@@ -312,19 +269,17 @@ async def test_a_foreign_tape_is_refused(
 ) -> None:
     """What another version stored is not guessed at."""
     await desk.begin("looping")
-    pause = await desk.store.get("hitl-1")
-    assert pause is not None
+    pause = await desk.paused("hitl-1")
     for call in (lambda one: resume(one, YES), paused_request):
         with pytest.raises(EffectFailed) as failed:
             call(msgspec.structs.replace(pause, tape=foreign))
         assert (failed.value.fault.code, failed.value.fault.data) == ("pause_outdated", data)
 
 
-async def test_a_tape_with_a_call_nobody_knows_is_refused(desk: Desk) -> None:
+async def test_a_tape_with_an_unknown_operation_is_refused(desk: Desk) -> None:
     """An operation of another version is none to pass over."""
     await desk.begin("looping")
-    pause = await desk.store.get("hitl-1")
-    assert pause is not None
+    pause = await desk.paused("hitl-1")
     foreign = pause.tape.replace(b'"op":"run"', b'"op":"jog"')
     with pytest.raises(EffectFailed) as failed:
         resume(msgspec.structs.replace(pause, tape=foreign), YES)
@@ -335,8 +290,7 @@ async def test_a_tape_from_before_there_were_numbers_is_resumed(desk: Desk) -> N
     """Pauses that waited while the code was changed go on."""
     await desk.begin("looping")
     await desk.store.respond("hitl-1", YES)
-    pause = await desk.store.get("hitl-1")
-    assert pause is not None
+    pause = await desk.paused("hitl-1")
     old = msgspec.json.decode(pause.tape)
     assert old.pop("v") == 2
     assert await desk.store.replace_tape("hitl-1", msgspec.json.encode(old))
