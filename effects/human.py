@@ -1,19 +1,16 @@
-"""Humans: nobody, and one whose answers are known beforehand."""
+"""Humans who answer questions: none at all, and one whose answers are scripted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable
+from typing import NoReturn
 
 from contract.errors import EffectFailed, Fault, Paused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from contract.human import HumanAnswer, OpenQuestion
+from contract.human import HumanAnswer, OpenQuestion
 
 
 class NoHuman:
-    """A human who is not there: for flows that ask nothing, and runs nobody watches."""
+    """No human: for flows that ask nothing, and runs without a user."""
 
     async def open(self, site: str, question: OpenQuestion) -> NoReturn:
         """Refuse the question: fault `human_unavailable`."""
@@ -27,7 +24,7 @@ class NoHuman:
 class ScriptedHuman:
     """The fake of the port: answers in the order of the questions, then leaves them open.
 
-    `questions` holds what was asked; ids are `hitl-1`, `hitl-2` and so on.
+    `questions` holds those it was asked; ids are `hitl-1`, `hitl-2` and so on.
     """
 
     def __init__(self, answers: Iterable[HumanAnswer] = ()) -> None:
@@ -35,7 +32,7 @@ class ScriptedHuman:
         self.questions: dict[str, OpenQuestion] = {}
 
     async def open(self, site: str, question: OpenQuestion) -> str:
-        """Keep the question; returns its id."""
+        """Store the question; returns its id."""
         hitl_id = f"hitl-{len(self.questions) + 1}"
         self.questions[hitl_id] = question
         return hitl_id

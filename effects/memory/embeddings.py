@@ -92,7 +92,7 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 def encode(model: str, texts: Sequence[str], dimensions: int = 0) -> bytes:
-    """Write a request; with `dimensions` the endpoint is asked for shorter vectors."""
+    """Encode a request; with `dimensions` for shorter vectors."""
     return msgspec.json.encode(_Wanted(model, texts, dimensions))
 
 
@@ -200,7 +200,7 @@ class EndpointEmbedder:
     async def _attempt(
         self, ask: CallModel, body: bytes, texts: int, ends: CallDeadline
     ) -> Vectors | Fault:
-        """Ask once, and tell the breaker how it ended."""
+        """Call once, and record the result with the breaker."""
         result: Result = "ignored"
         try:
             vectors = decode(await self._answer(body, ends), texts, self.dimensions)
@@ -227,8 +227,8 @@ class EndpointEmbedder:
         except _BROKEN as error:
             raise EffectFailed(_unreachable(error)) from error
         if not response.is_success:
-            said = error_in(content)
-            raise EffectFailed(status_fault(response.status_code, response.headers, said))
+            reported = error_in(content)
+            raise EffectFailed(status_fault(response.status_code, response.headers, reported))
         return content
 
 

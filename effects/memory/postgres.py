@@ -27,7 +27,7 @@ from effects.memory.store import (
     entry_of,
 )
 from effects.stores.postgres import LimitedConnection, PostgresDatabase, attempt, drive, execute
-from effects.stores.tables import Call, Schema, Statement, Transaction
+from effects.stores.tables import BoundStatement, Schema, Statement, Transaction
 from effects.stores.values import MEMORY_CODES, DataSubject
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,9 @@ class PostgresEntries(EntryStore):
             return RecallResult(_entries(rows), "vectors", waiting=False)
         return await super().by_vector(query, terms, vector)
 
-    def _text_search(self, query: Recall, terms: Sequence[str], maker: str | None) -> Call:
+    def _text_search(
+        self, query: Recall, terms: Sequence[str], maker: str | None
+    ) -> BoundStatement:
         return _SEARCH(
             user_id=query.user_id,
             # Terms hold letters and digits alone, and stand in quotes: no query can be syntax.
@@ -173,7 +175,7 @@ class PostgresEntries(EntryStore):
         rows, _ = yield self._near(query, vector)
         return _entries(rows)
 
-    def _near(self, query: Recall, vector: Vector) -> Call:
+    def _near(self, query: Recall, vector: Vector) -> BoundStatement:
         return _NEAREST(
             maker=self._maker,
             user_id=query.user_id,

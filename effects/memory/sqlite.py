@@ -32,7 +32,7 @@ from effects.memory.store import (
 from effects.memory.vectors import Matrices, Matrix, VectorRow
 from effects.stores.database import Database
 from effects.stores.sqlite import SqliteDatabase, drive, read_only
-from effects.stores.tables import Call, Schema, Statement, Transaction
+from effects.stores.tables import BoundStatement, Schema, Statement, Transaction
 from effects.stores.values import MEMORY_CODES, DataSubject
 
 _OF_A_SESSION = "CREATE INDEX memories_of_a_session ON memories (session_id)"
@@ -161,7 +161,9 @@ class SqliteEntries(EntryStore):
                 await database.transact(store._register())
             yield store
 
-    def _text_search(self, query: Recall, terms: Sequence[str], maker: str | None) -> Call:
+    def _text_search(
+        self, query: Recall, terms: Sequence[str], maker: str | None
+    ) -> BoundStatement:
         # Terms hold letters and digits alone, and stand in quotes: no query can be syntax.
         any_term = " OR ".join(f'"{term}"' for term in terms)
         return _SEARCH(

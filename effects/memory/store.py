@@ -32,7 +32,7 @@ from sqlalchemy.types import UserDefinedType
 from contract.stores import MemoryEntry, Recall
 from effects.memory.embeddings import Embedder, Vector, Vectors, maker
 from effects.stores.database import Database
-from effects.stores.tables import Call, Statement, Transaction
+from effects.stores.tables import BoundStatement, Statement, Transaction
 from effects.stores.values import DataSubject, require_storable
 
 log = logging.getLogger(__name__)
@@ -257,7 +257,9 @@ class EntryStore(ABC):
         await self._database.aclose()
 
     @abstractmethod
-    def _text_search(self, query: Recall, terms: Sequence[str], maker: str | None) -> Call:
+    def _text_search(
+        self, query: Recall, terms: Sequence[str], maker: str | None
+    ) -> BoundStatement:
         """Search all entries or, with a maker, those that wait for its vectors."""
 
     @abstractmethod

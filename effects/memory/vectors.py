@@ -1,17 +1,15 @@
-"""Vectors of users kept in this process, searched one by one: exact, and nobody else's."""
+"""Vectors in this process, compared one by one, a user's alone: exact."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from contract.stores import Recall
-    from effects.memory.embeddings import Vector
+from contract.stores import Recall
+from effects.memory.embeddings import Vector
 
 MOST_BYTES = 256 * 1_048_576
 _FEWEST = 16
@@ -56,12 +54,12 @@ class Matrix:
         return self._vectors.nbytes + self._facts.nbytes
 
     def reserve(self, more: int) -> None:
-        """Make room for so many more, and some to spare."""
+        """Allocate space for so many more, and some to spare."""
         size = self._size + more
         if size <= len(self._vectors):
             return
         room = max(_FEWEST, size + size // 4)
-        # Left as it is, what is to spare is no memory yet.
+        # Untouched, what is to spare takes no memory yet.
         vectors = np.empty((room, self._vectors.shape[1]), np.float32)
         vectors[: self._size] = self._vectors[: self._size]
         facts = np.empty((len(self._facts), room), np.int64)
@@ -87,7 +85,7 @@ class Matrix:
         self.last = numbers[-1]
 
     def best(self, vector: Vector, query: Recall, least: float) -> list[int]:
-        """Give the entries nearest to a vector, those above `least` alone; equally near: newest.
+        """Return the entries nearest to a vector, those above `least` alone; equally near: newest.
 
         What the query rules out is out before the nearest are chosen.
         """
@@ -115,7 +113,7 @@ class Matrix:
 
 
 class Matrices:
-    """The matrices of the users who were asked about last, within so many bytes."""
+    """The matrices of the users recalled last, within so many bytes."""
 
     def __init__(self, dimensions: int, most_bytes: int = MOST_BYTES) -> None:
         self._dimensions = dimensions
@@ -127,9 +125,9 @@ class Matrices:
         return len(self._by_user)
 
     def of(self, user_id: str, generation: int) -> Matrix:
-        """Give a user's matrix, empty where it is new; those of an older generation are let go.
+        """Return a user's matrix, empty where it is new; those of an older generation are dropped.
 
-        A generation ends whenever anything is forgotten.
+        A generation ends with every erasure.
         """
         if generation != self._generation:
             self._by_user.clear()
@@ -139,7 +137,7 @@ class Matrices:
         return matrix
 
     def trim(self) -> None:
-        """Let go of those asked about longest ago, until the others have room."""
+        """Drop those recalled longest ago, until the others fit."""
         held = sum(matrix.bytes for matrix in self._by_user.values())
         while held > self._most and self._by_user:
             _, matrix = self._by_user.popitem(last=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,7 +21,7 @@ from sqlalchemy import (
 )
 
 from contract.stores import Turn
-from effects.stores.database import Database, open_database
+from effects.stores.database import SqlStore
 from effects.stores.tables import CONVERSATIONS, TURNS, Statement, Transaction, bound
 from effects.stores.values import DataSubject, SubjectKind, require_storable
 
@@ -119,27 +117,10 @@ _ERASE: Final = {
 }
 
 
-class SqlConversations:
-    """Turns in a database; made by `SqlConversations.open(place)`."""
+class SqlConversations(SqlStore):
+    """Turns in a database."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls, place: str | Path, *, connections: int = 8, limit: float = 5.0
-    ) -> AsyncIterator[SqlConversations]:
-        """Open the database, as `open_database` does."""
-        async with open_database(
-            place, CONVERSATIONS, connections=connections, limit=limit
-        ) as database:
-            yield cls(database)
-
-    @property
-    def fault(self) -> str | None:
-        """Why the database is not called now; None while it answers."""
-        return self._database.fault
+    schema = CONVERSATIONS
 
     async def find(self, site: str, message_id: str) -> Turn | None:
         """Look a turn up by its id."""
@@ -169,10 +150,6 @@ class SqlConversations:
         """Remove a subject's turns and the replies to them."""
         check_ids(subject.value)
         return await self._database.erase(_erase(subject))
-
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
 
 
 def _erase(subject: DataSubject) -> Transaction[ErasedTurns]:

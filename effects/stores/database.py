@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from effects.stores.sqlite import BUSY_MS, SqliteDatabase
-from effects.stores.tables import Call, Result, Schema, Transaction
-from effects.stores.values import STORE_CODES, Codes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
+from effects.stores.tables import BoundStatement, Schema, StatementResult, Transaction
+from effects.stores.values import STORE_CODES, FaultCodes
 
 Value = TypeVar("Value")
 
@@ -26,7 +24,7 @@ class Database(Protocol):
         """Why it is not called now; None while it answers."""
         ...
 
-    async def execute(self, call: Call) -> Result:
+    async def execute(self, call: BoundStatement) -> StatementResult:
         """Execute one statement, committed at once."""
         ...
 
@@ -51,7 +49,7 @@ class Database(Protocol):
 async def open_database(
     place: str | Path,
     schema: Schema,
-    codes: Codes = STORE_CODES,
+    codes: FaultCodes = STORE_CODES,
     *,
     busy_ms: int = BUSY_MS,
     connections: int = 8,
@@ -71,3 +69,50 @@ async def open_database(
         opened = SqliteDatabase.open(place, schema, codes, busy_ms=busy_ms)
     async with opened as database:
         yield database
+
+
+class SqlStore:
+    """A store in a database; made by `open(place)`."""
+
+    schema: ClassVar[Schema]
+    codes: ClassVar[FaultCodes] = STORE_CODES
+    busy_ms: ClassVar[int] = BUSY_MS
+
+    def __init__(self, database: Database, wall: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._wall = wall
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        place: str | Path,
+        wall: Callable[[], float] = time.time,
+        *,
+        connections: int = 8,
+        limit: float = 5.0,
+    ) -> AsyncIterator[Self]:
+        """Open the database, as `open_database` does; `wall` returns seconds since the epoch."""
+        async with open_database(
+            place,
+            cls.schema,
+            cls.codes,
+            busy_ms=cls.busy_ms,
+            connections=connections,
+            limit=limit,
+        ) as database:
+            store = cls(database, wall)
+            await store._expire()
+            yield store
+
+    @property
+    def fault(self) -> str | None:
+        """Why the database is not called now; None while it answers."""
+        return self._database.fault
+
+    async def aclose(self) -> None:
+        """Close the database; idempotent."""
+        await self._database.aclose()
+
+    async def _expire(self) -> None:
+        """Remove what has expired while the store was closed."""

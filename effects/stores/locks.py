@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context
-from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
@@ -21,7 +19,7 @@ from sqlalchemy import ClauseElement, bindparam, delete, or_
 
 from contract.errors import EffectFailed
 from effects.circuit_breaker import Dependency
-from effects.stores.database import Database, open_database
+from effects.stores.database import SqlStore
 from effects.stores.tables import LEASES, LOCKS, Insert, Statement, bound
 from effects.stores.values import LOCK_CODES
 
@@ -267,10 +265,6 @@ class ResilientLocks:
         return True
 
 
-_BUSY_MS = 1_000
-"""How long a lock waits for another writer."""
-
-
 def _hold(insert: Insert) -> ClauseElement:
     row = insert(LOCKS).values(bound(LOCKS))
     new = row.excluded
@@ -289,26 +283,12 @@ _RELEASE: Final = Statement(
 _EXPIRE: Final = Statement(delete(LOCKS).where(LOCKS.c.expires <= bindparam("now")))
 
 
-class SqlLeases:
-    """Leases in a database; made by `SqlLeases.open(place)`.
+class SqlLeases(SqlStore):
+    """Leases in a database, timed by the wall clock: set forward by a ttl, it ends them all."""
 
-    They are timed by the host's wall clock: one set forward by a ttl ends them all.
-    """
-
-    def __init__(self, database: Database, wall: Callable[[], float]) -> None:
-        self._database = database
-        self._wall = wall
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls, place: str | Path, wall: Callable[[], float] = time.time
-    ) -> AsyncIterator[SqlLeases]:
-        """Open the database, as `open_database` does."""
-        async with open_database(place, LEASES, LOCK_CODES, busy_ms=_BUSY_MS) as database:
-            # Left by a process that was killed; a lock asked for again is taken over anyway.
-            await database.execute(_EXPIRE(now=wall()))
-            yield cls(database, wall)
+    schema = LEASES
+    codes = LOCK_CODES
+    busy_ms = 1_000
 
     async def hold(self, key: str, token: str, ms: int) -> bool:
         """Take a free key, or extend an own one, for so many milliseconds from now."""
@@ -320,6 +300,6 @@ class SqlLeases:
         """Free a key, if this token holds it."""
         await self._database.execute(_RELEASE(key=key, token=token))
 
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
+    async def _expire(self) -> None:
+        # Left by a process that was killed; a lock asked for again is taken over anyway.
+        await self._database.execute(_EXPIRE(now=self._wall()))

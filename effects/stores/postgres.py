@@ -25,16 +25,16 @@ from effects.stores.tables import (
     READ_VERSION,
     SCHEMA_VERSIONS,
     WRITE_VERSION,
-    Call,
-    Result,
+    BoundStatement,
     Schema,
+    StatementResult,
     Transaction,
     creation,
 )
 from effects.stores.values import (
     CHECK_SECONDS,
     STORE_CODES,
-    Codes,
+    FaultCodes,
     HealthCheck,
     version_health,
 )
@@ -101,7 +101,9 @@ class PostgresDatabase:
     While the server does not answer, calls fail at once: see `OutageGuard`.
     """
 
-    def __init__(self, pool: Pool, codes: Codes, name: str, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, pool: Pool, codes: FaultCodes, name: str, monotonic: Callable[[], float]
+    ) -> None:
         self._pool = pool
         self._codes = codes
         self._outage = OutageGuard(name, self._probe, quiet=pool.timeout, monotonic=monotonic)
@@ -112,7 +114,7 @@ class PostgresDatabase:
         cls,
         dsn: str,
         schema: Schema | None = None,
-        codes: Codes = STORE_CODES,
+        codes: FaultCodes = STORE_CODES,
         *,
         connections: int = 8,
         limit: float = 5.0,
@@ -159,7 +161,7 @@ class PostgresDatabase:
         """Why the server is not called now; None while it answers."""
         return self._outage.fault
 
-    async def execute(self, call: Call) -> Result:
+    async def execute(self, call: BoundStatement) -> StatementResult:
         """Execute one statement, committed at once; raises `EffectFailed`."""
         async with self.connection() as connection:
             return await execute(connection, call)
@@ -251,11 +253,13 @@ class PostgresDatabase:
             raise EffectFailed(fault) from failure
 
 
-async def execute(connection: psycopg.AsyncConnection[Any], call: Call) -> Result:
+async def execute(
+    connection: psycopg.AsyncConnection[Any], call: BoundStatement
+) -> StatementResult:
     """Execute a statement on a connection; raises what the library raises."""
     text, constants = call.statement.postgresql
     cursor = await connection.execute(text, {**constants, **call.values})
-    return Result(await cursor.fetchall() if cursor.description else (), cursor.rowcount)
+    return StatementResult(await cursor.fetchall() if cursor.description else (), cursor.rowcount)
 
 
 async def drive(connection: psycopg.AsyncConnection[Any], steps: Transaction[Value]) -> Value:

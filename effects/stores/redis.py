@@ -26,7 +26,7 @@ from effects.stores.shared_state import (
     pin_key,
     total,
 )
-from effects.stores.values import CHECK_SECONDS, LOCK_CODES, STORE_CODES, Codes, HealthCheck
+from effects.stores.values import CHECK_SECONDS, LOCK_CODES, STORE_CODES, FaultCodes, HealthCheck
 
 try:
     from redis import exceptions
@@ -44,7 +44,7 @@ LIMIT = 1.0
 class _RedisStore:
     """A client that waits briefly; the keys of one store begin with its prefix."""
 
-    codes: Codes = STORE_CODES
+    codes: FaultCodes = STORE_CODES
 
     def __init__(self, url: str, *, prefix: str, limit: float) -> None:
         self._client: Redis = Redis.from_url(

@@ -1,111 +1,109 @@
-"""A shadow's own conversations: what it answered itself, in place of what was served.
+"""The conversations a shadow reads: what it answered itself, in place of what was served.
 
-The served store stays the record of what users said; only replies differ.
+The served store stays the record of what users wrote; only replies differ.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from contract import operations as ops
+import msgspec
+
+from contract.operations import TURN_FIND, TURN_HISTORY, TURN_PUT, Operation
 from contract.records import OwnHistory
-from contract.stores import FoundTurn, FoundTurns
+from contract.stores import FoundTurn, FoundTurns, Turn
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import msgspec
-
-    from contract.operations import Operation
-    from contract.stores import Turn
-
-_BESIDE = 512
+_OVERHEAD = 512
 """Bytes a reply counts beside its text."""
 
-Place = tuple[str, str]
+_Side: TypeAlias = tuple[str, str]
 """A stack's name, and the id of a chat."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyLimits:
-    """What is kept at most: conversations, each stack's its own; replies in each; bytes in all."""
+    """The most that is stored: conversations, each stack's its own; replies in each; bytes."""
 
     sessions: int = 1_000
     replies: int = 100
     size: int = 16 << 20
 
 
-_PLENTY = ReplyLimits()
+_DEFAULT_LIMITS = ReplyLimits()
 
 
 class ShadowReplies:
     """The replies of shadows, by stack and conversation; gone with the process.
 
-    Those conversations go first in which nothing was read or written for longest, and of one that
-    is too long the oldest replies.
+    Beyond the limits the conversations that were not used for longest go first, and of one that is
+    too long its oldest replies.
     """
 
-    def __init__(self, most: ReplyLimits = _PLENTY) -> None:
+    def __init__(self, limits: ReplyLimits = _DEFAULT_LIMITS) -> None:
         self.size = 0
-        self._most = most
-        self._kept: OrderedDict[Place, OrderedDict[str, Turn]] = OrderedDict()
+        self._limits = limits
+        self._replies: OrderedDict[_Side, OrderedDict[str, Turn]] = OrderedDict()
         self._open: WeakSet[ShadowConversation] = WeakSet()
 
     @property
     def chats(self) -> tuple[str, ...]:
-        """The conversations something is kept of, each once."""
-        return tuple(dict.fromkeys(chat for _, chat in self._kept))
+        """The conversations with replies, each once."""
+        return tuple(dict.fromkeys(chat for _, chat in self._replies))
 
     def of(self, stack: str) -> ShadowConversation:
-        """Open a stack's side of what one exchange reads and writes."""
-        side = ShadowConversation(self, stack)
-        self._open.add(side)
-        return side
+        """Open a stack's view of the conversations of one exchange."""
+        view = ShadowConversation(self, stack)
+        self._open.add(view)
+        return view
 
-    def put(self, place: Place, turn: Turn) -> None:
-        """Keep a reply; it takes the place of an earlier one to the same message."""
-        replies = self._kept.setdefault(place, OrderedDict())
+    def put(self, side: _Side, turn: Turn) -> None:
+        """Store a reply, in place of an earlier one to the same message."""
+        replies = self._replies.setdefault(side, OrderedDict())
         self._drop(replies, answered(turn))
         replies[answered(turn)] = turn
         self.size += _size(turn)
-        self._kept.move_to_end(place)
-        self._shrink(place)
+        self._replies.move_to_end(side)
+        self._shrink(side)
 
-    def read(self, place: Place) -> dict[str, Turn]:
-        """Give a stack's replies in a conversation, by the message each answers."""
-        if place not in self._kept:
+    def read(self, side: _Side) -> dict[str, Turn]:
+        """Return a stack's replies in a conversation, by the message each answers."""
+        if side not in self._replies:
             return {}
-        self._kept.move_to_end(place)
-        return dict(self._kept[place])
+        self._replies.move_to_end(side)
+        return dict(self._replies[side])
 
     def forget(self, chat: str) -> None:
-        """Remove a conversation of all stacks; exchanges under way keep nothing of it, either."""
-        for side in self._open:
-            side.forgotten.add(chat)
-        for place in [place for place in self._kept if place[1] == chat]:
-            self._remove(place)
+        """Remove a conversation of all stacks; open exchanges store nothing more of it."""
+        for view in self._open:
+            view.forgotten.add(chat)
+        for side in self._of_chat(chat):
+            self._remove(side)
 
     def retain(self, chat: str, messages: Collection[str]) -> None:
         """Remove the replies of a conversation to all other messages than these."""
-        for place in [place for place in self._kept if place[1] == chat]:
-            replies = self._kept[place]
-            for answers in [key for key in replies if key not in messages]:
+        for side in self._of_chat(chat):
+            replies = self._replies[side]
+            for answers in replies.keys() - messages:
                 self._drop(replies, answers)
             if not replies:
-                self._remove(place)
+                self._remove(side)
 
-    def _shrink(self, newest: Place) -> None:
-        replies = self._kept[newest]
-        while len(replies) > self._most.replies:
+    def _of_chat(self, chat: str) -> list[_Side]:
+        return [side for side in self._replies if side[1] == chat]
+
+    def _shrink(self, newest: _Side) -> None:
+        replies, limits = self._replies[newest], self._limits
+        while len(replies) > limits.replies:
             self._drop(replies, next(iter(replies)))
-        while len(self._kept) > self._most.sessions:
-            self._remove(next(iter(self._kept)))
-        while self.size > self._most.size and len(self._kept) > 1:
-            self._remove(next(iter(self._kept)))
-        while self.size > self._most.size:
+        while len(self._replies) > limits.sessions or (
+            self.size > limits.size and len(self._replies) > 1
+        ):
+            self._remove(next(iter(self._replies)))
+        while self.size > limits.size:
             self._drop(replies, next(iter(replies)))
         if not replies:
             self._remove(newest)
@@ -115,13 +113,12 @@ class ShadowReplies:
         if turn is not None:
             self.size -= _size(turn)
 
-    def _remove(self, place: Place) -> None:
-        replies = self._kept.pop(place)
-        self.size -= sum(map(_size, replies.values()))
+    def _remove(self, side: _Side) -> None:
+        self.size -= sum(map(_size, self._replies.pop(side).values()))
 
 
 class ShadowConversation:
-    """One stack's side of the conversations one exchange of it reads and writes."""
+    """One stack's view of the conversations that one exchange reads and writes."""
 
     def __init__(self, replies: ShadowReplies, stack: str) -> None:
         self.forgotten: set[str] = set()
@@ -133,62 +130,58 @@ class ShadowConversation:
 
     @property
     def read(self) -> OwnHistory:
-        """Which replies the exchange was told so far."""
+        """How many own, differing and served replies the exchange has read so far."""
         return OwnHistory(len(self._own), len(self._other), len(self._served - self._own))
 
-    def given(self, operation: Operation, arguments: Any, result: msgspec.Struct) -> Any:
-        """Give what a call to the store results in here, from what it resulted in there."""
-        if operation is ops.TURN_HISTORY and isinstance(result, FoundTurns):
-            return FoundTurns(self._history(arguments.chat_id, result.turns, arguments.limit))
-        if operation is ops.TURN_FIND and isinstance(result, FoundTurn):
-            return FoundTurn(result.turn and self._found(result.turn))
-        if operation is ops.TURN_PUT:
-            self._keep(arguments.turn)
-        return result
+    def result(self, operation: Operation, arguments: Any, served: msgspec.Struct) -> Any:
+        """Return the result of a call to the store in this view, from the served result."""
+        if operation is TURN_HISTORY and isinstance(served, FoundTurns):
+            return FoundTurns(self._history(arguments.chat_id, served.turns, arguments.limit))
+        if operation is TURN_FIND and isinstance(served, FoundTurn) and served.turn:
+            turn = served.turn
+            return FoundTurn(self._own_or(turn, self._replies.read(self._side(turn.chat_id))))
+        if operation is TURN_PUT:
+            turn = arguments.turn
+            chat = turn.chat_id
+            if turn.role == "assistant" and chat is not None and chat not in self.forgotten:
+                self._replies.put(self._side(chat), turn)
+        return served
 
-    def _keep(self, turn: Turn) -> None:
-        chat = turn.chat_id
-        if turn.role == "assistant" and chat is not None and chat not in self.forgotten:
-            self._replies.put((self._stack, chat), turn)
+    def _side(self, chat: str | None) -> _Side:
+        return self._stack, chat or ""
 
     def _history(self, chat: str, served: Sequence[Turn], limit: int) -> tuple[Turn, ...]:
-        own = self._replies.read((self._stack, chat))
+        own = self._replies.read(self._side(chat))
         replied = {answered(turn) for turn in served if turn.role == "assistant"}
         turns: list[Turn] = []
         for turn in served:
-            turns.append(self._told(own, turn))
+            turns.append(self._own_or(turn, own))
             if turn.role == "user" and turn.message_id in own.keys() - replied:
-                turns.append(self._told_alone(own[turn.message_id]))
+                # A reply that exists only in the shadow's history.
+                self._own.add(turn.message_id)
+                self._other.add(turn.message_id)
+                turns.append(own[turn.message_id])
         return tuple(turns[-limit:]) if limit else ()
 
-    def _found(self, turn: Turn) -> Turn:
-        return self._told(self._replies.read((self._stack, turn.chat_id or "")), turn)
-
-    def _told(self, own: dict[str, Turn], turn: Turn) -> Turn:
-        """Give a stack's own reply for a served one, the served one where it has none."""
+    def _own_or(self, turn: Turn, own: dict[str, Turn]) -> Turn:
+        """Return the stack's own reply for a served one, the served one where it has none."""
         if turn.role != "assistant":
             return turn
         key = answered(turn)
-        mine = own.get(key)
-        if mine is None:
+        reply = own.get(key)
+        if reply is None:
             self._served.add(key)
             return turn
         self._own.add(key)
-        if mine.content != turn.content:
+        if reply.content != turn.content:
             self._other.add(key)
-        return mine
-
-    def _told_alone(self, mine: Turn) -> Turn:
-        """Give a reply to a message that nobody was served one to."""
-        self._own.add(answered(mine))
-        self._other.add(answered(mine))
-        return mine
+        return reply
 
 
 def answered(turn: Turn) -> str:
-    """Name what a reply stands for: the message it answers, else its own id."""
+    """Return the id of the message a reply answers, else its own."""
     return turn.reply_to or turn.message_id
 
 
 def _size(turn: Turn) -> int:
-    return _BESIDE + len(turn.content.encode("utf-8", "replace"))
+    return _OVERHEAD + len(turn.content.encode("utf-8", "replace"))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 from sqlalchemy import ClauseElement, bindparam, delete, func, select
 
-from effects.stores.database import Database, open_database
+from effects.stores.database import SqlStore
 from effects.stores.tables import (
     BREAKER_NOTES,
     PIN_STORE,
@@ -132,10 +129,6 @@ def total(spending: Sequence[Spending]) -> Spending:
     return Spending(sum(one.tokens for one in spending), sum(one.cost for one in spending))
 
 
-_PIN_BUSY_MS = 50
-"""How long a pin waits for another writer: the request waits with it."""
-
-
 def _hold_pin(insert: Insert) -> ClauseElement:
     row = insert(PINS).values(bound(PINS))
     statement: ClauseElement = row.on_conflict_do_update(
@@ -148,23 +141,11 @@ _EXPIRE_PINS: Final = Statement(delete(PINS).where(PINS.c.expires <= bindparam("
 _HOLD_PIN: Final = Statement(_hold_pin)
 
 
-class SqlPins:
-    """Pins in a database; made by `SqlPins.open(place)`."""
+class SqlPins(SqlStore):
+    """Pins in a database."""
 
-    def __init__(self, database: Database, wall: Callable[[], float]) -> None:
-        self._database = database
-        self._wall = wall
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls, place: str | Path, wall: Callable[[], float] = time.time
-    ) -> AsyncIterator[SqlPins]:
-        """Open the database, as `open_database` does."""
-        async with open_database(place, PIN_STORE, busy_ms=_PIN_BUSY_MS) as database:
-            # Many may have expired since the last router stopped: not while a request waits.
-            await database.execute(_EXPIRE_PINS(now=wall()))
-            yield cls(database, wall)
+    schema = PIN_STORE
+    busy_ms = 50  # the request waits with it
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         """Return the pin of a conversation, `pin` where it has none; it holds for `seconds`."""
@@ -172,9 +153,9 @@ class SqlPins:
             _hold(pin_key(flow, conversation), pin, self._wall(), seconds)
         )
 
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
+    async def _expire(self) -> None:
+        # Many may have expired since the last router stopped: not while a request waits.
+        await self._database.execute(_EXPIRE_PINS(now=self._wall()))
 
 
 def _hold(key: str, pin: Pin, now: float, seconds: float) -> Transaction[Pin]:
@@ -183,8 +164,6 @@ def _hold(key: str, pin: Pin, now: float, seconds: float) -> Transaction[Pin]:
     return Pin(*rows[0])
 
 
-_BUSY_MS = 500
-"""How long shared state waits for another writer."""
 _DAY_SECONDS = 86_400
 
 _N: Final = BREAKER_NOTES.c
@@ -205,21 +184,11 @@ _SUM: Final = Statement(
 )
 
 
-class SqlSharedState:
-    """Shared state in a database; made by `SqlSharedState.open(place)`. It writes only changes."""
+class SqlSharedState(SqlStore):
+    """Shared state in a database; only changes are written."""
 
-    def __init__(self, database: Database, wall: Callable[[], float]) -> None:
-        self._database = database
-        self._wall = wall
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls, place: str | Path, wall: Callable[[], float] = time.time
-    ) -> AsyncIterator[SqlSharedState]:
-        """Open the database, as `open_database` does."""
-        async with open_database(place, SHARED_STATE, busy_ms=_BUSY_MS) as database:
-            yield cls(database, wall)
+    schema = SHARED_STATE
+    busy_ms = 500
 
     async def update_notes(self, updates: Sequence[NoteUpdate]) -> Mapping[str, BreakerNote]:
         """Replace the notes that are as expected; returns all notes there are then, by key."""
@@ -239,10 +208,6 @@ class SqlSharedState:
             await self._database.transact(_report_spending(day, router, own))
         rows, _ = await self._database.execute(_SUM(day=day))
         return Spending(*rows[0])
-
-    async def aclose(self) -> None:
-        """Close the database; idempotent."""
-        await self._database.aclose()
 
 
 def _update_notes(updates: Sequence[NoteUpdate], now: float) -> Transaction[None]:

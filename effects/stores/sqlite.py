@@ -24,9 +24,9 @@ from effects.stores.tables import (
     READ_VERSION,
     SCHEMA_VERSIONS,
     WRITE_VERSION,
-    Call,
-    Result,
+    BoundStatement,
     Schema,
+    StatementResult,
     StoreNotOpened,
     Transaction,
     creation,
@@ -34,7 +34,7 @@ from effects.stores.tables import (
 from effects.stores.values import (
     CHECK_SECONDS,
     STORE_CODES,
-    Codes,
+    FaultCodes,
     HealthCheck,
     version_health,
 )
@@ -71,7 +71,7 @@ class SqliteDatabase:
     fault: None = None
     """A file is never skipped, as a server that does not answer is."""
 
-    def __init__(self, path: str | Path, schema: Schema, codes: Codes, busy_ms: int) -> None:
+    def __init__(self, path: str | Path, schema: Schema, codes: FaultCodes, busy_ms: int) -> None:
         self._path = path
         self._schema = schema
         self._codes = codes
@@ -87,7 +87,7 @@ class SqliteDatabase:
         cls,
         place: str | Path,
         schema: Schema,
-        codes: Codes = STORE_CODES,
+        codes: FaultCodes = STORE_CODES,
         *,
         busy_ms: int = BUSY_MS,
     ) -> AsyncIterator[SqliteDatabase]:
@@ -109,7 +109,7 @@ class SqliteDatabase:
         finally:
             await database.aclose()
 
-    async def execute(self, call: Call) -> Result:
+    async def execute(self, call: BoundStatement) -> StatementResult:
         """Execute one statement, committed at once; raises `EffectFailed`."""
         return await self.run(_execute, call)
 
@@ -231,10 +231,10 @@ class SqliteDatabase:
         return Fault(self._codes.failed, data={"sqlite": code})
 
 
-def _execute(connection: sqlite3.Connection, call: Call) -> Result:
+def _execute(connection: sqlite3.Connection, call: BoundStatement) -> StatementResult:
     text, constants = call.statement.sqlite
     cursor = connection.execute(text, {**constants, **call.values} if constants else call.values)
-    return Result(cursor.fetchall(), cursor.rowcount)
+    return StatementResult(cursor.fetchall(), cursor.rowcount)
 
 
 def drive(connection: sqlite3.Connection, steps: Transaction[Value]) -> Value:
@@ -390,7 +390,7 @@ class _Place:
         """Remove the log of the file that was lost: it would be read into the one there now.
 
         Several processes may do so at once: each locks the old log, so none removes a new one.
-        Call it while the lost file is still open: until then no other gets its number.
+        BoundStatement it while the lost file is still open: until then no other gets its number.
         """
         if _identity(self._file) == self._file_id:
             return  # it is back

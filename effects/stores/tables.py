@@ -53,7 +53,7 @@ class StoreNotOpened(CutoverError):
         super().__init__(f"cannot open the store {str(where)!r}: {reason}")
 
 
-class Result(NamedTuple):
+class StatementResult(NamedTuple):
     """The rows a statement returned, and how many rows it changed."""
 
     rows: Sequence[tuple[Any, ...]]
@@ -61,14 +61,14 @@ class Result(NamedTuple):
 
 
 class Statement:
-    """A statement, compiled once a dialect; call it with its values to get a `Call`."""
+    """A statement, compiled once a dialect; call it with its values to get a `BoundStatement`."""
 
     def __init__(self, source: ClauseElement | Callable[[Insert], ClauseElement]) -> None:
         self._source = source
 
-    def __call__(self, **values: object) -> Call:
+    def __call__(self, **values: object) -> BoundStatement:
         """Bind the values by their names."""
-        return Call(self, values)
+        return BoundStatement(self, values)
 
     @cached_property
     def sqlite(self) -> tuple[str, dict[str, Any]]:
@@ -89,14 +89,14 @@ class Statement:
         }
 
 
-class Call(NamedTuple):
+class BoundStatement(NamedTuple):
     """A statement with its values."""
 
     statement: Statement
     values: dict[str, Any]
 
 
-Transaction: TypeAlias = Generator[Call, Result, Value]
+Transaction: TypeAlias = Generator[BoundStatement, StatementResult, Value]
 """Statements that are executed together: each is yielded, and its result is sent back."""
 
 Step: TypeAlias = Mapping[Dialect, Sequence[str]]

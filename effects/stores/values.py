@@ -12,16 +12,16 @@ CHECK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class FaultCodes:
     """The codes of a store's faults: it does not answer, and a call failed."""
 
     unavailable: FaultCode
     failed: FaultCode
 
 
-STORE_CODES = Codes(unavailable="store_unavailable", failed="store_failed")
-MEMORY_CODES = Codes(unavailable="memory_unavailable", failed="memory_failed")
-LOCK_CODES = Codes(unavailable="lock_unavailable", failed="lock_unavailable")
+STORE_CODES = FaultCodes(unavailable="store_unavailable", failed="store_failed")
+MEMORY_CODES = FaultCodes(unavailable="memory_unavailable", failed="memory_failed")
+LOCK_CODES = FaultCodes(unavailable="lock_unavailable", failed="lock_unavailable")
 
 
 def storable(text: str) -> bool:

@@ -18,7 +18,8 @@ from contract import operations as ops
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
 from contract.records import EntryRecord, RequestRecord
-from effects.stores.pauses.pause import Pause, PauseStore
+from effects.stores.pauses.pause import Pause
+from effects.stores.pauses.store import PauseStore
 from effects.tape.tape import Entry, Tape, canonical
 
 VERSION: Final = 2

@@ -10,9 +10,9 @@ from contract import operations as ops
 from contract.operations import Operation
 from contract.ports import Model
 from contract.records import OwnHistory
-from effects.own import own_exchange
 from effects.stores import ShadowConversation
 from effects.tape import Entry, Exchange, Play, TapeSession
+from effects.tape.model_only import own_exchange
 from router.shadow.idle_gate import PATIENCE_SECONDS, IdleGate
 
 
@@ -86,7 +86,7 @@ class OwnHistorySession(LiveSession):
     async def call(self, operation: Operation, site: str, arguments: msgspec.Struct) -> Any:
         """Play a call; reads of the conversation return its own side."""
         played = await super().call(operation, site, arguments)
-        return self._side.given(operation, arguments, played)
+        return self._side.result(operation, arguments, played)
 
 
 def shadow_session(

@@ -6,12 +6,11 @@ from effects.stores.pauses.pause import (
     ClaimReply,
     ExpireReply,
     Pause,
-    PauseStore,
     RespondReply,
     Swept,
     Waiting,
 )
-from effects.stores.pauses.store import SqlPauses
+from effects.stores.pauses.store import PauseStore, SqlPauses
 
 __all__ = [
     "ClaimReply",

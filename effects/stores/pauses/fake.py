@@ -9,11 +9,11 @@ import msgspec
 
 from effects.stores.pauses import transitions
 from effects.stores.pauses.pause import Pause, Swept, Waiting
-from effects.stores.pauses.store import PauseMoves, Reply
+from effects.stores.pauses.store import PauseStore, Reply
 from effects.stores.values import require_storable
 
 
-class MemoryPauses(PauseMoves):
+class MemoryPauses(PauseStore):
     """Pauses by id; gone with the process. `clock` returns seconds since the Unix epoch."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

@@ -27,7 +27,7 @@ from effects.stores.pauses.pause import (
     Swept,
     Waiting,
 )
-from effects.stores.tables import PAUSE_STORE, PAUSES, Call, Statement, Transaction, bound
+from effects.stores.tables import PAUSE_STORE, PAUSES, BoundStatement, Statement, Transaction, bound
 from effects.stores.values import require_storable
 
 Reply = TypeVar("Reply")
@@ -98,11 +98,52 @@ def _update(*names: str) -> Statement:
     return Statement(update(PAUSES).values(values).where(_P.hitl_id == bindparam("this_pause")))
 
 
-class PauseMoves(ABC):
-    """The operations on one pause: each reads it, decides and writes, at once for all others."""
+class PauseStore(ABC):
+    """Where pauses wait. Every operation may raise `EffectFailed`.
+
+    An operation on one pause reads it, decides and writes, at once for all processes. Those that
+    need an owner take one that is unique to the exchange which continues: two owners of one name
+    would share a claim.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+
+    @abstractmethod
+    async def open(self, pause: Pause) -> bool:
+        """Store a pause before its question is shown; False when the id is taken."""
+
+    @abstractmethod
+    async def get(self, hitl_id: str) -> Pause | None:
+        """Read a pause as it stands now."""
+
+    @abstractmethod
+    async def expire_session(self, flow: str, session_id: str, but: str = "") -> int:
+        """Expire a flow's pauses of a session; returns how many.
+
+        One that is being continued expires when it is released. Those the exchange `but` has
+        opened stay: a turn does not expire its own question.
+        """
+
+    @abstractmethod
+    async def pending(
+        self, session_id: str | None = None, *, flow: str | None = None
+    ) -> tuple[Pause, ...]:
+        """List pauses that are not over, oldest first, without their tapes."""
+
+    @abstractmethod
+    async def waiting(self) -> tuple[Waiting, ...]:
+        """List what is not over, oldest first; needs no key."""
+
+    @abstractmethod
+    async def sweep(self) -> Swept:
+        """Expire what is due and remove what has been over for a day."""
+
+    @abstractmethod
+    async def erase(
+        self, exchanges: Collection[str], sessions: Collection[str], users: Collection[str] = ()
+    ) -> int:
+        """Remove the pauses of exchanges, sessions and users, tapes and all; returns how many."""
 
     @abstractmethod
     async def _move(
@@ -131,7 +172,7 @@ class PauseMoves(ABC):
         return reply or "unknown"
 
     async def claim(self, hitl_id: str, owner: str, lease_s: float) -> ClaimReply:
-        """Take an answered pause to continue it."""
+        """Take an answered pause to continue it; of several calls one returns `claimed`."""
         require_storable("store_failed", hitl_id, owner)
         now = self._clock()
         reply = await self._move(
@@ -149,7 +190,10 @@ class PauseMoves(ABC):
         )
 
     async def release(self, hitl_id: str, owner: str, tape: bytes | None = None) -> bool:
-        """Let another owner continue, from the tape if there is one; False if not its owner."""
+        """Let another owner continue, after a disconnect or a failure; False if not its owner.
+
+        The tape (`effects.tape.resume`) holds what was done: it is not done again.
+        """
         return await self._move_if(
             hitl_id, owner, lambda pause: transitions.release(pause, owner, tape)
         )
@@ -159,7 +203,7 @@ class PauseMoves(ABC):
         return await self._move_if(hitl_id, owner, lambda pause: transitions.finish(pause, owner))
 
     async def expire(self, hitl_id: str) -> ExpireReply:
-        """Expire a pause that is not being continued."""
+        """Expire a pause; `taken` while it is being continued."""
         require_storable("store_failed", hitl_id)
         now = self._clock()
         reply = await self._move(hitl_id, lambda pause: transitions.expire_one(pause, now))
@@ -177,7 +221,7 @@ class PauseMoves(ABC):
         return bool(await self._move(hitl_id, decide))
 
 
-class SqlPauses(PauseMoves):
+class SqlPauses(PauseStore):
     """Pauses in a database; made by `SqlPauses.open(place)`.
 
     Of several processes that claim a pause one gets it. `clock` returns seconds since the Unix
@@ -303,7 +347,7 @@ class SqlPauses(PauseMoves):
         return await self._database.transact(transaction())
 
     async def _move_many(
-        self, read: Call, lock: Call, step: Callable[[Pause], Pause | None]
+        self, read: BoundStatement, lock: BoundStatement, step: Callable[[Pause], Pause | None]
     ) -> int:
         """Move many pauses; returns how many did."""
         # Every turn of a session calls this, and mostly nothing waits: reading waits for no writer.
@@ -328,7 +372,7 @@ class SqlPauses(PauseMoves):
             yield _update(*changes)(**changes, this_pause=before.hitl_id)
 
 
-def _total(calls: Collection[Call]) -> Transaction[int]:
+def _total(calls: Collection[BoundStatement]) -> Transaction[int]:
     total = 0
     for call in calls:
         total += (yield call).changed

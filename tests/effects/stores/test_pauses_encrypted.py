@@ -199,7 +199,7 @@ async def test_sealed_bytes_open_in_their_own_place_alone(place: Place, column: 
         await pauses.open(paused("h2"))
         foreign = place.row()
         await pauses.expire("h2")
-        await pauses.erase([], ["s1"])  # type: ignore[attr-defined]  # the stores in tables have it
+        await pauses.erase([], ["s1"])
         await pauses.open(paused())
         await pauses.respond("h1", YES)
         row = place.row()

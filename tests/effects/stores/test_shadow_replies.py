@@ -35,14 +35,14 @@ def reply(number: int, content: str, chat: str = "c") -> Turn:
 
 def put(side: ShadowConversation, turn: Turn) -> None:
     """Store a turn there, and here."""
-    assert side.given(ops.TURN_PUT, PutTurn(turn), StoredTurn(ok=True)) == StoredTurn(ok=True)
+    assert side.result(ops.TURN_PUT, PutTurn(turn), StoredTurn(ok=True)) == StoredTurn(ok=True)
 
 
 def history(
     side: ShadowConversation, served: Sequence[Turn], limit: int = EVERYTHING, chat: str = "c"
 ) -> list[str]:
     """Tell what a side is told where these turns were served."""
-    told = side.given(ops.TURN_HISTORY, ReadHistory(chat, "now", limit), FoundTurns(tuple(served)))
+    told = side.result(ops.TURN_HISTORY, ReadHistory(chat, "now", limit), FoundTurns(tuple(served)))
     return [turn.content for turn in told.turns]
 
 
@@ -118,9 +118,9 @@ def test_a_reply_that_is_looked_up_is_its_own() -> None:
     side = replies.of("graph")
     put(side, reply(1, "mine"))
     for turn, found in ((reply(1, "red"), "mine"), (said(1), "1?"), (reply(2, "red"), "red")):
-        told = side.given(ops.TURN_FIND, FindTurn(turn.message_id), FoundTurn(turn))
+        told = side.result(ops.TURN_FIND, FindTurn(turn.message_id), FoundTurn(turn))
         assert told.turn.content == found
-    assert side.given(ops.TURN_FIND, FindTurn("x"), FoundTurn()) == FoundTurn()
+    assert side.result(ops.TURN_FIND, FindTurn("x"), FoundTurn()) == FoundTurn()
 
 
 def test_a_reply_to_nothing_stands_for_its_own_id() -> None:
@@ -136,7 +136,7 @@ def test_other_calls_are_as_they_are() -> None:
     """What a tool, a memory or a clock says is on the tape."""
     side = ShadowReplies().of("graph")
     answer = StoredTurn(ok=False)
-    assert side.given(ops.CLOCK_NOW, NoArguments(), answer) is answer
+    assert side.result(ops.CLOCK_NOW, NoArguments(), answer) is answer
 
 
 def test_what_belongs_to_no_chat_is_not_kept() -> None:

@@ -10,8 +10,8 @@ from contract import operations as ops
 from contract.model import ModelCall
 from contract.stores import Remember
 from effects.model import Hang, ScriptedModel, says
-from effects.own import OutOfReach, own_exchange
 from effects.tape import canonical
+from effects.tape.model_only import OutOfReach, own_exchange
 
 CALL = ModelCall(model_id="m", messages=())
 
