@@ -270,7 +270,14 @@ def described(run: RunRecord) -> None:
     """Check what is recorded of every run."""
     assert (run.v, run.flow, run.config, run.reason) == (1, "chat", "v-1", "percent")
     assert run.code == {"legacy": "l1", "graph": "g1"}[run.stack]
-    assert set(run.nodes) == {"prepare", "model", "tools"}
+    assert set(run.nodes) == {
+        "initialize",
+        "prompt_generation",
+        "model_call",
+        "tool_execution",
+        "output_processing",
+        "cleanup",
+    }
     assert [use.finish for use in run.models] == ["tool_calls", "stop"]
     assert [use.usage for use in run.models] == [None, Usage(1, 2, 3)]
     assert 0 <= run.bucket < 100_000
