@@ -107,7 +107,7 @@ async def _initialize(_: ChatState, runtime: Chat) -> ChatState:
     """Admit the request and open the stream; raises `Refused`."""
     context = runtime.context
     turn = await _admit(context)
-    await context.sink.send(Accept())
+    await context.sink.push(Accept())
     await context.sink.send(StartReply())
     return {"turn": plain(turn)}
 

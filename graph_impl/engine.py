@@ -117,7 +117,8 @@ def end_on_failure(graph: Builder, failed: Callable[[str], Iterable[Event]]) -> 
         if not isinstance(error.error, EffectFailed):
             raise error.error
         for event in failed(error.error.fault.code):
-            await runtime.context.sink.send(event)
+            await runtime.context.sink.push(event)
+        await runtime.context.sink.drained()
         return {}
 
     graph.set_node_defaults(error_handler=fail)  # type: ignore[arg-type] # the library's types know no `error`

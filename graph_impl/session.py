@@ -94,7 +94,7 @@ async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
     context = runtime.context
     if context.new:
         session = rules.session_of(context.request)
-        await context.sink.send(SessionCreated(SessionData(session)))
+        await context.sink.push(SessionCreated(SessionData(session)))
     await context.sink.send(Thinking())
     query = rules.recall(context.request, new=context.new)
     return {"memories": rules.memories_text(await recalled(context.effects, query))}

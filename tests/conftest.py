@@ -21,7 +21,8 @@ from effects.testing import VirtualLoop
 from tests.support.postgres import pgvector_server
 
 ROOT = Path(__file__).resolve().parent.parent
-TURNS_TO_END = 5
+TURNS_TO_END = 20
+"""A cancelled graph run needs a dozen."""
 
 # What is drawn (wires cut anywhere, machines of a few states) shows its faults within forty
 # examples or in thousands: every run has forty, always the same ones; `--hypothesis-profile=long`
