@@ -1,24 +1,21 @@
-"""Whole files: written beside their place and put there at once, so nobody reads half of one."""
+"""Files written whole: a reader sees the old file or the new one."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes, mode: int | None = None) -> None:
-    """Write a file, or leave what is there as it was; raises `OSError`.
+    """Replace a file at once, or leave it as it was; raises `OSError`.
 
-    A reader meanwhile sees the old file or the new one, also where two commands write it at once.
+    Two commands may write it concurrently.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(content)
+        temporary.write_bytes(content)
         if mode is not None:
-            fresh.chmod(mode)
-        fresh.replace(path)
+            temporary.chmod(mode)
+        temporary.replace(path)
     finally:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,44 +1,38 @@
-"""Comparing captures and writing the reports: what `diff` and `demo` share."""
+"""Comparisons as the commands ask for them, and reports written to files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from compare import Question, compare_captures, find_segments
+from compare.input.recordings import Recordings
+from compare.layers.frames import Chunking
 from compare.layers.prompt_sources import PromptMap, read_prompt_map
+from compare.recordings import PlainQuestion, compare_recordings
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report, with_unknown_flows
 from compare.rules import NO_RULES, Rules, read_rules
+from compare.streams.dialects import Spoken, spoken
+from compare.tally import Tally
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError
+from contract.flow import FlowSpec
 from contract.wire.dialect import built_in
 from cutover.files import write_whole
 from cutover.flows import SPECS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from compare.layers.frames import Chunking
-    from compare.tally import Tally
-    from contract.flow import FlowSpec
-    from cutover.plain_reports import AskedPlain
-
 RULES = Path("diff.toml")
 WAIVERS = Path("waivers.toml")
 PROMPT_MAP = Path("prompts.map.json")
-
-
-def known_flows(flows: Mapping[str, FlowSpec]) -> frozenset[str]:
-    """Name all flows a report can speak of, but for dialects in files of their own."""
-    return frozenset({*flows, *built_in()})
+_STREAM_SIDES = 2
 
 
 class Format(StrEnum):
-    """One way to write the report."""
+    """One way to write a report."""
 
     html = "html"
     md = "md"
@@ -53,24 +47,31 @@ class PlacesMisread(CutoverError):
 
 
 class NoPlaceForReport(CutoverError):
-    """Captures were to be compared, and it was not said where the report goes."""
+    """Captures are to be compared, and no folder is given for the report."""
 
     def __init__(self) -> None:
         super().__init__("say where the report goes: --out DIR")
 
 
 class NoiseMisplaced(CutoverError):
-    """Noise was to be measured where there are no captures."""
+    """Noise is to be measured where there are no captures."""
 
     def __init__(self) -> None:
         super().__init__("noise is measured in captures: one place of them, and no dialect")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked about captures, read from the command line and its files.
+class TwoSidesDue(CutoverError):
+    """Plain streams are to be compared, but not two of them."""
 
-    `again` are captures of further legacy runs of the same messages, which show noise. `known` are
+    def __init__(self, places: int) -> None:
+        super().__init__(f"--dialect compares two places, legacy and graph; {places} given")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureComparison:
+    """A comparison of captures, as read from the command line and its files.
+
+    `again` are captures of further legacy runs of the same messages, which show noise; `known` are
     the flows that are compared.
     """
 
@@ -83,41 +84,87 @@ class Asked:
     known: Mapping[str, FlowSpec] = field(default_factory=lambda: SPECS)
 
     @property
-    def question(self) -> Question:
-        """What is asked of every segment."""
-        return Question(self.known, self.chunking, self.rules)
-
-    @property
     def flows(self) -> frozenset[str]:
-        """Name the flows there are rules and waivers for."""
+        """The flows for which there may be rules and waivers."""
         return known_flows(self.known)
 
     @property
     def size(self) -> int:
-        """How many bytes there are to read; raises `CapturesUnreadable`."""
+        """Bytes to read; raises `CapturesUnreadable`."""
         return sum(segment.size for segment in find_segments(self.captures))
 
     def tally(self, on_bytes: Callable[[int], None]) -> Tally:
         """Compare; raises `CapturesUnreadable` and `WorkerLost`."""
-        return compare_captures(self.captures, self.question, on_bytes, self.processes)
+        question = Question(self.known, self.chunking, self.rules)
+        return compare_captures(self.captures, question, on_bytes, self.processes)
 
 
-def reported(asked: Asked | AskedPlain, tally: Tally) -> Report:
-    """Write up what was compared, and name rules and waivers for flows nobody knows."""
-    rules, waivers = asked.rules, asked.waivers
-    report = report_of(tally, asked.captures, asked.chunking, rules, waivers)
-    return with_unknown_flows(report, rules, waivers, asked.flows)
+@dataclass(frozen=True, slots=True)
+class StreamComparison:
+    """A comparison of two places of plain recorded streams."""
+
+    legacy: Recordings
+    graph: Recordings
+    spoken: Spoken
+    chunking: Chunking = "ignore"
+    rules: Rules = NO_RULES
+    waivers: Waivers = NO_WAIVERS
+
+    @classmethod
+    def of(
+        cls, places: list[str], dialect: str, chunking: Chunking, rules: Rules, waivers: Waivers
+    ) -> StreamComparison:
+        """Find both places and the dialect; raises a refusal."""
+        if len(places) != _STREAM_SIDES:
+            raise TwoSidesDue(len(places))
+        legacy, graph = (Recordings(Path(place)) for place in places)
+        return cls(legacy, graph, spoken(dialect, SPECS), chunking, rules, waivers)
+
+    @property
+    def captures(self) -> str:
+        """What is compared, as the report names it."""
+        return f"{self.legacy.place} → {self.graph.place}"
+
+    @property
+    def flows(self) -> frozenset[str]:
+        """The flows for which there may be rules and waivers."""
+        return known_flows(SPECS) | {self.spoken.name}
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return self.legacy.size + self.graph.size
+
+    def tally(self, on_bytes: Callable[[int], None]) -> Tally:
+        """Compare; raises `CapturesUnreadable`."""
+        question = PlainQuestion(self.spoken, self.chunking, self.rules)
+        return compare_recordings(self.legacy, self.graph, question, on_bytes)
+
+
+Comparison = CaptureComparison | StreamComparison
+
+
+def known_flows(flows: Mapping[str, FlowSpec]) -> frozenset[str]:
+    """Return all flows of reports, but for dialects in files of their own."""
+    return frozenset({*flows, *built_in()})
+
+
+def report_on(comparison: Comparison, tally: Tally) -> Report:
+    """Return the report on what was compared; it names rules and waivers for unknown flows."""
+    rules, waivers = comparison.rules, comparison.waivers
+    report = report_of(tally, comparison.captures, comparison.chunking, rules, waivers)
+    return with_unknown_flows(report, rules, waivers, comparison.flows)
 
 
 def rules_at(path: Path | None) -> Rules:
-    """Read the rules named on the command line, or those that lie here; raises a refusal."""
+    """Read the rules of a file, by default `diff.toml` if it exists; raises a refusal."""
     if path is None and not RULES.exists():
         return NO_RULES
     return read_rules(path or RULES)
 
 
 def waivers_at(path: Path | None, today: date | None = None) -> Waivers:
-    """Read the waivers named on the command line, or those that lie here; raises a refusal."""
+    """Read the waivers of a file, by default `waivers.toml` if it exists; raises a refusal."""
     day = today or this_day()
     if path is None and not WAIVERS.exists():
         return Waivers(day)
@@ -125,14 +172,14 @@ def waivers_at(path: Path | None, today: date | None = None) -> Waivers:
 
 
 def prompt_map_at(path: Path | None) -> PromptMap:
-    """Read the map named on the command line, or the one that lies here; raises a refusal."""
+    """Read a map of prompts, by default `prompts.map.json` if it exists; raises a refusal."""
     if path is None and not PROMPT_MAP.exists():
         return PromptMap()
     return read_prompt_map(path or PROMPT_MAP)
 
 
 def this_day() -> date:
-    """Give today's date, UTC as everything in captures."""
+    """Return today's date in UTC, as in captures."""
     return datetime.now(UTC).date()
 
 
@@ -144,32 +191,28 @@ _WRITERS: Mapping[Format, Callable[[Report], bytes]] = {
 
 
 def write_report(report: Report, out: Path, formats: Sequence[Format]) -> list[Path]:
-    """Write a report in some formats, each file whole; gives the files."""
-    files = {
-        out / f"report.{wanted.value}": _WRITERS[wanted](report)
-        for wanted in dict.fromkeys(formats)
-    }
+    """Write a report in some formats, each file whole; returns the files."""
+    files = {out / f"report.{one.value}": _WRITERS[one](report) for one in dict.fromkeys(formats)}
     out.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         write_whole(path, content)
     return list(files)
 
 
-def compare_and_write(captures: str, out: Path, share: Callable[[float], None]) -> Report:
-    """Compare captures and write the report in all formats; `share` hears how much is read.
+def compare_and_write(captures: str, out: Path, on_share: Callable[[float], None]) -> Report:
+    """Compare captures and write the report in all formats.
 
-    Raises:
-        CapturesUnreadable: there is nothing to read there.
+    `on_share` is called with the share of the captures that is read. Raises `CapturesUnreadable`.
     """
-    size = max(sum(segment.size for segment in find_segments(captures)), 1)
+    comparison = CaptureComparison(captures)
+    size = max(comparison.size, 1)
     read = 0
 
     def advance(count: int) -> None:
         nonlocal read
         read += count
-        share(read / size)
+        on_share(read / size)
 
-    tally = compare_captures(captures, Question(SPECS, "ignore"), advance)
-    report = report_of(tally, captures, "ignore")
+    report = report_of(comparison.tally(advance), captures, "ignore")
     write_report(report, out, list(Format))
     return report

@@ -1,58 +1,111 @@
-"""The command line; a command is imported when it is called, so that none waits for the others."""
+"""The command line: one module a command, imported when it is called."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    # Typer's own copy of click, named here only for its types.
+    from typer._click import Command, Context, HelpFormatter
 
-    # Typer keeps its click to itself; at run time nothing of it is named here.
-    from typer._click import Command, Context
 
-_COMMANDS: Mapping[str, str] = {
-    "demo": "demo:demo",
-    "serve": "serve:serve",
-    "replay": "replay:replay_captures",
-    "diff": "diff:diff",
-    "noise": "noise:noise",
-    "waive": "waive:waive",
-    "prompts": "prompts:prompts",
-    "selftest": "selftest:selftest",
-    "load": "load:load",
-    "rollback": "rollback:rollback",
-    "graph": "graph:graph",
-    "history": "history:history",
-    "doctor": "doctor:doctor",
-    "forget": "forget:forget",
+class _Place(NamedTuple):
+    """Where a command is, and what help says of it: the first paragraph of its docstring."""
+
+    function: str
+    summary: str
+
+
+COMMANDS: Mapping[str, _Place] = {
+    "demo": _Place(
+        "demo:demo",
+        "Serve, mirror, crash, ask, load and compare: the whole story, on a simulated provider.",
+    ),
+    "serve": _Place(
+        "serve:serve", "Serve the flows; a change of cutover.toml is in force within a second."
+    ),
+    "replay": _Place(
+        "replay:replay_captures",
+        "Run captured exchanges on a stack as it is now, from the tape, and compare.",
+    ),
+    "diff": _Place(
+        "diff:diff",
+        "Compare legacy and graph on captured exchanges, or one report with an older one.",
+    ),
+    "noise": _Place(
+        "noise:noise", "Measure how far legacy is from itself, and whether graph is farther."
+    ),
+    "waive": _Place(
+        "waive:waive",
+        "Accept a difference until a day; reports go on showing it, and who accepted it.",
+    ),
+    "prompts": _Place(
+        "prompts:prompts", "Jinja2 prompts to PromptTemplate, with proof of equal output."
+    ),
+    "selftest": _Place(
+        "selftest:selftest", "Put faults into runs and code, and see what the comparison finds."
+    ),
+    "load": _Place(
+        "load:load",
+        "Put both stacks under the same load, turn by turn, and report them side by side.",
+    ),
+    "rollback": _Place(
+        "rollback:rollback",
+        "Send everything of a flow to legacy: enable_langgraph = false, in force within a second.",
+    ),
+    "graph": _Place(
+        "graph:graph",
+        "Print the steps of a flow, with the targets of every conditional edge.",
+    ),
+    "history": _Place(
+        "history:history", "Show the changes that came in force on this host, newest first."
+    ),
+    "doctor": _Place(
+        "doctor:doctor",
+        "Say what is configured, reachable and missing, and what this set-up can and cannot do.",
+    ),
+    "forget": _Place(
+        "forget:forget",
+        "Remove a user, a chat or a message from captures and all stores, and report what was.",
+    ),
 }
-"""Where each command is, in the order in which help lists them."""
+"""The commands, in the order in which help lists them."""
 _MADE_BETWEEN_COLLECTIONS = 10_000
 
 
 class _Commands(TyperGroup):
+    _summaries = False
+
     def list_commands(self, ctx: Context) -> list[str]:
-        """Name the commands."""
+        """Return the names of the commands."""
         del ctx
-        return list(_COMMANDS)
+        return list(COMMANDS)
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Print the commands' summaries without importing them."""
+        self._summaries = True
+        super().format_help(ctx, formatter)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Import a command; None where there is none of that name, nor one like it."""
-        place = _COMMANDS.get(cmd_name)
+        """Import a command; None for an unknown name that resembles none."""
+        place = COMMANDS.get(cmd_name)
         if place is None:
-            # Typer looks for one only among commands that are imported already: there are none.
-            for near in get_close_matches(cmd_name, _COMMANDS, n=1):
+            # Typer would look for one only among commands that are imported.
+            for near in get_close_matches(cmd_name, COMMANDS, n=1):
                 ctx.fail(f"No such command {cmd_name!r}. Did you mean {near!r}?")
             return None
-        module, _, function = place.partition(":")
+        if self._summaries:
+            return TyperCommand(cmd_name, help=place.summary)
+        module, _, function = place.function.partition(":")
         found = getattr(import_module(f"cutover.cli.{module}"), function)
         if isinstance(found, typer.Typer):
             group = get_command(found)
@@ -76,7 +129,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
     if wanted:
         typer.echo(f"cutover {version('cutover')}")
         raise typer.Exit
@@ -88,16 +141,15 @@ def _group(
     _: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_tell_version, is_eager=True, help="Show the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Make a group of it: its commands are not known to Typer."""
+    """Make a group: Typer does not know the commands."""
 
 
 def main() -> None:
     """Run the command line."""
-    # What a command imports lives to its end: to look for garbage among it took a tenth of a start,
-    # and up to a quarter.
+    # What a command imports lives to its end; collecting garbage among it took a tenth of a start.
     gc.set_threshold(_MADE_BETWEEN_COLLECTIONS)
     app()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,9 +17,6 @@ from cutover.cli.terminal import in_words
 from cutover.demo.messages import BUNDLED, read
 from cutover.demo.story import Demonstration, Outcome, Wishes
 from cutover.demo.summary import failures, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ACTS = {
     "messages": "sending messages, 30 % to graph, everything shadowed",

@@ -1,10 +1,11 @@
-"""`cutover diff`: compare captured exchanges and write the report."""
+"""`cutover diff`: compare captured exchanges and write the report, or compare two reports."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import typer
 from rich.console import Console
@@ -15,30 +16,34 @@ from rich.table import Table
 from compare.layers.prompt_sources import PromptMap
 from compare.noise import read_noise
 from compare.report import Report
+from compare.report.changes import (
+    Against,
+    Trend,
+    against,
+    changes_document,
+    changes_markdown,
+    read_report,
+)
 from compare.report.document import with_noise, with_sources
 from compare.report.formats import percent, visible
-from cutover.cli.against import report_against
-from cutover.cli.terminal import bar, refusals, tables, tell_written
+from compare.verdict import Label
+from cutover.cli.terminal import bar, print_written, refusals, tables
+from cutover.files import write_whole
 from cutover.flows import SPECS, flows_at
-from cutover.plain_reports import AskedPlain, asked_plain
 from cutover.reports import (
-    Asked,
+    CaptureComparison,
+    Comparison,
     Format,
     NoiseMisplaced,
     NoPlaceForReport,
     PlacesMisread,
+    StreamComparison,
     prompt_map_at,
-    reported,
+    report_on,
     rules_at,
     waivers_at,
     write_report,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from compare.tally import Tally
-    from compare.verdict import Label
 
 EXIT: Mapping[Label, int] = {"equal": 0, "waived": 0, "different": 1, "no data": 3}
 UNREADABLE = 2
@@ -50,18 +55,21 @@ COLOURS: Mapping[Label, str] = {
     "different": "red",
     "no data": "yellow",
 }
+TREND_EXIT: Mapping[Trend, int] = {"no worse": 0, "worse": 1, "no data": 3}
+CHANGES_PRINTED = 20
+_TREND_COLOURS: Mapping[Trend, str] = {"no worse": "green", "worse": "red", "no data": "yellow"}
 
 
-class Read(Protocol):
-    """How many exchanges could be read, and what could not be."""
+class ReadCounts(Protocol):
+    """How many exchanges were read, and what could not be."""
 
     @property
     def exchanges(self) -> int:
-        """How many could be."""
+        """How many were read."""
 
     @property
     def damaged(self) -> Collection[object]:
-        """What could not be."""
+        """What could not be read."""
 
 
 class ChunkingChoice(StrEnum):
@@ -111,8 +119,6 @@ _Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that compare; default: one per core if it is worth it."),
 ]
-
-
 _Config = Annotated[
     Path | None,
     typer.Option(
@@ -120,8 +126,6 @@ _Config = Annotated[
         "if it is there."
     ),
 ]
-
-
 _PromptMap = Annotated[
     Path | None,
     typer.Option(
@@ -153,88 +157,129 @@ def diff(
     """
     console = Console(stderr=True)
     with refusals(UNREADABLE):
-        match places:
-            case _ if noise and (dialect is not None or len(places) != 1):
-                raise NoiseMisplaced
-            case _ if dialect is not None:
-                accepted = rules_at(rules), waivers_at(waivers)
-                plain = asked_plain(places, dialect, chunking.value, *accepted)
-                wanted = Wanted(out, formats or list(Format), prompt_map_at(prompts))
-                status = _captures(plain, wanted, console)
-            case [captures]:
-                accepted = rules_at(rules), waivers_at(waivers)
-                again, known = tuple(noise or ()), flows_at(config)
-                asked = Asked(captures, chunking.value, *accepted, processes, again, known)
-                wanted = Wanted(out, formats or list(Format), prompt_map_at(prompts))
-                status = _captures(asked, wanted, console)
-            case [older, newer]:
-                status = report_against(Path(older), Path(newer), out, tables())
-            case _:
+        if noise and (dialect is not None or len(places) != 1):
+            raise NoiseMisplaced
+        if dialect is None and len(places) != 1:
+            if len(places) != 2:  # noqa: PLR2004 - older and newer
                 raise PlacesMisread(len(places))
+            older, newer = map(Path, places)
+            raise typer.Exit(report_against(older, newer, out, tables()))
+        accepted = rules_at(rules), waivers_at(waivers)
+        comparison: Comparison
+        if dialect is not None:
+            comparison = StreamComparison.of(places, dialect, chunking.value, *accepted)
+        else:
+            again, known = tuple(noise or ()), flows_at(config)
+            comparison = CaptureComparison(
+                places[0], chunking.value, *accepted, processes, again, known
+            )
+        output = Output(out, formats or list(Format), prompt_map_at(prompts))
+        status = _compare(comparison, output, console)
     raise typer.Exit(status)
 
 
-class Wanted(NamedTuple):
-    """What is wanted of a report: where it goes, in which formats, by which map of prompts."""
+class Output(NamedTuple):
+    """Where a report goes, in which formats, with which map of prompts."""
 
     out: Path | None
     formats: list[Format]
     prompts: PromptMap
 
 
-def _captures(asked: Asked | AskedPlain, wanted: Wanted, console: Console) -> int:
-    """Compare captures; returns the exit status."""
-    if wanted.out is None:
+def _compare(comparison: Comparison, output: Output, console: Console) -> int:
+    """Compare, write the report and return the exit status."""
+    if output.out is None:
         raise NoPlaceForReport
-    tally = _compared(asked, console)
-    report = reported(asked, tally)
-    if isinstance(asked, Asked) and asked.again:
+    with bar(console, DownloadColumn(), TimeRemainingColumn()) as shown:
+        task = shown.add_task("comparing", total=comparison.size)
+        tally = comparison.tally(lambda count: shown.advance(task, count))
+    report = report_on(comparison, tally)
+    if isinstance(comparison, CaptureComparison) and comparison.again:
         with console.status("measuring noise"):
-            noise = read_noise(asked.captures, asked.again, SPECS)
+            noise = read_noise(comparison.captures, comparison.again, SPECS)
         report = with_noise(report, noise)
-    report = with_sources(report, wanted.prompts)
-    _summary(report, write_report(report, wanted.out, wanted.formats), tables())
+    report = with_sources(report, output.prompts)
+    _print(report, write_report(report, output.out, output.formats), tables())
     return status_of(report)
 
 
 def status_of(report: Report) -> int:
-    """Give the exit status: a pass says so only of captures that were read to the last line."""
+    """Return the exit status: a pass is one only of captures that were read to the last line."""
     return status_read(EXIT[report.verdict.label], report.counts)
 
 
-def status_read(status: int, counts: Read) -> int:
-    """Give the exit status of what was read: a pass of a part is none, nor is nothing at all."""
+def status_read(status: int, counts: ReadCounts) -> int:
+    """Return the exit status of what was read: a pass of a part is none, nor is one of nothing."""
     if counts.damaged and not counts.exchanges:
         return UNREADABLE
     return DAMAGED if counts.damaged and not status else status
 
 
-def _compared(asked: Asked | AskedPlain, console: Console) -> Tally:
-    """Compare behind a bar that counts bytes read; only a terminal shows it."""
-    with bar(console, DownloadColumn(), TimeRemainingColumn()) as shown:
-        task = shown.add_task("comparing", total=asked.size)
-        return asked.tally(lambda count: shown.advance(task, count))
-
-
-def _summary(report: Report, written: list[Path], console: Console) -> None:
+def _print(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
     console.print(f"[bold {COLOURS[verdict.label]}]{verdict.said}[/]", highlight=False)
     for reason in verdict.reasons:
         console.print(f"  {escape(visible(reason))}", highlight=False)
     if report.clusters:
-        console.print(_table(report))
-    tell_written(written, console)
+        table = _empty_table("share", "layer", "what", "where", "id")
+        for cluster in report.clusters[:CLUSTERS_PRINTED]:
+            title = f"{cluster.title} (waived)" if cluster.waived else cluster.title
+            where = f"{cluster.flow} {cluster.path}"
+            cells = percent(cluster.share), cluster.layer, title, where, cluster.id
+            table.add_row(*(escape(visible(cell)) for cell in cells))
+        if len(report.clusters) > CLUSTERS_PRINTED:
+            table.add_row("", "", f"… {len(report.clusters) - CLUSTERS_PRINTED} more", "", "")
+        console.print(table)
+    print_written(written, console)
 
 
-def _table(report: Report) -> Table:
+def _empty_table(*names: str) -> Table:
     table = Table(box=None, pad_edge=True, header_style="dim")
-    for name in ("share", "layer", "what", "where", "id"):
-        table.add_column(name, overflow="fold", justify="right" if name == "share" else "left")
-    for cluster in report.clusters[:CLUSTERS_PRINTED]:
-        title = f"{cluster.title} (waived)" if cluster.waived else cluster.title
-        where = f"{cluster.flow} {cluster.path}"
-        cells = percent(cluster.share), cluster.layer, title, where, cluster.id
+    for name in names:
+        right = name in {"share", "older", "newer"}
+        table.add_column(name, overflow="fold", justify="right" if right else "left")
+    return table
+
+
+def report_against(older: Path, newer: Path, out: Path | None, console: Console) -> int:
+    """Compare two reports, print and write the changes; returns the exit status.
+
+    Raises `ReportUnreadable`.
+    """
+    found = against(read_report(older), read_report(newer))
+    console.print(f"[bold {_TREND_COLOURS[found.trend]}]{found.trend}[/]", highlight=False)
+    for reason in found.reasons:
+        console.print(f"  {escape(visible(reason))}", highlight=False)
+    if any(change.turn != "same" for change in found.changes):
+        console.print(_changes(found))
+    print_written(_write_changes(found, out) if out is not None else (), console)
+    return TREND_EXIT[found.trend]
+
+
+def _write_changes(found: Against, out: Path) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / "changes.md", out / "changes.json"]
+    write_whole(paths[0], changes_markdown(found).encode("utf-8", "replace"))
+    write_whole(paths[1], changes_document(found))
+    return paths
+
+
+def _changes(found: Against) -> Table:
+    table = _empty_table("", "older", "newer", "layer", "what", "where", "id")
+    moved = [change for change in found.changes if change.turn != "same"]
+    for change in moved[:CHANGES_PRINTED]:
+        cells = (
+            change.turn + (" (waived)" if change.waived else "") + (" ?" if change.chance else ""),
+            percent(change.older_share),
+            percent(change.newer_share),
+            change.layer,
+            change.title,
+            f"{change.flow} {change.path}",
+            change.id,
+        )
         table.add_row(*(escape(visible(cell)) for cell in cells))
-    if len(report.clusters) > CLUSTERS_PRINTED:
-        table.add_row("", "", f"… {len(report.clusters) - CLUSTERS_PRINTED} more", "", "")
+    if len(moved) > CHANGES_PRINTED:
+        table.add_row("", "", "", "", f"… {len(moved) - CHANGES_PRINTED} more", "", "")
+    if any(change.chance for change in moved[:CHANGES_PRINTED]):
+        table.caption = "? could be chance"
     return table

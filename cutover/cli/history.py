@@ -6,24 +6,20 @@ import asyncio
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from contract.errors import CutoverError
 from cutover.cli.terminal import UNFOLDED, in_words, tables
-from cutover.flows import DEFAULT_CONFIG, SPECS
+from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.wiring.history import opening
-from router.config import load_settings, parse_settings, unknown_name
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from router.admin.history import Entry
-    from router.config import Settings
+from router.admin.history import Entry
+from router.config import unknown_name
 
 REFUSED = 2
 
@@ -55,24 +51,18 @@ def history(
 
 
 async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
-    settings = _settings(config)
+    settings = settings_at(config)
     if flow and flow not in settings.flows:
         raise unknown_name(str(config), f"flows.{flow}", settings.flows, "flow")
     made = opening(settings, os.environ)
     if made is None:
         return []
-    async with made as kept:
-        return await kept.entries(flow, limit)
-
-
-def _settings(config: Path) -> Settings:
-    if config == DEFAULT_CONFIG and not config.exists():
-        return parse_settings("", str(config), SPECS)
-    return load_settings(config, SPECS)
+    async with made as stored:
+        return await stored.entries(flow, limit)
 
 
 def _show(entries: list[Entry], console: Console) -> None:
-    """Print a table where there is room for it; else of each change who, and below it what."""
+    """Print a table if the console is wide enough, else two lines a change."""
     table = _table(entries)
     wide = console.options.update(width=UNFOLDED)
     if console.measure(table, options=wide).maximum <= console.width:
@@ -80,8 +70,8 @@ def _show(entries: list[Entry], console: Console) -> None:
         return
     for entry in entries:
         when, who, what, before, after, version = _cells(entry)
-        said = f"{when}  {who}, version {version}\n    {what}: {before} → {after}"
-        console.print(Text(said), soft_wrap=True)
+        lines = f"{when}  {who}, version {version}\n    {what}: {before} → {after}"
+        console.print(Text(lines), soft_wrap=True)
 
 
 def _table(entries: list[Entry]) -> Table:
@@ -89,7 +79,7 @@ def _table(entries: list[Entry]) -> Table:
     for title in ("when (UTC)", "who", "what", "before", "after", "version"):
         table.add_column(title, no_wrap=True)
     for entry in entries:
-        # As text: what people wrote into a file is no markup.
+        # As text: what people write into a file is no markup.
         table.add_row(*map(Text, _cells(entry)))
     return table
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
 from contract.errors import CutoverError
-from cutover.cli.interruption import BrokenOff
-from cutover.cli.load_messages import bundled
+from contract.flows.chat import CHAT
+from contract.flows.companion import COMPANION
+from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
+from cutover.demo.messages import BUNDLED
 from cutover.flows import declared_at
 from loadtests.comparison import SHOWN, StackSummary
 from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, parse_objective
@@ -33,8 +38,7 @@ from loadtests.report import (
     percentile_cell,
     void_lines,
 )
-from loadtests.runner import LoadProgress as Step
-from loadtests.runner import NothingMeasured, run_load
+from loadtests.runner import LoadProgress, NothingMeasured, run_load
 
 STACKS = ("legacy", "graph")
 CANNOT_TELL = 3
@@ -43,8 +47,85 @@ REFUSED = 2
 Option = typer.Option
 
 
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """The first signal ends a command with what it has; a second one ends the process."""
+
+    def __init__(self) -> None:
+        self._signal: signal.Signals | None = None
+
+    @property
+    def received(self) -> bool:
+        """Whether a signal came."""
+        return self._signal is not None
+
+    @property
+    def status(self) -> int:
+        """The exit status of a command that was interrupted; 0 if it was not."""
+        return 0 if self._signal is None else 128 + self._signal
+
+    @contextmanager
+    def by_signals(self) -> Iterator[None]:
+        """Note the first signal of the block, in the running loop.
+
+        Signals that are ignored (`nohup`) stay ignored.
+        """
+        loop = asyncio.get_running_loop()
+        handled = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+
+        def restore() -> None:
+            while handled:
+                loop.remove_signal_handler(handled.pop())
+
+        def handle(number: signal.Signals) -> None:
+            self._signal = number
+            restore()
+
+        for one in handled:
+            loop.add_signal_handler(one, handle, one)
+        try:
+            yield
+        finally:
+            restore()
+
+
+class MessagesDue(CutoverError):
+    """There are no bundled messages for a flow."""
+
+    def __init__(self, flow: str) -> None:
+        super().__init__(f"say what to ask the flow {flow!r}: --messages, a JSON object a line")
+
+
+def bundled(flow: str, folder: Path) -> Path:
+    """Write the bundled messages of a flow to a file and return it; raises `MessagesDue`."""
+    if flow not in _BODIES:
+        raise MessagesDue(flow)
+    rows = msgspec.json.Decoder(dict[str, Any]).decode_lines(BUNDLED.read_bytes())
+    path = folder / "messages.jsonl"
+    path.write_bytes(msgspec.json.Encoder().encode_lines(map(_BODIES[flow], rows)))
+    return path
+
+
+def _visit(row: dict[str, Any]) -> dict[str, Any]:
+    return {"session_id": row.get("chat_id", row["message_id"]), **_turn(row)}
+
+
+def _turn(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a turn that opens its session: an unknown session is refused."""
+    return {"message": row["content"], "user_id": row.get("user_name") or row["message_id"]}
+
+
+_BODIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    CHAT.name: lambda row: row,
+    COMPANION.name: _visit,
+    SESSION.name: _turn,
+}
+
+
 class TargetsUnclear(CutoverError):
-    """The options do not say where each stack is or what asks for it."""
+    """The options do not say where each stack is, or how a request selects it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -54,7 +135,7 @@ class TargetsUnclear(CutoverError):
 
 
 class KeyNotThere(CutoverError):
-    """The variable that is to hold the QA key holds nothing."""
+    """The variable of the QA key is not set."""
 
     def __init__(self, variable: str) -> None:
         super().__init__(f"--qa-key-env: {variable!r} is not set, or empty")
@@ -84,23 +165,23 @@ def load_targets(
 
 
 async def load_and_show(
-    plan: LoadPlan, out: Path, console: Console, broken: BrokenOff | None = None
+    plan: LoadPlan, out: Path, console: Console, interruption: Interruption | None = None
 ) -> LoadReport:
     """Run a plan with a progress bar, print the report and say where the files are.
 
-    A signal breaks the load off; `broken` tells which.
+    A signal breaks the load off; `interruption` has which.
     """
-    broken = broken or BrokenOff()
-    with broken.by_signals(), bar(console, TimeElapsedColumn()) as shown:
+    interruption = interruption or Interruption()
+    with interruption.by_signals(), bar(console, TimeElapsedColumn()) as shown:
         task = shown.add_task("warming up", total=1.0)
 
-        def watch(step: Step) -> None:
+        def watch(step: LoadProgress) -> None:
             text = f"run {step.number} of {step.runs}: {step.stack}"
             if step.elapsed > step.seconds:
                 text += ", last streams"
             shown.update(task, completed=step.share, description=text)
 
-        report = await run_load(plan, out, watch, lambda: broken.asked)
+        report = await run_load(plan, out, watch, lambda: interruption.received)
     show(report, console)
     console.print(f"rows.jsonl, load.json and load.html are in {out}", soft_wrap=True)
     return report
@@ -212,14 +293,14 @@ def load(
 
 def _measured(plan: LoadPlan, out: Path) -> int:
     """Run a plan and show the report; returns the exit status."""
-    broken = BrokenOff()
+    interruption = Interruption()
     try:
-        report = asyncio.run(load_and_show(plan, out, tables(), broken))
+        report = asyncio.run(load_and_show(plan, out, tables(), interruption))
     except NothingMeasured as nothing:
         Console(stderr=True).print(str(nothing), highlight=False)
-        return broken.status
+        return interruption.status
     if report.broken_off:
-        return broken.status
+        return interruption.status
     return CANNOT_TELL if report.basis == "void" else 0
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -12,17 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from compare.noise import Noise, read_noise
-from compare.noise.study import MARGIN
+from compare.noise.study import MARGIN, Reading
 from compare.noise.summary import control_text, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
-from cutover.cli.terminal import refusals, tell_written
+from cutover.cli.terminal import print_written, refusals
 from cutover.files import write_whole
 from cutover.flows import SPECS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from compare.noise.study import Reading
 
 EXIT: Mapping[Reading, int] = {"within noise": 0, "exceeds": 1, "cannot tell": 3}
 UNREADABLE = 2
@@ -57,8 +53,8 @@ def noise(
     with refusals(UNREADABLE):
         with Console(stderr=True).status("measuring noise"):
             found = read_noise(captures, again or (), SPECS, margin)
-        written = _written(found, out) if out is not None else []
-    _tell(found, written, Console())
+        written = _write(found, out) if out is not None else []
+    _print(found, written, Console())
     raise typer.Exit(_status(found))
 
 
@@ -68,7 +64,7 @@ def _status(found: Noise) -> int:
     return DIFFERENT if found.control.differing else EXIT[found.study.reading]
 
 
-def _written(found: Noise, out: Path) -> list[Path]:
+def _write(found: Noise, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     text, document = out / "noise.md", out / "noise.json"
     write_whole(text, "\n".join(noise_markdown(found)).encode())
@@ -76,16 +72,16 @@ def _written(found: Noise, out: Path) -> list[Path]:
     return [text, document]
 
 
-def _tell(found: Noise, written: list[Path], console: Console) -> None:
+def _print(found: Noise, written: list[Path], console: Console) -> None:
     study = found.study
     console.print(f"[bold {_COLOURS[study.reading]}]{study.reading}[/]", highlight=False)
-    for said in (study_text(study), control_text(found.control)):
-        console.print(f"  {escape(said)}", highlight=False)
+    for line in (study_text(study), control_text(found.control)):
+        console.print(f"  {escape(line)}", highlight=False)
     for reason, count in study.left_out.items():
         console.print(f"  [dim]{count:,} left out: {escape(reason)}[/]", highlight=False)
     if study.judgements:
         console.print(_table(found))
-    tell_written(written, console)
+    print_written(written, console)
 
 
 def _table(found: Noise) -> Table:

@@ -18,7 +18,7 @@ from compare.report import Report
 from compare.report.formats import visible
 from compare.verdict import Label
 from cutover.cli.diff import CLUSTERS_PRINTED, COLOURS, EXIT, UNREADABLE, status_of, status_read
-from cutover.cli.terminal import bar, refusals, tables, tell_written
+from cutover.cli.terminal import bar, print_written, refusals, tables
 from cutover.replay import (
     Counts,
     PlayOptions,
@@ -28,7 +28,14 @@ from cutover.replay import (
     replay,
     sides_of,
 )
-from cutover.reports import Asked, Format, reported, rules_at, waivers_at, write_report
+from cutover.reports import (
+    CaptureComparison,
+    Format,
+    report_on,
+    rules_at,
+    waivers_at,
+    write_report,
+)
 
 INTERRUPTED = 130
 REPORT = "report"
@@ -128,11 +135,12 @@ def _replayed(plan: ReplayPlan, console: Console) -> Counts:
 
 def _compared(plan: ReplayPlan, console: Console) -> Report:
     processes = max(1, plan.processes)
-    asked = Asked(str(plan.out), "ignore", rules_at(None), waivers_at(None), processes)
+    accepted = rules_at(None), waivers_at(None)
+    comparison = CaptureComparison(str(plan.out), "ignore", *accepted, processes)
     with _bar(console) as shown:
-        task = shown.add_task("comparing", total=asked.size)
-        tally = asked.tally(lambda count: shown.advance(task, count))
-    report = reported(asked, tally)
+        task = shown.add_task("comparing", total=comparison.size)
+        tally = comparison.tally(lambda count: shown.advance(task, count))
+    report = report_on(comparison, tally)
     write_report(report, plan.out / REPORT, list(Format))
     return report
 
@@ -163,7 +171,7 @@ def _print(plan: ReplayPlan, counts: Counts, report: Report | None, console: Con
     for name in counts.named:
         console.print(f"  [dim]passed over {escape(visible(name))}[/]", highlight=False)
     where = plan.out / REPORT / "report.html" if report is not None else plan.out
-    tell_written([where], console)
+    print_written([where], console)
 
 
 def _table(counts: Counts) -> Table:

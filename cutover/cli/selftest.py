@@ -14,7 +14,7 @@ from rich.table import Table
 
 from compare.findings import LAYERS
 from compare.report.formats import visible
-from cutover.cli.terminal import bar, refusals, tell_written
+from cutover.cli.terminal import bar, print_written, refusals
 from cutover.files import write_whole
 from cutover.selftest.trials import PAIRS, Outcome, encode_outcome, self_test
 
@@ -42,7 +42,7 @@ def selftest(
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, encode_outcome(outcome))
     _print(outcome, console)
-    tell_written([] if path is None else [path], console)
+    print_written([] if path is None else [path], console)
     raise typer.Exit(0 if outcome.sound else NOT_SOUND)
 
 

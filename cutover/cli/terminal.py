@@ -1,55 +1,50 @@
-"""The terminal: how far a command is, what it refuses, and where it wrote."""
+"""The terminal: progress bars, tables, refusals, and where something was written."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from compare.report.formats import visible
 from contract.errors import CutoverError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from rich.progress import ProgressColumn
-
 UNFOLDED = 1_000
-"""Columns of a line nobody folds."""
+"""Columns of a line that is never folded."""
 
 
 @contextmanager
 def refusals(status: int) -> Iterator[None]:
-    """Say on standard error why the block ended, and leave with a status."""
+    """Print the error that ended the block to standard error, and exit with a status."""
     try:
         yield
-    except (CutoverError, OSError) as trouble:
-        said = escape(visible(in_words(trouble)))
-        Console(stderr=True).print(f"[red]error:[/] {said}", highlight=False, soft_wrap=True)
-        raise typer.Exit(status) from trouble
+    except (CutoverError, OSError) as error:
+        text = escape(visible(in_words(error)))
+        Console(stderr=True).print(f"[red]error:[/] {text}", highlight=False, soft_wrap=True)
+        raise typer.Exit(status) from error
 
 
-def in_words(trouble: CutoverError | OSError) -> str:
-    """Say what went wrong, and of the system's errors where, without their number."""
-    if isinstance(trouble, CutoverError) or not (trouble.strerror and trouble.filename):
-        return str(trouble)
-    return f"{str(trouble.filename)!r}: {trouble.strerror.lower()}"
+def in_words(error: CutoverError | OSError) -> str:
+    """Return an error's message; a system error names its file instead of its number."""
+    if isinstance(error, CutoverError) or not (error.strerror and error.filename):
+        return str(error)
+    return f"{str(error.filename)!r}: {error.strerror.lower()}"
 
 
 def tables() -> Console:
-    """Make a console for tables: a terminal folds them, a file or a pipe gets whole lines."""
+    """Return a console for tables: a terminal folds them, a file or a pipe gets whole lines."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=UNFOLDED)
 
 
 def bar(console: Console, *columns: ProgressColumn) -> Progress:
-    """Make a bar that ends with these columns, and is gone afterwards; only a terminal shows it."""
+    """Return a progress bar that ends with these columns; only a terminal shows it."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -60,7 +55,7 @@ def bar(console: Console, *columns: ProgressColumn) -> Progress:
     )
 
 
-def tell_written(paths: Iterable[Path], console: Console) -> None:
-    """Say where something was written."""
+def print_written(paths: Iterable[Path], console: Console) -> None:
+    """Print the files that were written."""
     for path in paths:
         console.print(f"[dim]{escape(str(path))}[/]", highlight=False, soft_wrap=True)

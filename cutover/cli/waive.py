@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,14 +24,11 @@ from cutover.files import write_whole
 from cutover.flows import flows_at
 from cutover.reports import WAIVERS, known_flows, this_day
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 REFUSED = 2
 
 
 class WaiverPast(CutoverError):
-    """The last day of a waiver is over before it is written."""
+    """The last day of a waiver is past before it is written."""
 
     def __init__(self, until: date, today: date) -> None:
         super().__init__(f"until {until} is past: today is {today}")
@@ -58,31 +56,31 @@ def waive(
         known = known_flows(flows_at(None))
         add_waiver(file, finding, waiver, this_day(), replace=replace)
     if flow and flow not in known:
-        said = (
+        note = (
             f"it is for {unknown_flows_text(flow, known)} (a dialect of your own may be called so)"
         )
-        Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(said))}", highlight=False)
-    said = f"{finding} is waived until {waiver.until} in {file}"
-    Console().print(escape(said), highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[yellow]note:[/] {escape(visible(note))}", highlight=False)
+    line = f"{finding} is waived until {waiver.until} in {file}"
+    Console().print(escape(line), highlight=False, soft_wrap=True)
 
 
 def add_waiver(file: Path, finding: str, waiver: Waiver, today: date, *, replace: bool) -> None:
-    """Write a waiver into a file, whole or not at all, behind those that others are writing.
+    """Add a waiver to a file, whole or not at all, after concurrent writers.
 
     Raises `WaiverPast`, `DeclarationRefused`, `OSError`.
     """
     if waiver.until < today:
         raise WaiverPast(waiver.until, today)
     place = file.resolve()
-    with _alone(place.parent):
+    with _locked(place.parent):
         before = read_text(file) if file.exists() else ""
         after = with_waiver(before, str(file), finding, waiver, replace=replace)
         write_whole(place, after.encode())
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until nobody else writes a waiver there; a lock on the file would go with it."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on the folder: one on the file would be lost with its replacement."""
     held = os.open(folder, os.O_RDONLY)
     try:
         flock(held, LOCK_EX)

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from cutover.cli import app, main
+from cutover.cli import COMMANDS, app, main
 from loadtests.runner import child_environment
-
-COMMANDS = (
-    "demo",
-    "serve",
-    "replay",
-    "diff",
-    "noise",
-    "waive",
-    "prompts",
-    "selftest",
-    "load",
-    "rollback",
-    "graph",
-    "history",
-    "doctor",
-    "forget",
-)
 
 
 def test_help_lists_every_command_with_what_it_does() -> None:
@@ -103,3 +89,31 @@ def test_commands_load_nothing_they_never_use(
         env=child_environment(),
     )
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_help_imports_no_command() -> None:
+    """It would wait for pandas, locust and langgraph."""
+    code = (
+        "import sys; sys.argv = ['cutover', '--help']; import cutover.cli\n"
+        "try: cutover.cli.main()\nexcept SystemExit: pass\n"
+        "print({'pandas', 'locust', 'langgraph', 'openai'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+    )
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_summary_in_help_is_the_command_s_own(name: str) -> None:
+    """The first paragraph of the command's help."""
+    place = COMMANDS[name]
+    module, _, function = place.function.partition(":")
+    found = getattr(import_module(f"cutover.cli.{module}"), function)
+    text = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
+    assert text
+    assert " ".join(text.split("\n\n")[0].split()) == place.summary

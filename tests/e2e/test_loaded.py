@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from cutover.cli.load_messages import MessagesDue, bundled
+from cutover.cli.load import MessagesDue, bundled
 from cutover.flows import declared_at
 from loadtests.messages import ConversationsUnnamed, read_messages
 from loadtests.plan import FLOWS, Engine, LoadPlan, Target, flow_named
