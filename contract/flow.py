@@ -52,7 +52,7 @@ Flow = Callable[[Request[Any, Any], Effects], AsyncIterator[Event]]
 """A flow: an async generator function; it raises `Refused` before its first event or never."""
 
 
-class Breaker(Protocol):
+class CallBreaker(Protocol):
     """Permits calls of something that may hang; `now` is in seconds of a monotonic clock."""
 
     def permit(self, now: float) -> Any | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from contract.flow import Breaker, Flow, OpenedFlows
+from contract.flow import CallBreaker, Flow, OpenedFlows
 from graph_impl import chat, companion, engine, session
 from graph_impl.threads import opened_threads
 
@@ -22,7 +22,7 @@ FLOWS: Mapping[str, Flow] = {
 
 
 @asynccontextmanager
-async def opened(address: str, breaker: Breaker | None = None) -> AsyncIterator[OpenedFlows]:
+async def opened(address: str, breaker: CallBreaker | None = None) -> AsyncIterator[OpenedFlows]:
     """Open the store of threads at an address, and yield the flows on it."""
     async with opened_threads(address, breaker) as threads:
         flows = {**FLOWS, "session": session.session(threads=threads)}

@@ -38,7 +38,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from contract.errors import CutoverError, EffectFailed, Fault
-from contract.flow import Breaker
+from contract.flow import CallBreaker
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Threads(BaseCheckpointSaver[Any]):
     A run that breaks off stores nothing. `breaker` lets calls skip a store that hangs.
     """
 
-    breaker: Breaker | None = None
+    breaker: CallBreaker | None = None
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:  # noqa: ARG002 - the engine passes it by this name
         """Return no state: every run starts from what the conversation store holds."""
@@ -284,7 +284,9 @@ class ThreadsNotOpened(CutoverError):
 
 
 @asynccontextmanager
-async def opened_threads(address: str, breaker: Breaker | None = None) -> AsyncIterator[Threads]:
+async def opened_threads(
+    address: str, breaker: CallBreaker | None = None
+) -> AsyncIterator[Threads]:
     """Open the threads at an address; raises `NoSuchThreads` or `ThreadsNotOpened`."""
     scheme, _, rest = address.partition("://")
     async with AsyncExitStack() as stack:

@@ -21,8 +21,7 @@ from loadtests.comparison import (
 )
 from loadtests.metrics import INTERVAL, METHOD, METRICS, Clock, Objective, window
 from loadtests.plan import Engine, LoadPlan, PlannedRun
-from loadtests.rows import BUSIEST, FAILURES, GeneratorLoad, LoadRow
-from loadtests.rows import MOST_BUSY_MACHINE as BUSIEST_MACHINE
+from loadtests.rows import BUSIEST, FAILURES, MOST_BUSY_MACHINE, GeneratorLoad, LoadRow
 
 VERSION = 1
 LAG_PERCENTILE = 0.99
@@ -114,7 +113,7 @@ def summarise_run(finished: FinishedRun, plan: LoadPlan) -> RunSummary:
         f"sent {late:.3f} s late at P99" if late is not None and late > plan.lag else "",
         f"the generator used {busiest:.0%} of a CPU" if busiest > BUSIEST else "",
         f"the machine was {finished.machine_cpu:.0%} busy"
-        if finished.machine_cpu is not None and finished.machine_cpu > BUSIEST_MACHINE
+        if finished.machine_cpu is not None and finished.machine_cpu > MOST_BUSY_MACHINE
         else "",
     )
     return RunSummary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from contract.errors import Refused
-from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
+from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.stores import Turn
 
 
@@ -21,7 +21,7 @@ class ChatModel(msgspec.Struct, frozen=True, kw_only=True):
 
 def settings(body: ChatRequest, options: ChatOptions) -> ChatModel:
     """Fill what the request leaves open from the deployment's options."""
-    asked = body.model_config or ModelSettings()
+    asked = body.model_config or ModelOverrides()
     return ChatModel(
         model_id=options.model_id if asked.model_id is None else asked.model_id,
         temperature=options.temperature if asked.temperature is None else asked.temperature,

@@ -34,7 +34,7 @@ def check_options(texts: dict[str, str], known: frozenset[str], timezone: str) -
         raise ValueError(message) from None
 
 
-class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ModelOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Model settings that a request may override."""
 
     model_id: Identifier | None = None
@@ -52,7 +52,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     user_name: Name | None = None
     chat_id: Identifier | None = None
     user_id: Identifier | None = None
-    model_config: ModelSettings | None = None
+    model_config: ModelOverrides | None = None
     prompt_params: dict[Identifier, PromptValue] | None = None
 
 

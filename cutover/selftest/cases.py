@@ -8,7 +8,7 @@ from random import Random
 
 from contract.errors import EffectFailed, Fault, FaultCode
 from contract.flow import FlowSpec, Request
-from contract.flows.chat import CHAT, ChatOptions, ChatRequest, ModelSettings, PromptValue
+from contract.flows.chat import CHAT, ChatOptions, ChatRequest, ModelOverrides, PromptValue
 from contract.model import (
     AssistantMessage,
     Chunk,
@@ -243,7 +243,7 @@ def _store_fails(draw: Random) -> dict[str, Fault]:
 
 
 def _body(draw: Random, question: Turn, *, stored: bool) -> ChatRequest:
-    asked = ModelSettings(
+    asked = ModelOverrides(
         model_id=draw.choice((None,) * 20 + ("gpt-4.1",) * 5 + ("nobody-knows",)),
         temperature=draw.choice((None, 0.0, 0.7, 1)),
         max_tokens=draw.choice((None,) * 20 + (1, 4_096, 4_097)),

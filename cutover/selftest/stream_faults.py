@@ -17,7 +17,7 @@ from contract.flows.chat import (
     ChatRequest,
     End,
     Failed,
-    ModelSettings,
+    ModelOverrides,
     Send,
     Success,
     ToolFeedback,
@@ -38,7 +38,7 @@ SCENE = Case(
         user_name="小明",
         chat_id="c-1",
         user_id="u-1",
-        model_config=ModelSettings(temperature=0.7, max_tokens=512),
+        model_config=ModelOverrides(temperature=0.7, max_tokens=512),
     ),
     ChatOptions(wire="extended"),
     answers=(

@@ -93,7 +93,7 @@ def test_every_stream_a_grammar_describes_is_accepted(
 
 
 def test_a_violation_names_what_was_due() -> None:
-    """The message is for whoever wrote the flow; the checker stays where it was."""
+    """The message is for the flow's author; the checker's position is unchanged."""
     check = GrammarCheck(Grammar((one("begin"), many("text"), maybe("note"), one("end", "error"))))
     check.event("begin")
     with pytest.raises(GrammarViolated) as violation:

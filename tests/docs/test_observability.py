@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
-from contract.flows.chat import ModelSettings
+from contract.flows.chat import ModelOverrides
 from contract.model import Chunk, Usage
 from router.telemetry.access_log import ExchangeLog
 from router.telemetry.metrics.instruments import INSTRUMENTS
@@ -88,7 +88,7 @@ async def test_every_attribute_is_listed_and_every_listed_one_is_said() -> None:
     """In two exchanges: one that went well, shadowed, and one that did not."""
     kept = Traced()
     answers = (CASE.answers[0], (Chunk(text="Hi", finish="stop", model="m", usage=Usage(1, 2, 3)),))
-    body = msgspec.structs.replace(CASE.body, model_config=ModelSettings(max_tokens=9))
+    body = msgspec.structs.replace(CASE.body, model_config=ModelOverrides(max_tokens=9))
     case = Case(body, CASE.options, answers, tools=CASE.tools)
     rules = Rules(assigned="graph", shadow=100, observers=[kept.observer])
     async with House(case, rules, price=lambda *_: 0.5) as made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.flows.chat import ChatRequest, ModelSettings
+from contract.flows.chat import ChatRequest, ModelOverrides
 from contract.flows.companion import CompanionOptions
 from contract.flows.session import lock_key as session_lock
 from contract.model import ModelInfo
@@ -21,7 +21,7 @@ OTHER = Turn(message_id="m", role="user", content="something else")
 
 def chat(content: str | None = "x", **settings: object) -> ChatRequest:
     """Return a request of the chat flow."""
-    config = ModelSettings(**settings) if settings else None  # type: ignore[arg-type] # by name
+    config = ModelOverrides(**settings) if settings else None  # type: ignore[arg-type] # by name
     return ChatRequest(message_id="m", content=content, model_config=config)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
+from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.model import (
     AssistantMessage,
     Chunk,
@@ -73,7 +73,7 @@ async def test_the_model_is_asked_with_the_defaults_or_what_the_request_sets(sta
     (call,) = played.asked
     assert (call.model_id, call.temperature, call.max_tokens) == ("gpt-4.1", 0.7, None)
     assert (len(call.tools), call.tool_choice) == (1, "auto")
-    wanted = ModelSettings(model_id="m2", temperature=0.0, max_tokens=9, enable_tools=False)
+    wanted = ModelOverrides(model_id="m2", temperature=0.0, max_tokens=9, enable_tools=False)
     body = ask(model_config=wanted)
     played = await play(stack, Case(body, answers=(STOP,), tools={"dice": "4"}))
     (call,) = played.asked
@@ -116,7 +116,7 @@ async def test_text_before_calls_is_that_rounds_content(stack: str) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 3])
 async def test_after_the_last_iteration_the_model_may_not_call(stack: str, limit: int) -> None:
     """One last call with `tool_choice` none; what it calls all the same is not run."""
-    body = ask(model_config=ModelSettings(max_tool_iterations=limit))
+    body = ask(model_config=ModelOverrides(max_tool_iterations=limit))
     endless = (calling(("", "dice", "{}"), text="x"),)
     played = await play(stack, Case(body, answers=endless, tools={"dice": "4"}))
     assert [call.tool_choice for call in played.asked] == ["auto"] * limit + ["none"]
@@ -156,7 +156,7 @@ async def test_a_call_is_put_together_from_its_pieces(stack: str) -> None:
 
 async def test_with_tools_off_a_call_is_not_run(stack: str) -> None:
     """A model that calls what it was not offered has said what it said."""
-    body = ask(model_config=ModelSettings(enable_tools=False))
+    body = ask(model_config=ModelOverrides(enable_tools=False))
     played = await play(stack, Case(body, answers=(calling(("a", "dice", "{}"), text="hm"),)))
     assert played.events[-2] == {"step": "SUCCESS", "content": "hm"}
     assert played.world.tools.calls == []

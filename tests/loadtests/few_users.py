@@ -22,7 +22,7 @@ def _count(environment: Environment, **_: object) -> None:
         nonlocal asked
         asked += 1
         if asked == ENOUGH and environment.runner is not None:
-            # In a greenlet of its own: it waits for the users, of whom one is telling us this.
+            # In a greenlet of its own: it waits for the users, one of which reports this.
             gevent.spawn(environment.runner.quit)
 
     listeners: Any = environment.events

@@ -39,7 +39,7 @@ def _warming_up_is_brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(url: str, folder: Path, engine: Engine, scripts: list[str]) -> LoadPlan:
-    """Runs nobody waits for the end of."""
+    """Runs that are interrupted before their end."""
     return LoadPlan(
         targets=tuple(Target(stack=stack, url=url) for stack in ("legacy", "graph")),
         messages=write_scripts(folder / "messages.jsonl", scripts),
@@ -118,7 +118,7 @@ async def test_a_load_broken_off_at_once_writes_nothing(stamped: str, tmp_path: 
 async def test_a_signal_breaks_the_command_off(
     stamped: str, tmp_path: Path, engine: str, number: signal.Signals, status: int
 ) -> None:
-    """It shows what there is, its exit status is the signal's, and nobody goes on asking."""
+    """It shows what there is, its exit status is the signal's, and no request follows."""
     await fetch_stamps(stamped)
     scripts = [QUICK] * 58 + [SILENT] * 2  # warming up never comes to the silent
     messages = write_scripts(tmp_path / "messages.jsonl", scripts)

@@ -34,7 +34,7 @@ def names(drawn: str) -> dict[str, float]:
         (52_000.0, ["0", "10000", "20000", "30000", "40000", "50000"]),
     ],
 )
-def test_an_axis_is_told_in_round_figures(milliseconds: float, said: list[str]) -> None:
+def test_an_axis_has_round_figures(milliseconds: float, said: list[str]) -> None:
     """Two places of an axis never say the same."""
     assert [label for _, label in ticks_to(milliseconds / 1_000)] == said
 
@@ -60,7 +60,7 @@ def test_names_of_curves_never_lie_on_each_other(legacy: int, graph: int) -> Non
     assert max(found.values()) <= HEIGHT - BOTTOM + 4
 
 
-def test_who_was_asked_nothing_has_no_curve() -> None:
+def test_a_stack_without_requests_has_no_curve() -> None:
     """A load that was broken off says nothing of a stack whose turn had not come."""
     drawn = distribution("TTFT", {"legacy": Curve([], 0), "graph": Curve([0.1], 1)})
     assert names(drawn).keys() == {"graph"}

@@ -17,7 +17,7 @@ BOTH = ("legacy", "graph")
 
 
 def test_pairs_are_mirrored_and_every_run_has_its_number() -> None:
-    """A B B A …, whoever begins."""
+    """A B B A …, whichever begins."""
     runs = interleaved(BOTH, 4, seed=3)
     order = [run.stack for run in runs]
     assert [run.run for run in runs] == list(range(8))
@@ -112,7 +112,7 @@ def test_a_percentile_of_zero_has_no_ratio_and_says_so(pair: tuple[int, int]) ->
 
 
 def test_what_was_excluded_is_counted_and_weighed() -> None:
-    """Two of twenty never spoke: P50 stays, P95 cannot be bounded; a cancellation is nobody's."""
+    """Two of twenty had no text: P50 stays, P95 is unbounded; cancellations count for neither."""
     rows = [*ttft(100, 18), row(ending="timeout", first_token=None)]
     rows += [row(ending="refused"), row(ending="cancelled", first_token=None)]
     found = summarise_metric(METRICS["ttft"], rows, "scheduled")

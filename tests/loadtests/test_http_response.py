@@ -57,7 +57,7 @@ def test_our_own_headers_are_labels() -> None:
     assert read(CHUNKED, 50)[1].labels == {"served": "graph abc"}
 
 
-def test_what_is_not_http_is_told() -> None:
+def test_a_response_that_is_not_http_is_reported() -> None:
     """A port that speaks something else does not look like a slow stack."""
     reader, row = read(b"SSH-2.0-OpenSSH\r\n\r\n", 100)
     assert reader.broken

@@ -115,7 +115,7 @@ def test_a_refusal_carries_the_code_of_its_problem() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"code":"\xff"}', b"[" * 4_096])
-def test_a_refusal_nobody_can_read_is_a_refusal(body: bytes) -> None:
+def test_an_unreadable_refusal_is_a_refusal(body: bytes) -> None:
     """No UTF-8, or nested without end, as what stands in front of a stack may answer."""
     meter = _meter(500)
     meter.body(body, SENT + MS)

@@ -101,7 +101,7 @@ def test_a_request_is_written_whole() -> None:
     assert head.endswith(b"X-A: b")
 
 
-def test_a_wish_for_a_stack_is_one_the_router_honours() -> None:
+def test_the_signed_stack_header_is_accepted_by_the_router() -> None:
     """The signature is the router's own, over the request's route key."""
     _, value = qa_header("graph", "m-1", "secret", now=1_000.0)
     assert verify(value, "m-1", b"secret", 1_000.0) == Forced("graph")
@@ -144,7 +144,7 @@ def test_a_bad_header_is_refused_without_its_value(text: str) -> None:
     assert "graph" not in str(caught.value).partition(":")[2]
 
 
-def test_a_message_is_asked_where_it_is_taken(tmp_path: Path) -> None:
+def test_a_message_goes_to_the_first_path_that_takes_it(tmp_path: Path) -> None:
     """A picture at the path of pictures, and a line no path takes is refused as the first says."""
     path = tmp_path / "visits.jsonl"
     picture = b'{"session_id":"s1","image":"data:image/png;base64,","action":"analyze_only"}\n'
@@ -158,7 +158,7 @@ def test_a_message_is_asked_where_it_is_taken(tmp_path: Path) -> None:
         read_messages(COMPANION, path)
 
 
-async def test_a_conversation_nobody_can_name_goes_nowhere_by_wish(tmp_path: Path) -> None:
+async def test_an_unnamed_conversation_cannot_be_signed(tmp_path: Path) -> None:
     """The router routes it by the name it gives it: the wish would not count, and so is refused."""
     path = tmp_path / "sessions.jsonl"
     path.write_bytes(b'{"session_id":"s1","message":"hi"}\n')
@@ -173,7 +173,7 @@ async def test_a_conversation_nobody_can_name_goes_nowhere_by_wish(tmp_path: Pat
         await run_load(plan, tmp_path / "out")
 
 
-def test_a_declared_flow_is_asked_as_it_is_declared(tmp_path: Path) -> None:
+def test_a_declared_flow_is_sent_as_declared(tmp_path: Path) -> None:
     """Whole bodies, with new ids where they are text, wherever they stand."""
     spec = declared_spec(
         "support",

@@ -52,7 +52,7 @@ async def drive(
         ("this is no script", "refused", "bad_script"),
     ],
 )
-async def test_every_way_to_end_is_told_apart(
+async def test_every_ending_is_distinguished(
     stamped: str, tmp_path: Path, script: str, ending: Ending, code: str
 ) -> None:
     """A stream that was cut, or said that it failed, never counts as served."""
@@ -68,7 +68,7 @@ async def test_patience_ends_a_stream_that_stalls(stamped: str, tmp_path: Path) 
     assert (row.ending, row.contents) == ("timeout", 2)
 
 
-async def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
+async def test_no_server_is_unreachable(tmp_path: Path) -> None:
     """With the network's own word."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -78,7 +78,7 @@ async def test_nobody_there_is_unreachable(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_slow_answer_delays_nobody(stamped: str, tmp_path: Path) -> None:
+async def test_a_slow_answer_delays_no_other_request(stamped: str, tmp_path: Path) -> None:
     """The second request is sent while the first still waits: that is what open means."""
     slow, quick = await drive(stamped, tmp_path, "first=1 sends=1", "first=0 gap=0 sends=1")
     assert quick.sent + quick.ended < slow.sent + (slow.first_token or 0)

@@ -71,7 +71,7 @@ def test_runs_that_are_in_order_count() -> None:
     ],
 )
 def test_a_disturbed_run_is_void(bad: FinishedRun, why: str) -> None:
-    """Late, busy, empty, or at an address where nobody is: its rows are in no sum."""
+    """Late, busy, empty, or at an address without a server: its rows are in no sum."""
     found = report(finished(0, [row()]), finished(1, [row()]), bad, finished(3, [row()]))
     (void,) = found.void
     assert why in void.void[0]

@@ -40,7 +40,7 @@ def test_rows_are_on_disk_before_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b'{"run":0\n', b'{"stack":"\xff"}\n'])
-def test_a_torn_row_is_told(tmp_path: Path, line: bytes) -> None:
+def test_a_torn_row_is_reported(tmp_path: Path, line: bytes) -> None:
     """With file and line."""
     path = tmp_path / "rows.jsonl"
     path.write_bytes(line)

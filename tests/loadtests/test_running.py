@@ -64,7 +64,7 @@ async def test_both_stacks_are_loaded_and_reported(stamped: str, tmp_path: Path)
 async def test_the_command_shows_what_it_found(stamped: str, tmp_path: Path) -> None:
     """By the open loop: the same, side by side, with failures by kind and where the files are.
 
-    Whoever reads an older report meanwhile reads it to its end.
+    A reader of an older report meanwhile reads it to its end.
     """
     await fetch_stamps(stamped)
     console = Console(file=StringIO(), width=200)
@@ -114,7 +114,7 @@ async def test_locusts_own_table_counts_cut_streams_as_failures(
     assert table["requests"] == table["failures"] > 0
 
 
-async def test_a_generator_that_dies_is_told(stamped: str, tmp_path: Path) -> None:
+async def test_a_generator_that_dies_is_reported(stamped: str, tmp_path: Path) -> None:
     """With the last lines it wrote."""
     broken = msgspec.structs.replace(plan(stamped, tmp_path, "open"), messages=tmp_path / "absent")
     with pytest.raises(GeneratorFailed, match="absent"):

@@ -19,7 +19,7 @@ print(json.dumps({name: [users(shape, at) for at in moments] for name, shape in 
 
 @pytest.mark.slow
 def test_shapes_reach_their_peak_and_end() -> None:
-    """Users at 0, 20, 35, 50 and 59.9 s of a minute with a peak of forty; then nobody."""
+    """Users at 0, 20, 35, 50 and 59.9 s of a minute with a peak of forty; then none."""
     python, *_ = module_command("locust")
     done = subprocess.run(
         [python, "-c", PROGRAM],

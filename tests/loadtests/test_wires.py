@@ -86,7 +86,7 @@ def test_a_last_line_without_its_end_counts() -> None:
         (GROWING, b'data: {"kind":"bad"}\n\n', "failed"),
     ],
 )
-def test_a_failure_that_is_told_is_one(declared: str, piece: bytes, code: str) -> None:
+def test_a_reported_failure_is_an_error(declared: str, piece: bytes, code: str) -> None:
     """With its code, wherever it stands, also where the stream ends properly after it."""
     for more in ((), (ENDS[declared],)):
         row = streamed(declared, piece, *more)

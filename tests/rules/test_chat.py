@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import Refused
-from contract.flows.chat import ChatOptions, ChatRequest, ModelSettings
+from contract.flows.chat import ChatOptions, ChatRequest, ModelOverrides
 from contract.model import ModelInfo
 from contract.stores import Turn
 from rules import chat, conversation, model_calls
@@ -13,7 +13,7 @@ from rules import chat, conversation, model_calls
 OPTIONS = ChatOptions()
 
 
-def asked(settings: ModelSettings | None) -> chat.ChatModel:
+def asked(settings: ModelOverrides | None) -> chat.ChatModel:
     """Fill a request's settings in."""
     return chat.settings(ChatRequest(message_id="m", model_config=settings), OPTIONS)
 
@@ -27,12 +27,12 @@ def test_the_defaults_are_the_documented_ones() -> None:
         enable_tools=True,
         max_tool_iterations=10,
     )
-    assert asked(None) == asked(ModelSettings()) == expected
+    assert asked(None) == asked(ModelOverrides()) == expected
 
 
 def test_what_a_request_sets_wins_zero_and_false_included() -> None:
     """Falsy is not absent."""
-    settings = ModelSettings(
+    settings = ModelOverrides(
         model_id="m", temperature=0.0, max_tokens=5, enable_tools=False, max_tool_iterations=0
     )
     assert asked(settings) == chat.ChatModel(

@@ -50,7 +50,9 @@ def test_a_proposal_says_how_sure_it_is() -> None:
         (HumanAnswer("edit", {"memory_1": None, "memory_2": "\x00"}), ()),
     ],
 )
-def test_what_is_kept_is_what_the_user_says(answer: HumanAnswer, kept: tuple[Fact, ...]) -> None:
+def test_the_user_decides_which_facts_are_stored(
+    answer: HumanAnswer, kept: tuple[Fact, ...]
+) -> None:
     """Approved, edited, emptied or rejected."""
     assert approved_facts(FACTS, ASKED, answer) == kept
 
@@ -117,7 +119,7 @@ def test_every_text_can_be_configured() -> None:
 
 
 def test_without_a_user_memories_are_the_sessions_own() -> None:
-    """Nobody else's are found by accident."""
+    """Another user's are never found by accident."""
     assert rules.owner(MessageTurn(session_id="s", message="hi")) == "session:s"
     assert rules.owner(MessageTurn(session_id="s", message="hi", user_id="u")) == "u"
 
@@ -132,7 +134,7 @@ def test_without_a_user_memories_are_the_sessions_own() -> None:
         ("发票", False, False),
     ],
 )
-def test_a_picture_without_text_is_told_from_others(
+def test_a_picture_without_text_is_recognised(
     read: str,
     *,
     may_be: bool,

@@ -17,7 +17,7 @@ def turns(*texts: str) -> tuple[Turn, ...]:
     )
 
 
-def test_the_newest_turns_that_fit_are_kept_oldest_first() -> None:
+def test_the_newest_turns_that_fit_are_returned_oldest_first() -> None:
     """Three turns of two tokens and a budget of five: the last two."""
     said = turns("a" * 8, "b" * 8, "c" * 8)
     assert window(said, 5) == said[1:]

@@ -32,14 +32,14 @@ def user(content: str, name: str | None = None) -> Turn:
     return Turn(message_id="m", role="user", content=content, user_name=name)
 
 
-def test_a_users_text_carries_the_name_of_who_said_it() -> None:
+def test_a_users_text_carries_their_name() -> None:
     """Without a name it is just the text."""
     assert message_of(user("Hi", "小明")) == UserMessage("[小明]: Hi")
     assert message_of(user("Hi")) == UserMessage("Hi")
 
 
-def test_a_stored_reply_is_what_the_assistant_said() -> None:
-    """It carries no name, whoever it was for."""
+def test_a_stored_reply_is_an_assistant_message() -> None:
+    """It carries no name, for any user."""
     turn = Turn(message_id="m", role="assistant", content="Hello", user_name="ann")
     assert message_of(turn) == AssistantMessage("Hello")
 
@@ -55,7 +55,7 @@ def test_a_conversation_is_system_history_and_current() -> None:
     )
 
 
-def test_an_assistant_that_only_called_tools_said_null() -> None:
+def test_an_assistant_that_only_called_tools_has_null_content() -> None:
     """Not an empty string: providers tell them apart."""
     assert tool_round("", (CALL,)) == AssistantMessage(None, (CALL,))
     assert tool_round("Let me see", (CALL,)).content == "Let me see"

@@ -44,7 +44,7 @@ def test_a_mood_is_stronger_or_weaker() -> None:
     assert feel("难过，伤心").confidence > feel("难过，开心，伤心").confidence
 
 
-def test_where_nothing_is_felt_nobody_is_sure() -> None:
+def test_a_message_without_feeling_is_calm_and_unsure() -> None:
     """Neutral, without intensity."""
     assert feel("今天星期三") == CALM
 

@@ -69,7 +69,7 @@ def test_no_text_breaks_the_reading(text: str) -> None:
     read_form(text)
 
 
-def test_the_first_form_is_asked_and_a_second_is_an_error() -> None:
+def test_the_first_form_is_the_question_and_a_second_is_an_error() -> None:
     """The other calls run first; a bad form does not take a good one's place."""
     calls = (
         ToolCall("a", NAME, "{}"),
@@ -88,8 +88,8 @@ def test_the_first_form_is_asked_and_a_second_is_an_error() -> None:
     assert [call.id for call in found.before] == ["a", "c", "d"]
 
 
-def test_where_nobody_may_be_asked_it_is_a_tool_like_any_other() -> None:
-    """Which nobody knows."""
+def test_without_asking_ask_human_is_a_tool_like_any_other() -> None:
+    """Fields that the form does not have."""
     call = ToolCall("a", NAME, FORM)
     assert sort_calls((call,), asking=False).runs == (call,)
 
@@ -102,7 +102,7 @@ def test_the_tool_is_offered_last_and_is_ours() -> None:
     assert offer((other, dice), asking=False) == (other, dice)
 
 
-def test_the_model_is_told_what_was_answered() -> None:
+def test_the_tool_result_holds_action_and_values() -> None:
     """The whole form, or that it was rejected."""
     assert answer_result(READ, HumanAnswer("approve")).content == (
         '{"action":"approve","data":{"colour":"red"}}'

@@ -29,8 +29,8 @@ def test_nothing_is_learnt_of_another_user() -> None:
     assert said == "\n".join(f"user: said {number}" for number in range(4, 8))
 
 
-def test_what_was_said_before_a_user_was_named_is_theirs() -> None:
-    """Nobody else's name stands there; without a name nothing is learnt at all."""
+def test_turns_before_a_user_was_named_count_as_theirs() -> None:
+    """Only this user's facts are stored; without a user none are extracted."""
     nobodys = [turn(number, None) for number in range(3)]
     assert drawn("ann", *nobodys, turn(3, "ann")) is not None
     assert drawn(None, *nobodys, turn(3, None)) is None

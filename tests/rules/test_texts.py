@@ -16,7 +16,7 @@ def test_the_notices_are_the_documented_ones() -> None:
 
 @pytest.mark.parametrize("finish", ["stop", "tool_calls", "", "something_new"])
 def test_a_reply_that_ended_by_itself_gets_no_notice(finish: str) -> None:
-    """Also under reasons nobody knows yet, and whatever the overrides name."""
+    """Also for unknown finish reasons, and with any overrides."""
     assert prompts.ending_notice(finish, {finish: "odd"}) == ""
 
 

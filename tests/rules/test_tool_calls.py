@@ -79,7 +79,7 @@ def test_an_id_of_our_own_form_from_the_model_does_not_clash() -> None:
     assert len({call.id for call in calls}) == 2
 
 
-def test_arguments_are_kept_as_the_model_wrote_them() -> None:
+def test_arguments_stay_as_the_model_wrote_them() -> None:
     """Broken JSON and none at all is for the tool to refuse."""
     calls = assembled(ToolCallDelta(0, "a", "x", '{"n":'), ToolCallDelta(1, "b", "y"))
     assert [call.arguments for call in calls] == ['{"n":', ""]

@@ -17,7 +17,7 @@ from contract.flows.chat import (
     ChatRequest,
     End,
     Failed,
-    ModelSettings,
+    ModelOverrides,
     Send,
     StartReply,
     Success,
@@ -204,13 +204,13 @@ def test_what_is_no_request_is_refused(body: bytes) -> None:
 
 @given(
     st.builds(
-        ModelSettings,
+        ModelOverrides,
         temperature=st.none() | st.floats(0, 2),
         max_tokens=st.none() | st.integers(1, 65_536),
         enable_tools=st.none() | st.booleans(),
     )
 )
-def test_a_request_survives_being_recorded(settings: ModelSettings) -> None:
+def test_a_request_survives_being_recorded(settings: ModelOverrides) -> None:
     """Replays read it back from the capture."""
     asked = ChatRequest(message_id="m", content="x", model_config=settings)
     assert msgspec.json.decode(msgspec.json.encode(asked), type=ChatRequest) == asked

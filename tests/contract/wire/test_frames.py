@@ -106,7 +106,7 @@ def test_events_are_the_flows_own_or_none() -> None:
         assert decoded(frame) is None
 
 
-def test_whoever_cannot_be_read_gets_no_second_prologue() -> None:
+def test_an_undecodable_event_gets_no_second_prologue() -> None:
     """The failure frames after an unknown event begin no new stream."""
     steps = [CHAT.name_of(event) for event in CHAT.failure(ChatOptions(), "x", msgspec.Struct())]
     assert steps == ["FAILED", "END"]

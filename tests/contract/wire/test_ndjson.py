@@ -72,7 +72,7 @@ def test_one_byte_order_mark_at_the_start_is_skipped() -> None:
 
 
 def test_invalid_utf8_is_passed_on_as_it_is() -> None:
-    """Whoever reads the line says so."""
+    """Decoding the line reports them."""
     assert decoded(b'"\xff"\n') == [b'"\xff"']
 
 

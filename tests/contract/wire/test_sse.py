@@ -118,7 +118,7 @@ def test_everything_after_the_first_colon_is_the_value() -> None:
     assert data(b"data: a: b\n\n") == [b"a: b"]
 
 
-def test_comments_are_counted_and_passed_over() -> None:
+def test_comments_are_counted_and_skipped() -> None:
     """In an event or between two."""
     decoder = SseDecoder()
     events = decoder.feed(b": one\n\n:\ndata: a\n:two\ndata: b\n\n")
@@ -154,7 +154,7 @@ def test_an_id_with_nul_is_ignored() -> None:
     assert decoded(b"id: 1\ndata: a\n\nid: 2\x003\ndata: b\n\n")[1].id == "1"
 
 
-def test_an_id_without_data_makes_no_event_but_is_kept() -> None:
+def test_an_id_without_data_dispatches_no_event_and_is_remembered() -> None:
     """Nothing is dispatched; the next event has the id."""
     assert decoded(b"id: 7\n\ndata: a\n\n") == [SseEvent(b"a", id="7")]
 
@@ -165,7 +165,7 @@ def test_retry_takes_ascii_digits_only(value: bytes) -> None:
     assert decoded(b"retry: " + value + b"\ndata: a\n\n")[0].retry is None
 
 
-def test_retry_is_told_with_the_next_event() -> None:
+def test_retry_comes_with_the_next_event() -> None:
     """In milliseconds, once."""
     events = decoded(b"retry: 10\n\ndata: a\n\ndata: b\n\n")
     assert [event.retry for event in events] == [10, None]
@@ -240,7 +240,7 @@ def test_a_character_cut_by_a_line_end_is_replaced_and_the_line_still_ends() -> 
     ]
 
 
-def test_nothing_is_kept_of_what_was_not_ended() -> None:
+def test_an_unterminated_event_is_dropped() -> None:
     """The end of the stream discards lines and data alike, however often it is said."""
     decoder = SseDecoder()
     decoder.feed(b"data: a\ndata: b")

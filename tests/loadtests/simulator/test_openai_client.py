@@ -109,7 +109,7 @@ async def test_a_reset_is_a_connection_error(client: openai.AsyncOpenAI) -> None
 
 
 async def test_status_errors_have_their_types(client: openai.AsyncOpenAI) -> None:
-    """429, 500, 404 for a model nobody has, 400 for an override that means nothing."""
+    """429, 500, 404 for an unknown model, 400 for an invalid override."""
     with pytest.raises(openai.RateLimitError) as limited:
         await chunks(client, "Hello", "sim-chat?ending=http_error&status=429&retry_after=2")
     assert limited.value.response.headers["retry-after"] == "2"

@@ -188,7 +188,7 @@ def test_results_are_quoted() -> None:
     assert finish(script) == "stop"
 
 
-def test_failed_tools_are_told_of() -> None:
+def test_failed_tools_are_quoted_as_failed() -> None:
     """An error result is not presented as a result."""
     round_ = called(("c1", "calculate", '{"expression":"1 / 0"}'), result="Error: tool_failed")
     script = script_for(asked("1 / 0 等于多少", *round_, offer=ALL), PLAIN)

@@ -1,4 +1,4 @@
-"""Whoever wants to be asked is, where the request offers the tool for it, and only then."""
+"""A text that asks for a question gets one, if the request offers the tool."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOT_WANTED = [
 
 
 @pytest.mark.parametrize(("message", "title", "name", "kind", "label"), WANTED)
-def test_whoever_wants_to_be_asked_is(
+def test_a_text_that_orders_a_question_gets_one(
     message: str, title: str, name: str, kind: str, label: str
 ) -> None:
     """By a form that can be put, whose one field must be filled in."""
@@ -58,7 +58,7 @@ def test_whoever_wants_to_be_asked_is(
 
 
 @pytest.mark.parametrize("message", [row[0] for row in WANTED])
-def test_nobody_is_asked_where_the_tool_is_not_offered(message: str) -> None:
+def test_no_question_where_the_tool_is_not_offered(message: str) -> None:
     """Other tools are not for that, and one that may not be called is not called."""
     assert call_rounds(message, ALL) == []
     for request in (
@@ -70,7 +70,7 @@ def test_nobody_is_asked_where_the_tool_is_not_offered(message: str) -> None:
 
 
 @pytest.mark.parametrize("message", NOT_WANTED)
-def test_who_tells_of_others_that_ask_is_not_asked(message: str) -> None:
+def test_a_report_of_others_asking_orders_no_question(message: str) -> None:
     """Nor who asks something themselves."""
     assert forms(message) == []
 
@@ -90,7 +90,7 @@ def test_nothing_that_loads_or_demonstrates_asks_back() -> None:
         ("Ask me which: red, red", ()),
     ],
 )
-def test_what_there_is_to_choose_from_is_offered(message: str, options: tuple[str, ...]) -> None:
+def test_listed_options_become_a_choice(message: str, options: tuple[str, ...]) -> None:
     """One thing is no choice."""
     ((_, form),) = forms(message)
     (field,) = form.fields
@@ -113,7 +113,7 @@ def test_what_comes_before_and_after_is_done_in_its_turn() -> None:
     ],
 )
 def test_the_text_uses_the_answer(answer: HumanAnswer, said: str) -> None:
-    """Nobody is asked twice."""
+    """No question is asked twice."""
     message = WANTED[0][0]
     ((_, arguments),) = calls(script_for(asked(message, offer=EVERYTHING), Profile()))
     form = read_form(arguments)
@@ -125,7 +125,7 @@ def test_the_text_uses_the_answer(answer: HumanAnswer, said: str) -> None:
     assert text(script).startswith(said)
 
 
-def test_nothing_is_looked_up_where_the_user_is_asked() -> None:
+def test_a_question_calls_no_other_tool() -> None:
     """What is said before the question, if anything, leads to it."""
     said = {
         text(script_for(asked(f"Ask me when. {n}", offer=EVERYTHING), Profile())) for n in range(40)

@@ -32,7 +32,7 @@ def test_every_picture_tells_something_to_remember(language: Language, scene: st
     ],
 )
 def test_what_is_written_in_a_picture_goes_before_what_it_shows(scene: str, fact: str) -> None:
-    """As the words between quotation marks; nobody wants the notebook remembered."""
+    """As the words between quotation marks; the notebook itself is no fact."""
     (found,) = confident_facts(text(script_for(asked(scene, response_format=JSON), Profile())), 0.3)
     assert found.text == fact
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from contract.flow import Event
-from contract.flows.chat import CHAT, ModelSettings, Send
+from contract.flows.chat import CHAT, ModelOverrides, Send
 from contract.model import Usage
 from contract.ports import Effects
 from contract.records import RunRecord, decode_run, encode_run
@@ -159,7 +159,7 @@ async def test_what_a_candidate_asks_otherwise_is_in_its_plays(mode: Mode) -> No
 
 def cold(request: Any, effects: Effects) -> AsyncIterator[Event]:
     """Ask the model at another temperature."""
-    settings = ModelSettings(temperature=0.0)
+    settings = ModelOverrides(temperature=0.0)
     body = msgspec.structs.replace(request.body, model_config=settings)
     return FLOWS["graph"](replace(request, body=body), effects)
 
