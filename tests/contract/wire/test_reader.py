@@ -67,8 +67,8 @@ def test_a_name_is_in_the_payload_else_the_sse_field_else_the_default(
 def test_endings_and_failures_may_be_events_parts_or_literals(
     wire: str,
     data: bytes,
-    ends: bool,
-    failure: str | None,  # noqa: FBT001 - a table
+    ends: bool,  # noqa: FBT001 - a table
+    failure: str | None,
 ) -> None:
     """A failure without a code has an empty one."""
     event = DECODERS[wire].event("", data)
