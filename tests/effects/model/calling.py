@@ -30,7 +30,7 @@ class Heard:
 
 
 class Caller(Protocol):
-    """Somebody who asks model `m`; `waits` are the seconds waited between attempts."""
+    """A caller of model `m`; `waits` are the seconds waited between attempts."""
 
     model: RescuingModel
     waits: list[float]
@@ -149,7 +149,7 @@ async def reset(wire: Wire) -> None:
 
 
 async def silence(wire: Wire) -> None:
-    """Say nothing more."""
+    """Send nothing more."""
     await wire.gone()
 
 

@@ -161,7 +161,7 @@ def sse(event: object) -> bytes:
 
 
 def in_turn(*answers: Answer) -> Answer:
-    """Give the first answer to the first request, and so on, then the last."""
+    """Answer the first request with the first answer, and so on, then with the last."""
     left = list(answers)
 
     async def answer(wire: Wire) -> None:

@@ -24,7 +24,7 @@ def read(event: object) -> Chunk:
 
 
 def whole(chunk: Chunk) -> Chunk:
-    """Give the chunk as the last of its stream."""
+    """Return the chunk as the last of its stream."""
     return replace(Halves().join(replace(chunk, finish="stop")), finish=chunk.finish)
 
 

@@ -23,7 +23,7 @@ async def test_it_says_what_the_other_says() -> None:
 
 
 async def test_one_that_hangs_holds_up_the_others_until_it_is_dropped() -> None:
-    """Nobody is asked beyond the number; a cancelled answer gives its turn away."""
+    """No call is made beyond the number; a cancelled answer passes its turn on."""
     asked = ScriptedModel([Hang()])
     model = LimitedModel(asked, 2)
     calls = [asyncio.create_task(text(model)) for _ in range(3)]

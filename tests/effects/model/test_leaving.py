@@ -1,4 +1,4 @@
-"""Whoever leaves an answer takes the connection along."""
+"""Leaving an answer drops its connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.sockets
 
 
 async def test_leaving_before_the_headers_is_noticed() -> None:
-    """A cancelled call drops a connection nobody answered on."""
+    """A cancelled call drops a connection without an answer."""
     asked, left = asyncio.Event(), asyncio.Event()
 
     async def answer(wire: Wire) -> None:

@@ -143,7 +143,7 @@ async def test_a_fault_in_the_middle_comes_after_what_was_said(play: Play) -> No
 async def test_an_unknown_model_fails_when_it_is_asked(play: Play) -> None:
     """Not when `stream` is called: the recorder iterates inside its own `try`."""
     async with play([]) as played:
-        stream = played.model.stream("reply", msgspec.structs.replace(CALL, model_id="nobody"))
+        stream = played.model.stream("reply", msgspec.structs.replace(CALL, model_id="unknown"))
         with pytest.raises(EffectFailed) as caught:
             await anext(stream)
     assert caught.value.fault.code == "unknown_model"
@@ -154,7 +154,7 @@ async def test_lookup_tells_what_is_registered(play: Play) -> None:
     async with play([]) as played:
         assert await played.model.lookup("model", "m") == INFO
         with pytest.raises(EffectFailed) as caught:
-            await played.model.lookup("model", "nobody")
+            await played.model.lookup("model", "unknown")
     assert caught.value.fault.code == "unknown_model"
 
 

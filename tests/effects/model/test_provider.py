@@ -177,7 +177,7 @@ async def test_nobody_accepts() -> None:
 
 
 async def test_a_reset_before_the_headers() -> None:
-    """The request did not reach anybody."""
+    """The request did not reach a server."""
 
     async def answer(wire: Wire) -> None:
         wire.reset()
@@ -227,7 +227,7 @@ async def reset(wire: Wire) -> None:
 
 
 async def babble(wire: Wire) -> None:
-    """Say what is no piece of a chunked body."""
+    """Send what is no piece of a chunked body."""
     await wire.raw(b"nonsense\r\n")
 
 

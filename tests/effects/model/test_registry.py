@@ -126,7 +126,7 @@ async def test_equal_providers_share_a_client() -> None:
 
 
 async def test_a_client_in_use_is_closed_when_its_last_stream_ends() -> None:
-    """Removing an entry breaks nobody's answer off."""
+    """Removing an entry aborts no answer."""
     async with serving(held) as loopback, registry_of(loopback.entry()) as registry:
         first, second = streaming(registry), streaming(registry)
         assert (await anext(first)).text == (await anext(second)).text == "Hi"

@@ -27,7 +27,7 @@ async def leave(model: RescuingModel, reached: asyncio.Event) -> None:
 
 
 async def test_leaving_while_an_answer_comes() -> None:
-    """The connection is dropped at once; the attempt is told as left, and blames nobody."""
+    """The connection is dropped at once; the attempt counts as left, and blames no provider."""
     asked, left = asyncio.Event(), asyncio.Event()
 
     async def answer(wire: Wire) -> None:
@@ -48,7 +48,7 @@ async def test_leaving_while_an_answer_comes() -> None:
 
 
 async def test_leaving_while_waiting_to_ask_again() -> None:
-    """The wait ends with the caller; nobody is asked any more."""
+    """The wait ends with the caller; no model is called any more."""
     waiting = asyncio.Event()
 
     async def sleep(_: float) -> None:

@@ -64,7 +64,7 @@ def limited(seconds: float | None = None) -> Fault:
 def story(
     rescue: Rescue, faults: Sequence[Fault], said: Extent = "nothing", now: float = 0
 ) -> list[str | float]:
-    """Let attempts fail one after the other; tell whom was asked, waits in between, the end."""
+    """Let attempts fail one after the other; return models called, waits in between, the end."""
     told: list[str | float] = []
     step: RetryStep = rescue.next(now)
     left = iter(faults)

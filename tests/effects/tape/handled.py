@@ -28,7 +28,7 @@ class HandledModel(ScriptedModel):
         self.streams: list[asyncio.Queue[Chunk | Fault | None]] = []
 
     async def stream(self, *_: str | ModelCall) -> AsyncIterator[Chunk]:
-        """Give what is put into the queue of this call."""
+        """Yield what is put into the queue of this call."""
         queue: asyncio.Queue[Chunk | Fault | None] = asyncio.Queue()
         self.streams.append(queue)
         while (item := await queue.get()) is not None:

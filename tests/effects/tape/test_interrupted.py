@@ -173,7 +173,7 @@ class Shell:
     async def ended(
         self, exchange: Exchange, run: TapeSession, seconds: float | None
     ) -> str | list[str] | None:
-        """Give the result of a part or the question it paused in; None when it broke off."""
+        """Return the result of a part or the question it paused in; None when it broke off."""
         stack = self.stacks[self.parts % len(self.stacks)]
         outcome: str | list[str] | None = None
         try:

@@ -28,7 +28,7 @@ async def test_it_asks_the_model_and_its_stamps_go_on() -> None:
 
 
 async def test_nothing_else_can_be_reached() -> None:
-    """A write has no adapter to go through: it ends as a fault, and nobody was called."""
+    """A write has no adapter to go through: it ends as a fault, and no adapter was called."""
     exchange = own_exchange(ScriptedModel(says("")), asyncio.get_running_loop().time, 0)
     write = Remember(())
     entry = exchange.start(ops.MEMORY_WRITE, "s", write, canonical(write))

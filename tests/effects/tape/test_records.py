@@ -46,7 +46,7 @@ RUN = RunRecord(
 
 
 def calls() -> SearchStrategy[Made]:
-    """Give any call of any operation with items and an end that can be."""
+    """Draw any call of any operation with items and an end that can be."""
     return st.sampled_from(list(OPERATIONS.values())).flatmap(_calls)
 
 
@@ -141,7 +141,7 @@ async def _played(run: TapeSession, call: Made) -> tuple[list[Any], str, Fault |
 
 
 def test_a_call_still_open_when_it_was_written_down_is_cut_when_it_is_read() -> None:
-    """Nothing will be added to it: whoever reads it must not wait."""
+    """Nothing will be added to it: its readers must not wait."""
     tape = Tape()
     tape.add(ops.IDS_NEW, "reply", b"{}", 7)
     (record,) = tape.record()

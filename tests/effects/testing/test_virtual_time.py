@@ -75,7 +75,7 @@ async def test_a_thread_holds_the_clock() -> None:
 
 
 def test_a_deadlock_is_named() -> None:
-    """With no timer and nobody to wake the loop, the wait ends with an error that says so."""
+    """With no timer and nothing to wake the loop, the wait ends with an error that says so."""
     loop = VirtualLoop(guard_seconds=0.01)
     forever = loop.create_task(asyncio.Event().wait())
     try:

@@ -19,7 +19,7 @@ from effects.tools.units import UNITS, convert, unit
 
 
 def memory() -> InMemoryMemory:
-    """Give a memory that knows one thing of one user."""
+    """Return a memory that knows one thing of one user."""
     return InMemoryMemory([MemoryEntry(memory_id="1", user_id="u1", text="喜欢喝茶")])
 
 

@@ -98,7 +98,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
 
 @pytest.fixture
 async def registry() -> AsyncIterator[ToolRegistry]:
-    """Give a registry of the tools above."""
+    """Return a registry of the tools above."""
     registry = ToolRegistry([greet, book, fail, slow, draw])
     yield registry
     await registry.aclose()
@@ -109,7 +109,7 @@ async def registry() -> AsyncIterator[ToolRegistry]:
 async def tools(
     request: pytest.FixtureRequest, registry: ToolRegistry
 ) -> AsyncIterator[KnowingTools]:
-    """Give tools of each kind that behave alike."""
+    """Return tools of each kind that behave alike."""
     match request.param:
         case "registry":
             yield registry
@@ -152,7 +152,7 @@ async def test_tools_are_listed_in_their_order(tools: KnowingTools) -> None:
         ("fail", "{}", ToolResult(error="tool_failed")),
         ("slow", "{}", ToolResult(error="tool_timeout")),
         ("draw", '{"points":[{"x":1,"label":"家"}]}', ToolResult('{"n":1,"label":"家"}')),
-        ("nobody's", "{}", ToolResult(error="unknown_tool")),
+        ("unknown", "{}", ToolResult(error="unknown_tool")),
         ("", "not even JSON", ToolResult(error="unknown_tool")),
     ],
 )
@@ -176,7 +176,7 @@ async def test_a_slow_tool_takes_its_time_and_no_more(tools: KnowingTools) -> No
 
 async def test_tools_say_whether_they_change_anything(tools: KnowingTools) -> None:
     """An unknown tool does nothing at all, so it changes nothing."""
-    names = ("greet", "book", "nobody's")
+    names = ("greet", "book", "unknown")
     assert [tools.read_only(name) for name in names] == [True, False, True]
 
 
@@ -267,7 +267,7 @@ async def test_a_tool_cannot_end_the_process(registry: ToolRegistry) -> None:
 
 
 async def test_a_result_json_cannot_say_is_a_failure(registry: ToolRegistry) -> None:
-    """So is one of a kind nobody can write down; half a character becomes a question mark."""
+    """So is one of a kind that cannot be encoded; half a character becomes a question mark."""
     registry.register(tool("object", "?", Nothing, read_only=True)(lambda _, __: object()))
     registry.register(tool("half", "?", Nothing, read_only=True)(lambda _, __: "a\ud800b"))
     assert (await registry.run("tools", call("object"))).error == "tool_failed"

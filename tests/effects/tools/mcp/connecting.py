@@ -34,7 +34,7 @@ def in_process(server: MCPServer, mode: Mode = "legacy") -> Opened:
 
 
 def names(connection: McpConnection) -> list[str]:
-    """Give the names of the tools that are offered now."""
+    """Return the names of the tools that are offered now."""
     return [one.spec.name for one in connection.offered()]
 
 
@@ -49,7 +49,7 @@ async def until(connection: McpConnection, ready: Callable[[], bool]) -> None:
 async def tools_of(
     server: McpServer, by: Opened | None = None
 ) -> AsyncIterator[tuple[ToolRegistry, McpConnection]]:
-    """Give a registry with the tools of a server that is there."""
+    """Return a registry with the tools of a server that is there."""
     connection = McpConnection(server, by) if by else McpConnection(server)
     registry = ToolRegistry(sources=[connection])
     connection.start()
@@ -67,7 +67,7 @@ async def run(registry: ToolRegistry, name: str, arguments: str = "{}") -> ToolR
 
 
 async def why_not(server: McpServer) -> str:
-    """Say why a server cannot be used."""
+    """Describe why a server cannot be used."""
     try:
         async with open_session(server, lambda: None) as session:
             await session.list()
@@ -101,7 +101,7 @@ class FakeServer:
         yield self
 
     async def list(self) -> tuple[ListedTool, ...]:
-        """Tell the tools."""
+        """List the tools."""
         await self._there()
         return self.tools
 

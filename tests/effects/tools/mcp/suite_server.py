@@ -55,7 +55,7 @@ def suite_server() -> MCPServer:
 
 @asynccontextmanager
 async def suite_tools() -> AsyncIterator[ToolRegistry]:
-    """Give a registry of the server's tools, under their own names."""
+    """Return a registry of the server's tools, under their own names."""
     opened = in_process(suite_server())
     async with tools_of(McpServer("suite", timeout=5.0), opened) as (registry, _):
         yield registry

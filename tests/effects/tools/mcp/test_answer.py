@@ -19,7 +19,7 @@ from effects.tools.mcp.client import answer_text
 
 
 def encoded(size: int) -> str:
-    """Give so many bytes as they travel."""
+    """Return so many bytes as they travel."""
     return base64.b64encode(b"x" * size).decode()
 
 

@@ -103,7 +103,7 @@ async def test_a_server_that_is_away_is_tried_again_and_again() -> None:
 
 
 async def test_a_cancellation_of_the_librarys_own_is_a_failure_like_any_other() -> None:
-    """Nobody has told the connection to end."""
+    """The connection was not asked to close."""
     fake = FakeServer(listed("look"))
     fake.away = asyncio.CancelledError()
     connection = McpConnection(SERVER, fake)

@@ -144,7 +144,7 @@ async def test_a_server_that_has_gone_offers_nothing(caplog: pytest.LogCaptureFi
 
 
 async def test_who_is_refused_is_told_in_plain_words(unused_port: int) -> None:
-    """A wrong token, and nobody there: no secret and no word of the server's."""
+    """A wrong token, and no server: no secret and no word of the server's."""
     async with there() as url:
         assert await why_not(at(url)) == "it can"
         assert await why_not(at(url, "wrong")) == "answered with error -32603"

@@ -20,7 +20,7 @@ THREE = (listed("read"), listed("write"), listed("drop"))
 
 
 def offered(server: McpServer, *tools: ListedTool) -> list[str]:
-    """Give the names of what is offered."""
+    """Return the names of what is offered."""
     return [one.spec.name for one in offer_tools(server, tools).offers]
 
 

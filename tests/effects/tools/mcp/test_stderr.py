@@ -10,7 +10,7 @@ from effects.tools.mcp.client import MAX_LINE_BYTES, LineLogger
 
 
 def told(caplog: pytest.LogCaptureFixture, *pieces: bytes) -> list[str]:
-    """Give the lines the log gets."""
+    """Return the lines the log gets."""
     caplog.set_level(logging.INFO)
     lines = LineLogger("s")
     for piece in pieces:

@@ -36,7 +36,7 @@ def answering(server: MCPServer) -> None:
 
     @server.tool(annotations=READS)
     async def echo(text: str) -> str:
-        """Say it again."""
+        """Repeat it."""
         return text
 
     @server.tool(annotations=READS)
@@ -90,7 +90,7 @@ def recording(server: MCPServer) -> None:
 
     @server.tool(annotations=READS, structured_output=False)
     async def told() -> str:
-        """Tell what was cancelled and what was written."""
+        """Return what was cancelled and what was written."""
         return f"{','.join(cancelled)} {','.join(written)}"
 
 
@@ -119,12 +119,12 @@ def telling(server: MCPServer) -> None:
 
     @server.tool(annotations=READS, structured_output=False)
     async def pid() -> str:
-        """Tell the number of its process."""
+        """Return the number of its process."""
         return str(os.getpid())
 
     @server.tool(annotations=READS, structured_output=False)
     async def complain(text: str) -> str:
-        """Say something on the standard error."""
+        """Write to the standard error."""
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (it is what is tested)
         return ""
 
@@ -142,7 +142,7 @@ def telling(server: MCPServer) -> None:
 
 
 def main() -> None:
-    """Serve whoever started the process."""
+    """Serve the process that started this one."""
     server = tools_server()
 
     @server.tool()
