@@ -1,6 +1,6 @@
 """The tape of an exchange: every effect is performed once, recorded, and played to other runs."""
 
-from effects.tape.exchange import Exchange
+from effects.tape.exchange import Exchange, OutOfReach, model_exchange
 from effects.tape.resume import (
     PauseOrigin,
     PausingHuman,
@@ -36,6 +36,7 @@ __all__ = [
     "Entry",
     "Exchange",
     "NodeTimes",
+    "OutOfReach",
     "PauseOrigin",
     "PausingHuman",
     "Play",
@@ -47,6 +48,7 @@ __all__ = [
     "UnknownOperation",
     "canonical",
     "interrupted_tape",
+    "model_exchange",
     "paused_request",
     "read_paused",
     "resume",

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec.structs import replace
 
 from contract import operations as ops
-from contract.errors import EffectFailed, Fault, Paused
+from contract.errors import CutoverError, EffectFailed, Fault, Paused
 from contract.operations import Operation
-from contract.ports import Effects, Tools
+from contract.ports import Effects, Model, Tools
 from contract.stores import Acquire, Release, Released
 from effects.tape.tape import Entry, Tape
 from effects.tape.taped_ports import call_live, stream_live
@@ -286,3 +287,28 @@ def _read_only(tools: Tools, call: Any) -> bool:
 
 def _report_exit(label: str, error: BaseException) -> None:
     log.error("a task of %s asked for the end of the process", label, exc_info=error)
+
+
+class OutOfReach(CutoverError):
+    """A run that may call the model alone has tried something else."""
+
+    def __init__(self, port: str, name: str) -> None:
+        super().__init__(f"{port}.{name}: this run may call the model, and nothing else")
+
+
+class _NoPort:
+    def __init__(self, port: str) -> None:
+        self._port = port
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise OutOfReach(self._port, name)
+
+
+def model_exchange(model: Model, monotonic: Callable[[], float], after: int) -> Exchange:
+    """Open an exchange that reaches the model and nothing else; its stamps go on from `after`.
+
+    Its tape has no limit: it is bounded by what a model answers, and ends with the run.
+    """
+    ports: Any = {port: _NoPort(port) for port in Effects.__dataclass_fields__ if port != "model"}
+    live = Effects(model=model, **ports)
+    return Exchange(live, Tape(limit=sys.maxsize), monotonic=monotonic, after=after)

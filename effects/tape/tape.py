@@ -293,7 +293,7 @@ class Tape:
 
     def record(self) -> tuple[EntryRecord, ...]:
         """Return the whole tape as it is stored."""
-        return tuple(entry.record() for entry in self.entries)
+        return tuple(map(Entry.record, self.entries))
 
     @classmethod
     def load(cls, records: Iterable[EntryRecord], *, limit: int = sys.maxsize) -> Tape:

@@ -11,8 +11,7 @@ from contract.operations import Operation
 from contract.ports import Model
 from contract.records import OwnHistory
 from effects.stores import ShadowConversation
-from effects.tape import Entry, Exchange, Play, TapeSession
-from effects.tape.model_only import own_exchange
+from effects.tape import Entry, Exchange, Play, TapeSession, model_exchange
 from router.shadow.idle_gate import PATIENCE_SECONDS, IdleGate
 
 
@@ -42,7 +41,7 @@ class LiveSession(ShadowSession):
 
     def __init__(self, exchange: Exchange, name: str, gate: IdleGate, model: Model) -> None:
         super().__init__(exchange, name, gate)
-        self._own = own_exchange(model, gate.monotonic, self.stamp())
+        self._own = model_exchange(model, gate.monotonic, self.stamp())
 
     def fence(self) -> None:
         """Refuse every further call, and cancel the model calls under way."""

@@ -10,15 +10,14 @@ from contract import operations as ops
 from contract.model import ModelCall
 from contract.stores import Remember
 from effects.model import Hang, ScriptedModel, says
-from effects.tape import canonical
-from effects.tape.model_only import OutOfReach, own_exchange
+from effects.tape import OutOfReach, canonical, model_exchange
 
 CALL = ModelCall(model_id="m", messages=())
 
 
 async def test_it_asks_the_model_and_its_stamps_go_on() -> None:
     """What comes is on its own tape, later than what went before."""
-    exchange = own_exchange(ScriptedModel(says("Hello")), asyncio.get_running_loop().time, 7_000)
+    exchange = model_exchange(ScriptedModel(says("Hello")), asyncio.get_running_loop().time, 7_000)
     entry = exchange.start(ops.MODEL_STREAM, "s", CALL, canonical(CALL))
     while entry.end == "open":
         await entry.changed.wait()
@@ -29,7 +28,7 @@ async def test_it_asks_the_model_and_its_stamps_go_on() -> None:
 
 async def test_nothing_else_can_be_reached() -> None:
     """A write has no adapter to go through: it ends as a fault, and no adapter was called."""
-    exchange = own_exchange(ScriptedModel(says("")), asyncio.get_running_loop().time, 0)
+    exchange = model_exchange(ScriptedModel(says("")), asyncio.get_running_loop().time, 0)
     write = Remember(())
     entry = exchange.start(ops.MEMORY_WRITE, "s", write, canonical(write))
     while entry.end == "open":
@@ -44,7 +43,7 @@ async def test_nothing_else_can_be_reached() -> None:
 async def test_hung_up_it_drops_what_it_asked_and_asks_no_more() -> None:
     """At once, and for good."""
     model = ScriptedModel([Hang()])
-    exchange = own_exchange(model, asyncio.get_running_loop().time, 0)
+    exchange = model_exchange(model, asyncio.get_running_loop().time, 0)
     exchange.start(ops.MODEL_STREAM, "s", CALL, canonical(CALL))
     await asyncio.sleep(0)
     exchange.cancel()
