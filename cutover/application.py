@@ -29,7 +29,7 @@ from router.http.app import create_app
 from router.serving.stack import Stack
 from router.stack import StackName
 from router.telemetry.health import Watchdog
-from router.telemetry.metrics.books import Sources
+from router.telemetry.instruments import MetricSources
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ async def application(
         page = None
         if services.metrics is not None:
             memory = services.live.memory
-            sources = Sources(
+            sources = MetricSources(
                 services.router,
                 services.captures,
                 faults,
@@ -103,7 +103,7 @@ async def application(
                 memory if isinstance(memory, LongTermMemory) else None,
             )
             page = await stack.enter_async_context(services.metrics.running(sources))
-        write = None if page is None else page.write
+        write = None if page is None else page.page
         app = create_app(services.router, faults, write, services.sessions)
         if watched is not None and tokens is not None:
             _add_operations(app, services, watched, tokens, history)

@@ -99,7 +99,7 @@ class ExchangeContext:
     `config` is the version of the settings, flags included; `began` is in microseconds since the
     epoch; `resumes` is the paused exchange it goes on from. The rest is set when nothing more is
     sent: `ended`, `first_frame` and `first_text` are microseconds since the exchange began;
-    `fallback` is how the other stack served: `instead` where the breaker of the assigned stack is
+    `fallback` is how the other stack served: `breaker` where the breaker of the assigned stack is
     open. `records` and `accounts` are those of its runs, the shadow's last.
     """
 
@@ -115,7 +115,7 @@ class ExchangeContext:
     ended: int = 0
     served: StackName = "legacy"
     reason: str = ""
-    fallback: Literal["", "instead", "fallback", "takeover"] = ""
+    fallback: Literal["", "breaker", "fallback", "takeover"] = ""
     lost_us: int = 0
     outcome: RunOutcome | None = None
     committed: bool = False

@@ -420,7 +420,7 @@ def _set_facts(context: ExchangeContext, stream: ServedStream) -> None:
     if len(stream.runs) > 1:
         context.fallback = "takeover" if stream.run.sent else "fallback"
     elif stream.plan.bypassed:
-        context.fallback = "instead"
+        context.fallback = "breaker"
     for position, (run, frame) in enumerate(islice(stream.sent_frames(), _TEXT_FRAMES)):
         if not position:
             context.first_frame = frame.at

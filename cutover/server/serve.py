@@ -28,7 +28,7 @@ from cutover.wiring.addresses import WorkerGroup, resolve_stores
 from router.config import Settings, SettingsWatcher
 from router.gateway import WorkerPeers
 from router.router import Router
-from router.telemetry.metrics.instruments import FOLDER
+from router.telemetry.instruments import FOLDER
 
 FAILURE_FRAME_SECONDS = 5
 """What a client gets to read the failure frames of a stream that was ended at the deadline."""

@@ -54,7 +54,7 @@ from router.router import Router
 from router.routing.pins import Pins
 from router.serving.stack import Stack
 from router.stack import StackName
-from router.telemetry.access_log import ExchangeLog
+from router.telemetry.access_log import AccessLog
 
 CLOCK = SystemClock()
 IDS = RandomIds()
@@ -208,7 +208,7 @@ def _observers(settings: Settings, recent: Recent, metrics: Metrics | None) -> l
     """Return the observers that are configured: each costs every exchange a little."""
     observers: list[Observer] = [metrics.exchanges] if metrics else []
     if settings.log.format == "json":
-        observers.append(ExchangeLog())
+        observers.append(AccessLog())
     return [*observers, recent] if settings.admin.token_env else observers
 
 

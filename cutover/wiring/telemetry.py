@@ -14,14 +14,10 @@ from effects.extras import MissingExtra
 from effects.model import ModelRegistry
 from router.config import TracingSettings, read_secret
 from router.context import Observer
-from router.telemetry.metrics.books import Books, Sources
-from router.telemetry.metrics.exchanges import Exchanges
-from router.telemetry.metrics.instruments import FOLDER
-from router.telemetry.metrics.pulse import beating
+from router.telemetry.instruments import FOLDER, MetricSources
 
-if TYPE_CHECKING:  # these import Prometheus' client
-    from router.telemetry.metrics.page import Page
-    from router.telemetry.metrics.panel import Panel
+if TYPE_CHECKING:  # it imports Prometheus' client
+    from router.telemetry.metrics import ExchangeMetrics, MetricValues, RouterMetrics
 
 log = logging.getLogger(__name__)
 
@@ -35,28 +31,28 @@ HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 class Metrics:
     """The metrics of a router, and the observer of its exchanges that counts them."""
 
-    panel: Panel
-    exchanges: Exchanges
+    values: MetricValues
+    exchanges: ExchangeMetrics
 
     @asynccontextmanager
-    async def running(self, sources: Sources) -> AsyncIterator[Page]:
-        """Keep the metrics up to date from these sources; yields the page that shows them."""
-        books = Books(self.panel, sources)
-        pages = _metrics_module("page")
-        async with beating(self.panel, books):
-            page: Page = pages.Page(self.panel, books, os.environ.get(FOLDER, ""))
-            yield page
+    async def running(self, sources: MetricSources) -> AsyncIterator[RouterMetrics]:
+        """Keep the metrics up to date from these sources; yields what writes their page."""
+        metrics: RouterMetrics = _module().RouterMetrics(
+            self.values, sources, os.environ.get(FOLDER, "")
+        )
+        async with metrics.running():
+            yield metrics
 
 
 def open_metrics(models: ModelRegistry) -> Metrics:
     """Return new metrics; calls are labelled with the registered models."""
-    panel: Panel = _metrics_module("panel").Panel()
-    return Metrics(panel, Exchanges(panel, lambda: models.entries))
+    values: MetricValues = _module().MetricValues()
+    return Metrics(values, _module().ExchangeMetrics(values, lambda: models.entries))
 
 
-def _metrics_module(name: str) -> Any:
-    """Import a module that needs Prometheus' client, whose import costs time."""
-    return import_module(f"router.telemetry.metrics.{name}")
+def _module() -> Any:
+    """Import the module that needs Prometheus' client, whose import costs time."""
+    return import_module("router.telemetry.metrics")
 
 
 def open_tracing(

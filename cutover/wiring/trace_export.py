@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-from router.telemetry.tracing.spans import Spans
+from router.telemetry.tracing import ExchangeSpans
 
 SHUTDOWN_SECONDS = 5.0
 """Seconds for the last batch when the router stops."""
@@ -23,7 +23,7 @@ SHUTDOWN_SECONDS = 5.0
 
 def exporting(
     endpoint: str, percent: Decimal, environ: Mapping[str, str], stack: AsyncExitStack
-) -> Spans:
+) -> ExchangeSpans:
     """Send traces to an endpoint ("": that of OpenTelemetry's variables), until `stack` ends."""
     processor = BatchSpanProcessor(OTLPSpanExporter(endpoint or None))
     provider = provided(processor, percent, environ)
@@ -44,9 +44,9 @@ def provided(
     return provider
 
 
-def observer(provider: TracerProvider) -> Spans:
+def observer(provider: TracerProvider) -> ExchangeSpans:
     """Return the observer that builds spans for a provider."""
-    return Spans(provider.get_tracer("cutover", version("cutover")))
+    return ExchangeSpans(provider.get_tracer("cutover", version("cutover")))
 
 
 async def ended(provider: TracerProvider) -> None:

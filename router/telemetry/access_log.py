@@ -1,11 +1,11 @@
-"""The log of exchanges: one line each, when nothing of it can change any more."""
+"""The access log: one line an exchange, when its shadow has ended."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
-from router.telemetry.names import name
+from router.telemetry.labels import safe_name
 
 if TYPE_CHECKING:
     from contract.records import RunRecord
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIELDS = "fields"
-"""Where a log record keeps what is to stand beside its message."""
+"""The attribute of a log record with the facts beside its message."""
 
 
-class ExchangeLog:
-    """Observes exchanges for the log; times in milliseconds."""
+class AccessLog:
+    """Logs exchanges; times in milliseconds."""
 
     def refused(self, flow: str, status: int, code: str) -> None:
-        """Say which request was refused before it became an exchange."""
-        fields = {"flow": flow, "status": status, "code": name(code)}
+        """Log a request that was refused before it became an exchange."""
+        fields = {"flow": flow, "status": status, "code": safe_name(code)}
         log.info("turned away", extra={FIELDS: fields})
 
     def finished(self, context: ExchangeContext) -> None:
-        """Its shadow is said in the same line."""
+        """Its shadow stands in the same line."""
 
     def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
-        """Say what became of an exchange."""
+        """Log an exchange."""
         log.info("exchange", extra={FIELDS: _fields(context, line)})
 
 
@@ -40,7 +40,7 @@ def _fields(context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
         "flow": context.spec.name,
         "assigned": context.assignment.stack,
         "served": context.served,
-        "reason": name(context.reason),
+        "reason": safe_name(context.reason),
         "bucket": context.assignment.bucket,
         "configuration": context.config,
         "first_frame_ms": _ms(context.first_frame),
@@ -55,17 +55,17 @@ def _fields(context: ExchangeContext, line: LedgerLine) -> dict[str, Any]:
 
 
 def _ended(run: RunRecord) -> dict[str, Any]:
-    """Say how the run ended that the client saw the end of, and what its nodes took."""
+    """Return how the last served run ended, and the time of its nodes."""
     return {
         "outcome": run.outcome,
-        "error": None if run.error is None else name(run.error.code),
+        "error": None if run.error is None else safe_name(run.error.code),
         "frames": len(run.frames),
-        "nodes_ms": {name(node): _ms(spent) for node, spent in run.nodes.items()},
+        "nodes_ms": {safe_name(node): _ms(spent) for node, spent in run.nodes.items()},
     }
 
 
 def _spent(context: ExchangeContext) -> dict[str, Any]:
-    """Sum what the live calls of all runs used and cost."""
+    """Return the sums of tokens and cost over the live calls of all runs."""
     live = [
         charge for account in context.accounts for charge in account.charges if charge.how == "live"
     ]

@@ -1,4 +1,4 @@
-"""A watchdog of the event loop: says when it stands still, and what code holds it.
+"""A watchdog of the event loop: reports when it is blocked, and by which code.
 
 A blocked loop can neither be interrupted nor rescued from within its process: a stack that may
 block belongs behind an address.
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOKS = 4
-"""How often the loop shows itself, and is looked at, within the time it may stand still."""
+"""Beats of the loop, and looks at them, within the time it may be blocked."""
 _REMEMBERED = 60.0
-"""Seconds an episode is told of after its end: while it lasts nobody can be answered."""
+"""Seconds an episode stays a fault after its end: while it lasts no request is answered."""
 
 
-class Pulse:
-    """Whether a loop turns, from its last sign of life; pure, all times in seconds."""
+class Heartbeat:
+    """Whether a loop turns, by its last beat; pure, all times in seconds."""
 
     def __init__(self, limit: float, now: float) -> None:
         self.episodes = 0
@@ -38,31 +38,31 @@ class Pulse:
         self._ended: float | None = None
 
     def look(self, now: float) -> bool:
-        """Look at it; gives whether an episode has just begun."""
+        """Look at the last beat; return whether an episode has just begun."""
         beat, since = self.beat, self._since
         if since is not None and beat != since:
             self._ended, self._since = beat, None
         if now - beat < self.limit:
             return False
-        begun = self._since is None
-        self.episodes += begun
-        self._longest = now - beat if begun else max(self._longest, now - beat)
+        new = self._since is None
+        self.episodes += new
+        self._longest = now - beat if new else max(self._longest, now - beat)
         self._since = beat
-        return begun
+        return new
 
     def fault(self, now: float) -> str | None:
-        """Say what is wrong: while it stands still, and for a minute after."""
+        """Return the fault: while the loop is blocked, and for a minute after."""
         over = self._ended is not None and now - self._ended >= _REMEMBERED
         if self._since is None and (self._ended is None or over):
             return None
-        return f"stood still for {self._longest:.1f} s; {self.episodes} times since the start"
+        return f"was blocked for {self._longest:.1f} s; {self.episodes} times since the start"
 
 
 class Watchdog:
-    """Looks at a loop from a thread of its own."""
+    """Watches a loop from a thread of its own."""
 
     def __init__(self, limit: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.pulse = Pulse(limit, monotonic())
+        self.pulse = Heartbeat(limit, monotonic())
         self._monotonic = monotonic
         self._stop = threading.Event()
 
@@ -87,7 +87,7 @@ class Watchdog:
             thread.join()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Let the loop give signs of life; gives what ends that."""
+        """Let the loop beat; return what ends that."""
         handle: asyncio.TimerHandle
 
         def beat() -> None:
@@ -101,10 +101,10 @@ class Watchdog:
     def _watch(self, thread: int) -> None:
         while not self._stop.wait(self.pulse.limit / _LOOKS):
             if self.pulse.look(self._monotonic()):
-                log.error("the event loop stands still in\n%s", _stack(thread))
+                log.error("the event loop is blocked in\n%s", _stack(thread))
 
 
 def _stack(thread: int) -> str:
-    """Give the code a thread is in: files, lines and functions, never a value."""
+    """Return the code a thread is in: files, lines and functions, never a value."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, for exactly this
     return "".join(traceback.format_stack(frame)) if frame is not None else "(no frame)"

@@ -11,15 +11,15 @@ from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from contract.flows.chat import ModelOverrides
 from contract.model import Chunk, Usage
-from router.telemetry.access_log import ExchangeLog
-from router.telemetry.metrics.instruments import INSTRUMENTS
+from router.telemetry.access_log import AccessLog
+from router.telemetry.instruments import INSTRUMENTS
 from tests.conftest import ROOT
 from tests.flows.playing import Case
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules
 from tests.router.listening import listening
-from tests.router.telemetry.tracing.traced import Traced, said
+from tests.router.telemetry.traced import Traced, said
 
 PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
 OTHER_THAN_SUMS = r"except\s(.*?)A worker that has ended"
@@ -35,7 +35,7 @@ def rows(head: str) -> Iterator[list[str]]:
 def test_every_metric_is_listed_as_it_is() -> None:
     """Name, kind, labels and meaning."""
     assert list(rows("metric")) == [
-        [one.name, one.kind, ", ".join(one.labels), one.tells] for one in INSTRUMENTS
+        [one.name, one.kind, ", ".join(one.labels), one.description] for one in INSTRUMENTS
     ]
 
 
@@ -120,6 +120,6 @@ def test_attributes_are_those_of_the_conventions() -> None:
 async def test_every_field_of_an_exchanges_line_is_listed() -> None:
     """In the order they are written in."""
     with listening() as lines:
-        async with House(CASE, Rules(observers=[ExchangeLog()])) as made:
+        async with House(CASE, Rules(observers=[AccessLog()])) as made:
             await made.ask()
     assert list(lines.fields()) == [field for field, _ in rows("field")]

@@ -79,5 +79,5 @@ async def test_a_blocked_loop_is_told(tmp_path: Path, caplog: pytest.LogCaptureF
             assert heard.logged.wait(PATIENCE_S)
             ready = await place.get("/readyz")
     assert ready["status"] == "degraded"
-    assert "stood still" in ready["faults"]["event_loop"]
-    assert "the event loop stands still" in caplog.text
+    assert "was blocked" in ready["faults"]["event_loop"]
+    assert "the event loop is blocked" in caplog.text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contract.records import RunRecord
 from effects.model import Rescued
-from router.telemetry.metrics import instruments as i
+from router.telemetry import instruments as i
 from tests.e2e.deployment import Answer as Got
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.effects.model.calling import reset
@@ -18,7 +18,7 @@ from tests.effects.model.loopback import Answer, Loopback, Wire, serving
 from tests.router.gateway.asking_service import AskingService
 from tests.router.gateway.gateways import client_of
 from tests.router.remote.service import serving as service_at
-from tests.router.telemetry.metrics.reading import samples
+from tests.router.telemetry.reading import samples
 
 CONFIGURATION = """
 [metrics]

@@ -11,7 +11,7 @@ from contract.flows.chat import ChatRequest
 from contract.model import Usage
 from effects.tasks import EXCHANGE
 from router.stack import StackName
-from router.telemetry.access_log import ExchangeLog
+from router.telemetry.access_log import AccessLog
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules
@@ -28,7 +28,7 @@ def priced(_model: str, _usage: Usage) -> float:
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_an_exchange_is_one_line_when_it_is_settled(assigned: StackName) -> None:
     """Its times in milliseconds, what it used, and where its shadow ended."""
-    rules = Rules(assigned=assigned, shadow=100, observers=[ExchangeLog()])
+    rules = Rules(assigned=assigned, shadow=100, observers=[AccessLog()])
     with listening() as lines:
         async with House(CASE, rules, price=priced) as made:
             served = await made.ask()
@@ -64,7 +64,7 @@ async def test_a_takeover_says_who_served_why_and_what_it_cost_the_client() -> N
     """The outcome is what the client saw."""
     crashing = after(FLOWS["graph"], 5, crash)
     with listening() as lines:
-        async with both("graph", crashing, FLOWS["legacy"], observers=[ExchangeLog()]) as made:
+        async with both("graph", crashing, FLOWS["legacy"], observers=[AccessLog()]) as made:
             await made.ask()
     fields = lines.fields()
     assert (fields["assigned"], fields["served"]) == ("graph", "legacy")
@@ -73,7 +73,7 @@ async def test_a_takeover_says_who_served_why_and_what_it_cost_the_client() -> N
 
 async def test_a_refusal_is_told_with_its_code() -> None:
     """A flow's in the line of its exchange, the router's in one of its own."""
-    observer = ExchangeLog()
+    observer = AccessLog()
     with listening() as lines:
         async with House(CASE, Rules(observers=[observer])) as made:
             await made.ask(ChatRequest(message_id="unknown"))

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from router.telemetry.health import Pulse, Watchdog
+from router.telemetry.health import Heartbeat, Watchdog
 from tests.patience import PATIENCE_S
 
 USER = "what the user said"
@@ -29,25 +29,25 @@ class Heard(logging.Filter):
 
 def test_an_episode_is_told_once_and_remembered_for_a_minute() -> None:
     """While it lasts and after: a loop that stands still can answer nobody."""
-    pulse = Pulse(1.0, 100.0)
+    pulse = Heartbeat(1.0, 100.0)
     assert not pulse.look(100.9)
     assert pulse.fault(100.9) is None
     assert pulse.look(101.0)
     assert not pulse.look(103.5)
-    assert pulse.fault(103.5) == "stood still for 3.5 s; 1 times since the start"
+    assert pulse.fault(103.5) == "was blocked for 3.5 s; 1 times since the start"
     pulse.beat = 104.0
     assert not pulse.look(104.1)
-    assert pulse.fault(163.9) == "stood still for 3.5 s; 1 times since the start"
+    assert pulse.fault(163.9) == "was blocked for 3.5 s; 1 times since the start"
     assert pulse.fault(164.0) is None
 
 
 def test_the_next_episode_is_another() -> None:
     """Counted, and told with its own length, also when it follows at once."""
-    pulse = Pulse(1.0, 0.0)
+    pulse = Heartbeat(1.0, 0.0)
     assert pulse.look(5.0)
     pulse.beat = 5.0
     assert pulse.look(6.5), "it turned once in between"
-    assert pulse.fault(6.5) == "stood still for 1.5 s; 2 times since the start"
+    assert pulse.fault(6.5) == "was blocked for 1.5 s; 2 times since the start"
 
 
 async def test_the_code_that_blocks_is_logged(caplog: pytest.LogCaptureFixture) -> None:

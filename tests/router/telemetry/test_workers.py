@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from router.telemetry.metrics import instruments as i
+from router.telemetry import instruments as i
 from tests.conftest import ROOT
-from tests.router.telemetry.metrics.reading import samples
+from tests.router.telemetry.reading import samples
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ class Worker:
 def working(folder: Path) -> Iterator[Worker]:
     """Start a worker that keeps its values in a folder."""
     environ = {"PROMETHEUS_MULTIPROC_DIR": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.router.telemetry.metrics.worker"]
+    command = [sys.executable, "-m", "tests.router.telemetry.worker"]
     with subprocess.Popen(
         command, cwd=ROOT, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

@@ -21,15 +21,20 @@ from effects.model import (
     Secret,
 )
 from router.config import BreakerSettings
-from router.telemetry.metrics import instruments as i
-from router.telemetry.metrics.books import Books, Sources
-from router.telemetry.metrics.panel import Panel
-from router.telemetry.metrics.pulse import BEAT_SECONDS, BEATS_A_COPY, BEATS_REMEMBERED, beating
+from router.telemetry import instruments as i
+from router.telemetry.instruments import MetricSources
+from router.telemetry.metrics import (
+    BEAT_SECONDS,
+    BEATS_A_COPY,
+    BEATS_REMEMBERED,
+    MetricValues,
+    RouterMetrics,
+)
 from tests.router.answering import CASE, FLOWS
 from tests.router.faulty import after, crash, hang
 from tests.router.house import House, Rules
-from tests.router.telemetry.metrics.reading import shown
-from tests.router.telemetry.metrics.standing import Written
+from tests.router.telemetry.reading import shown
+from tests.router.telemetry.standing import Written
 
 pytestmark = pytest.mark.virtual
 
@@ -46,9 +51,9 @@ class Recalled:
 
 async def test_counters_grow_by_what_has_come() -> None:
     """However often they are copied."""
-    panel, written, refused = Panel(), Written(), [0]
+    panel, written, refused = MetricValues(), Written(), [0]
     async with House(CASE, Rules(shadow=100)) as made:
-        books = Books(panel, Sources(made.router, written, dict, lambda: refused[0]))
+        books = RouterMetrics(panel, MetricSources(made.router, written, dict, lambda: refused[0]))
         for turn in (1, 2):
             await made.ask(qa="nonsense")
             written.written, written.dropped = 10 * turn, {"disk": turn}
@@ -64,10 +69,10 @@ async def test_counters_grow_by_what_has_come() -> None:
 
 async def test_gauges_tell_how_it_is_now() -> None:
     """Streams, shadows, the ledger and what the tapes hold."""
-    panel = Panel()
+    panel = MetricValues()
     hanging = after(FLOWS["graph"], 3, hang)
     async with House(CASE, Rules(shadow=100), graph=hanging) as made:
-        books = Books(panel, Sources(made.router, Written(waiting=7), dict))
+        books = RouterMetrics(panel, MetricSources(made.router, Written(waiting=7), dict))
         books.copy()
         whole = shown(panel, i.BYTES_LEFT)[()]
         assert whole == made.settings.limits.total_bytes
@@ -96,11 +101,11 @@ async def test_gauges_tell_how_it_is_now() -> None:
 
 async def test_the_state_of_a_breaker_is_a_number() -> None:
     """0 closed, 1 probing, 2 open; one that was never needed has no series."""
-    panel = Panel()
+    panel = MetricValues()
     async with House(CASE, legacy=after(FLOWS["legacy"], 0, crash)) as made:
         breaker = BreakerSettings(least_requests=1, open_seconds=30.0)
         made.settings = made.settings.model_copy(update={"breaker": breaker})
-        books = Books(panel, Sources(made.router, Written(), dict))
+        books = RouterMetrics(panel, MetricSources(made.router, Written(), dict))
         for state, seconds in ((2, 0.0), (1, 31.0)):
             await made.ask()
             await asyncio.sleep(seconds)
@@ -110,13 +115,13 @@ async def test_the_state_of_a_breaker_is_a_number() -> None:
 
 async def test_what_providers_did_and_whom_breakers_spare() -> None:
     """By model and by what came of it: retries by reason, fallbacks and splices by model."""
-    panel, policy = Panel(), BreakerPolicy(calls=1, rest=60.0)
+    panel, policy = MetricValues(), BreakerPolicy(calls=1, rest=60.0)
     model = RescuingModel(ModelRegistry(), RescuePolicy(breaker=policy))
     model.counts.attempts[AttemptLine("m", "here", "m-1", "model_unavailable")] = 2
     model.counts.followed[RescueLine("m", "failed_over", "model_unavailable", "spare")] = 1
     breaker = model.breakers.of(ModelEntry("m", Provider("here", "http://h", Secret("")), "m-1"))
     async with House(CASE) as made:
-        books = Books(panel, Sources(made.router, Written(), dict, model=model))
+        books = RouterMetrics(panel, MetricSources(made.router, Written(), dict, model=model))
         books.copy()
         assert shown(panel, i.ATTEMPTS) == {("m", "here", "model_unavailable"): 2}
         followed = ("m", "failed_over", "model_unavailable", "spare")
@@ -129,7 +134,7 @@ async def test_what_providers_did_and_whom_breakers_spare() -> None:
         breaker.permit(now)
         books.copy()
         assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 2}
-        assert shown(panel, i.PROVIDER_SPARED) == {("here", "m-1"): 1}
+        assert shown(panel, i.PROVIDER_REFUSED) == {("here", "m-1"): 1}
         await asyncio.sleep(60.0)
         books.copy()
         assert shown(panel, i.PROVIDER_BREAKER) == {("here", "m-1"): 1}
@@ -137,18 +142,18 @@ async def test_what_providers_did_and_whom_breakers_spare() -> None:
 
 async def test_how_entries_were_recalled() -> None:
     """By vectors or by text, and why there were no vectors."""
-    panel, memory = Panel(), Recalled(Counter(vectors=3), Counter(model_unavailable=1))
+    panel, memory = MetricValues(), Recalled(Counter(vectors=3), Counter(model_unavailable=1))
     async with House(CASE) as made:
-        Books(panel, Sources(made.router, Written(), dict, memory=memory)).copy()
+        RouterMetrics(panel, MetricSources(made.router, Written(), dict, memory=memory)).copy()
         assert shown(panel, i.RECALLS) == {("vectors",): 3}
         assert shown(panel, i.EMBEDDING_FAILURES) == {("model_unavailable",): 1}
 
 
 async def test_a_fault_is_one_while_it_lasts() -> None:
     """And nought when it has gone; a part that never failed has no series."""
-    panel, faults = Panel(), {"configuration": "in words nobody counts"}
+    panel, faults = MetricValues(), {"configuration": "in words nobody counts"}
     async with House(CASE) as made:
-        books = Books(panel, Sources(made.router, Written(), lambda: faults))
+        books = RouterMetrics(panel, MetricSources(made.router, Written(), lambda: faults))
         books.copy()
         assert shown(panel, i.FAULTS) == {("configuration",): 1}
         faults.clear()
@@ -158,10 +163,10 @@ async def test_a_fault_is_one_while_it_lasts() -> None:
 
 async def test_the_panel_is_kept_up_to_date_and_brought_so_at_the_end() -> None:
     """Also where nobody reads this worker's page."""
-    panel, written = Panel(), Written()
+    panel, written = MetricValues(), Written()
     async with House(CASE) as made:
-        books = Books(panel, Sources(made.router, written, dict))
-        async with beating(panel, books):
+        books = RouterMetrics(panel, MetricSources(made.router, written, dict))
+        async with books.running():
             written.written = 1
             await asyncio.sleep(A_COPY + BEAT_SECONDS)
             assert shown(panel, i.CAPTURES_WRITTEN) == {(): 1}
@@ -171,11 +176,11 @@ async def test_the_panel_is_kept_up_to_date_and_brought_so_at_the_end() -> None:
 
 async def test_a_late_loop_is_seen_and_remembered_for_a_while() -> None:
     """A stack that blocks holds up every stream of its worker."""
-    panel, skipped = Panel(), [0.0]
+    panel, skipped = MetricValues(), [0.0]
     loop = asyncio.get_running_loop()
     async with House(CASE) as made:
-        books = Books(panel, Sources(made.router, Written(), dict))
-        async with beating(panel, books, lambda: loop.time() + skipped[0]):
+        books = RouterMetrics(panel, MetricSources(made.router, Written(), dict))
+        async with books.running(lambda: loop.time() + skipped[0]):
             await asyncio.sleep(A_COPY + 0.01)
             assert shown(panel, i.LOOP_LAG) == {(): pytest.approx(0, abs=1e-6)}
             skipped[0] = 3.0

@@ -1,4 +1,4 @@
-"""Spans of exchanges: built when all is over, with the times of when it was."""
+"""ExchangeSpans of exchanges: built when all is over, with the times of when it was."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from contract.flows.chat import CHAT, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from contract.operations import OPERATIONS
 from router.stack import IncomingRequest, StackName
-from router.telemetry.names import name
-from router.telemetry.tracing.attributes import EXCHANGE
+from router.telemetry.labels import safe_name
+from router.telemetry.tracing import EXCHANGE
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other
 from tests.router.faulty import after, crash
 from tests.router.house import House, Rules
-from tests.router.telemetry.tracing.traced import Traced, identity, said, times
+from tests.router.telemetry.traced import Traced, identity, said, times
 
 pytestmark = pytest.mark.virtual
 
@@ -250,4 +250,4 @@ async def test_nothing_anybody_said_is_in_a_span() -> None:
 )
 def test_names_are_let_through_where_they_look_like_names(value: str, given: str) -> None:
     """Users write the ids of models, and models those of tools."""
-    assert name(value) == given
+    assert safe_name(value) == given

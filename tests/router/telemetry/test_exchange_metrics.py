@@ -8,24 +8,23 @@ from contract.flows.chat import ChatRequest
 from contract.model import Chunk, Usage
 from router.config import BreakerSettings
 from router.stack import StackName
-from router.telemetry.metrics import instruments as i
-from router.telemetry.metrics.exchanges import Exchanges
-from router.telemetry.metrics.labels import MOST, Codes
-from router.telemetry.metrics.panel import Panel
+from router.telemetry import instruments as i
+from router.telemetry.labels import MOST_CODES, CodeLabels
+from router.telemetry.metrics import ExchangeMetrics, MetricValues
 from tests.flows.playing import Case
 from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces
 from tests.router.faulty import Boom, after, crash, hang
 from tests.router.house import House, Rules
-from tests.router.telemetry.metrics.reading import shown
+from tests.router.telemetry.reading import shown
 
 pytestmark = pytest.mark.virtual
 
 MODEL = CASE.options.model_id
 
 
-def observed(panel: Panel, *models: str) -> Exchanges:
+def observed(panel: MetricValues, *models: str) -> ExchangeMetrics:
     """Make the observer of a panel; these models are configured."""
-    return Exchanges(panel, lambda: frozenset(models or (MODEL,)))
+    return ExchangeMetrics(panel, lambda: frozenset(models or (MODEL,)))
 
 
 def priced(_answered: str, usage: Usage) -> float:
@@ -36,7 +35,7 @@ def priced(_answered: str, usage: Usage) -> float:
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_an_exchange_is_timed_and_counted(assigned: StackName) -> None:
     """The times are those of the frames the client got, on the router's own clock."""
-    panel = Panel()
+    panel = MetricValues()
     rules = Rules(assigned=assigned, shadow=100, observers=[observed(panel)])
     async with House(CASE, rules, price=priced) as made:
         served = await made.ask()
@@ -51,13 +50,13 @@ async def test_an_exchange_is_timed_and_counted(assigned: StackName) -> None:
     for histogram in (i.FIRST_FRAME, i.FIRST_TEXT, i.DURATION):
         assert shown(panel, histogram, "_count") == {who: 1}
     assert shown(panel, i.EXCHANGES) == {(*who, "completed"): 1}
-    assert shown(panel, i.STAND_INS) == shown(panel, i.REFUSALS) == {}
+    assert shown(panel, i.FALLBACKS) == shown(panel, i.REFUSALS) == {}
 
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_what_the_model_used_is_counted_once(assigned: StackName) -> None:
     """For the run that asked it; a shadow on the tape uses nothing."""
-    panel = Panel()
+    panel = MetricValues()
     rules = Rules(assigned=assigned, shadow=100, observers=[observed(panel)])
     async with House(CASE, rules, price=priced) as made:
         await made.ask()
@@ -69,7 +68,7 @@ async def test_what_the_model_used_is_counted_once(assigned: StackName) -> None:
 
 async def test_a_model_nobody_configured_has_no_label_of_its_own() -> None:
     """Users write the ids of models."""
-    panel = Panel()
+    panel = MetricValues()
     async with House(CASE, Rules(observers=[observed(panel, "another")])) as made:
         await made.ask()
     assert {labels[3:5] for labels in shown(panel, i.TOKENS)} == {("other", "other")}
@@ -78,7 +77,7 @@ async def test_a_model_nobody_configured_has_no_label_of_its_own() -> None:
 
 async def test_tokens_are_those_of_the_model_that_answered() -> None:
     """Not of the one that was asked and failed; and so is what they cost."""
-    panel = Panel()
+    panel = MetricValues()
     answered = (Chunk(text="Hello", by="spare"), Chunk(finish="stop", usage=Usage(1, 2, 3)))
     case = Case(CASE.body, CASE.options, (answered,))
     costs = {"spare": 0.5, MODEL: 7.0}
@@ -97,15 +96,15 @@ async def test_a_stand_in_counts_against_who_was_assigned(
     assigned: StackName, events: int, how: str
 ) -> None:
     """With its reason, and what the client waited for the stack that had failed."""
-    panel = Panel()
+    panel = MetricValues()
     hanging = after(FLOWS[assigned], events, hang)
     async with both(assigned, hanging, FLOWS[other(assigned)], observers=[observed(panel)]) as made:
         served = await made.ask()
         lost = served.stream.lost_us / 1e6
     who = ("chat", assigned, other(assigned))
     assert shown(panel, i.EXCHANGES) == {(*who, "completed"): 1}
-    assert shown(panel, i.STAND_INS) == {(*who, how, "stall"): 1}
-    assert shown(panel, i.LOST) == {who: lost}
+    assert shown(panel, i.FALLBACKS) == {(*who, how, "stall"): 1}
+    assert shown(panel, i.FALLBACK_LOST) == {who: lost}
     assert lost >= 10
     first = shown(panel, i.FIRST_FRAME, "_sum")[who]
     assert (first >= 10) is (how == "fallback")
@@ -113,7 +112,7 @@ async def test_a_stand_in_counts_against_who_was_assigned(
 
 async def test_who_serves_instead_of_a_spared_stack_counts_as_standing_in() -> None:
     """From the start: nothing was lost."""
-    panel = Panel()
+    panel = MetricValues()
     rules = Rules(observers=[observed(panel)])
     async with House(CASE, rules, legacy=after(FLOWS["legacy"], 0, crash)) as made:
         breaker = BreakerSettings(least_requests=1)
@@ -121,15 +120,15 @@ async def test_who_serves_instead_of_a_spared_stack_counts_as_standing_in() -> N
         await made.ask()
         await made.ask()
     who = ("chat", "legacy", "graph")
-    assert shown(panel, i.STAND_INS) == {
+    assert shown(panel, i.FALLBACKS) == {
         (*who, "fallback", "crash"): 1,
-        (*who, "instead", "breaker"): 1,
+        (*who, "breaker", "breaker"): 1,
     }
 
 
 async def test_a_failure_nobody_stands_in_for_is_an_outcome() -> None:
     """And what the client got of it is timed."""
-    panel = Panel()
+    panel = MetricValues()
     rules = Rules(stand_in=False, observers=[observed(panel)])
     crashing = after(FLOWS["legacy"], 2, crash)
     async with House(CASE, rules, legacy=crashing) as made:
@@ -141,7 +140,7 @@ async def test_a_failure_nobody_stands_in_for_is_an_outcome() -> None:
 
 async def test_a_client_that_leaves_before_anything_came_is_not_timed() -> None:
     """There is nothing it waited for to the end; the exchange is counted all the same."""
-    panel = Panel()
+    panel = MetricValues()
     silent = after(FLOWS["legacy"], 0, hang)
     async with House(CASE, Rules(observers=[observed(panel)]), legacy=silent) as made:
         await made.ask(leaves_after=0, lingers=1.0)
@@ -152,7 +151,7 @@ async def test_a_client_that_leaves_before_anything_came_is_not_timed() -> None:
 
 async def test_frames_that_were_let_go_of_have_no_time() -> None:
     """What is left of them would tell a later one's."""
-    panel = Panel()
+    panel = MetricValues()
     long = Case(CASE.body, CASE.options, ((*pieces(*"x" * 40), Chunk(finish="stop")),))
     rules = Rules(exchange_bytes=1_000, observers=[observed(panel)])
     async with House(long, rules) as made:
@@ -165,7 +164,7 @@ async def test_frames_that_were_let_go_of_have_no_time() -> None:
 
 async def test_refusals_are_counted_by_code() -> None:
     """A flow's by its own code, the router's by the problem's."""
-    panel = Panel()
+    panel = MetricValues()
     observer = observed(panel)
 
     async with House(CASE, Rules(observers=[observer])) as made:
@@ -181,14 +180,14 @@ async def test_refusals_are_counted_by_code() -> None:
 async def test_an_observer_that_fails_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The exchange is served, recorded and settled; the log says what happened."""
 
-    class Broken(Exchanges):
+    class Broken(ExchangeMetrics):
         def finished(self, _: object) -> None:
             raise Boom
 
         def settled(self, *_: object) -> None:
             raise Boom
 
-    panel = Panel()
+    panel = MetricValues()
     broken = Broken(panel, frozenset)
     rules = Rules(shadow=100, observers=[broken, observed(panel)])
     async with House(CASE, rules) as made:
@@ -205,12 +204,14 @@ async def test_an_observer_that_fails_costs_nothing(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize("value", ["ann@example.org", "Hello there", "13812345678", "x" * 41])
 def test_what_is_no_code_is_no_label(value: str) -> None:
     """Whoever wrote a stack may have put a user's words into its codes."""
-    assert Codes()(value) == "other"
+    assert CodeLabels()(value) == "other"
 
 
 def test_codes_are_bounded() -> None:
     """Those that were known stay, however many come."""
-    codes = Codes()
-    assert [codes(f"code_{n}") for n in range(MOST)] == [f"code_{n}" for n in range(MOST)]
+    codes = CodeLabels()
+    assert [codes(f"code_{n}") for n in range(MOST_CODES)] == [
+        f"code_{n}" for n in range(MOST_CODES)
+    ]
     assert codes("one_more") == "other"
     assert codes("code_1") == "code_1"

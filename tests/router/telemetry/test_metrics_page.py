@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from router.telemetry.metrics import instruments as i
+from router.telemetry import instruments as i
 from tests.conftest import ROOT
 from tests.e2e.deployment import Deployment, Setup, deployed
 from tests.router.remote.service import serving, streams
-from tests.router.telemetry.metrics.reading import samples
+from tests.router.telemetry.reading import samples
 
 pytestmark = pytest.mark.sockets
 

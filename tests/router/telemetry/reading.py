@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.telemetry.metrics.instruments import Instrument
-from router.telemetry.metrics.panel import Panel
+from router.telemetry.instruments import Instrument
+from router.telemetry.metrics import MetricValues
 
 Labels = tuple[str, ...]
 
@@ -21,6 +21,6 @@ def samples(page: str, instrument: Instrument, suffix: str = "") -> dict[Labels,
     }
 
 
-def shown(panel: Panel, instrument: Instrument, suffix: str = "") -> dict[Labels, float]:
+def shown(panel: MetricValues, instrument: Instrument, suffix: str = "") -> dict[Labels, float]:
     """Give what a panel shows for one instrument."""
     return samples(generate_latest(panel.registry).decode(), instrument, suffix)

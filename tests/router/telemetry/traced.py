@@ -1,4 +1,4 @@
-"""Spans in memory, for tests."""
+"""ExchangeSpans in memory, for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from cutover.wiring.trace_export import observer, provided
-from router.telemetry.tracing.spans import Spans
+from router.telemetry.tracing import ExchangeSpans
 
 ALL = Decimal(100)
 
@@ -21,7 +21,9 @@ class Traced:
 
     def __init__(self, percent: Decimal = ALL) -> None:
         self._kept = InMemorySpanExporter()
-        self.observer: Spans = observer(provided(SimpleSpanProcessor(self._kept), percent, {}))
+        self.observer: ExchangeSpans = observer(
+            provided(SimpleSpanProcessor(self._kept), percent, {})
+        )
 
     @property
     def spans(self) -> Sequence[ReadableSpan]:

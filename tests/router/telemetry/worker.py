@@ -18,9 +18,9 @@ from cutover.wiring.telemetry import open_metrics
 from router.config import parse_settings
 from router.router import Router
 from router.stack import IN_PROCESS
-from router.telemetry.metrics.books import Sources
-from router.telemetry.metrics.page import Page
-from tests.router.telemetry.metrics.standing import Written
+from router.telemetry.instruments import MetricSources
+from router.telemetry.metrics import RouterMetrics
+from tests.router.telemetry.standing import Written
 
 
 async def main() -> None:
@@ -38,20 +38,20 @@ async def main() -> None:
         captures=cast("Any", captures),
         settings=lambda: settings,
     )
-    async with meters.running(Sources(router, captures, dict)) as page:
+    async with meters.running(MetricSources(router, captures, dict)) as page:
         while line := await asyncio.to_thread(sys.stdin.readline):
             said = msgspec.json.encode(await _do(line.strip(), router, page))
             sys.stdout.write(said.decode() + "\n")
             sys.stdout.flush()
 
 
-async def _do(command: str, router: Router, page: Page) -> str:
+async def _do(command: str, router: Router, page: RouterMetrics) -> str:
     if command == "open":
         await router.open(CHAT, ChatRequest(message_id="m"), None)
     elif command == "settle":
         stream = await router.open(CHAT, ChatRequest(message_id="m"), None)
         router.ledger.settle(stream.plan.exchange, "not_sampled")
-    return (await page.write(""))[0].decode()
+    return (await page.page(""))[0].decode()
 
 
 asyncio.run(main())

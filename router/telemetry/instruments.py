@@ -1,0 +1,197 @@
+"""The metrics: each with its unit in its name, as Prometheus wants it, and bounded labels.
+
+Labels take few values: flows, the two stacks, codes, configured models; never what a user sent.
+Nothing here imports Prometheus' client.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from effects.model import RescuingModel
+    from router.capture.writer import CaptureCounts
+    from router.router import Router
+
+Kind = Literal["counter", "gauge", "histogram"]
+Across = Literal["livesum", "livemax", "livemin"]
+"""How a gauge of several workers is joined, of those alive: sum, highest or lowest."""
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable with the folder where the workers of a host store their values, read at the import
+of Prometheus' client."""
+
+_QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LONG = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One metric; the buckets of a histogram are in its unit."""
+
+    kind: Kind
+    name: str
+    description: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    across: Across = "livesum"
+
+
+class CountingCaptures(Protocol):
+    """Captures that count what they did."""
+
+    @property
+    def counts(self) -> CaptureCounts:
+        """The counts since the start."""
+        ...
+
+
+class CountingMemory(Protocol):
+    """A long-term memory that counts how it found entries, and why it had no vectors."""
+
+    recalls: Counter[str]
+    failures: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSources:
+    """What metrics are copied from: `faults` by part, `refused` counts edits of the configuration.
+
+    `model` is the port of all model calls, where this router has one.
+    """
+
+    router: Router
+    captures: CountingCaptures
+    faults: Callable[[], Mapping[str, str]]
+    refused: Callable[[], int] = lambda: 0
+    model: RescuingModel | None = None
+    memory: CountingMemory | None = None
+
+
+def _counter(name: str, description: str, *labels: str) -> Instrument:
+    return Instrument("counter", f"cutover_{name}", description, labels)
+
+
+def _gauge(name: str, description: str, *labels: str, across: Across = "livesum") -> Instrument:
+    return Instrument("gauge", f"cutover_{name}", description, labels, across=across)
+
+
+def _histogram(name: str, description: str, *labels: str, buckets: tuple[float, ...]) -> Instrument:
+    return Instrument("histogram", f"cutover_{name}", description, labels, buckets)
+
+
+_WHO = ("flow", "assigned", "served")
+_MODEL = ("flow", "stack", "role", "model", "asked")
+
+FIRST_FRAME = _histogram(
+    "time_to_first_frame_seconds", "From the request to the first frame", *_WHO, buckets=_QUICK
+)
+FIRST_TEXT = _histogram(
+    "time_to_first_text_seconds",
+    "From the request to the first frame with text of the answer",
+    *_WHO,
+    buckets=_QUICK,
+)
+DURATION = _histogram(
+    "exchange_duration_seconds", "From the request to the end of its stream", *_WHO, buckets=_LONG
+)
+EXCHANGES = _counter("exchanges_total", "Exchanges by how they ended", *_WHO, "outcome")
+FALLBACKS = _counter(
+    "fallbacks_total",
+    "Exchanges another stack served: with an open breaker, as a fallback, or in a takeover",
+    *_WHO,
+    "how",
+    "reason",
+)
+FALLBACK_LOST = _counter(
+    "fallback_lost_seconds_total", "Seconds clients waited for stacks that then failed", *_WHO
+)
+REFUSALS = _counter(
+    "refusals_total",
+    "Requests answered with a problem, by the router or by a flow",
+    "flow",
+    "status",
+    "code",
+)
+TOKENS = _counter(
+    "tokens_total", "Tokens of live model calls, as providers reported them", *_MODEL, "kind"
+)
+COST = _counter(
+    "cost_total", "Cost of live model calls, in the currency of the configured prices", *_MODEL
+)
+LEDGER = _counter(
+    "ledger_total", "Exchanges by where their shadow ended", "flow", "state", "reason"
+)
+CAPTURES_WRITTEN = _counter("captures_written_total", "Exchanges and feedbacks stored")
+CAPTURES_DROPPED = _counter(
+    "captures_dropped_total", "Exchanges and feedbacks that could not be stored", "reason"
+)
+QA_IGNORED = _counter("qa_headers_ignored_total", "QA headers that were not valid")
+EDITS_REFUSED = _counter(
+    "configuration_refused_total", "Edits of the configuration that were refused"
+)
+FAULTS = _gauge(
+    "faults",
+    "1 while a part does not work as configured, as /readyz reports it",
+    "part",
+    across="livemax",
+)
+BREAKER = _gauge("breaker_state", "0 closed, 1 probing, 2 open", "flow", "stack", across="livemax")
+ATTEMPTS = _counter(
+    "model_attempts_total",
+    "Requests to providers by outcome: completed, left, unlike or the code of a fault",
+    "model",
+    "provider",
+    "outcome",
+)
+RESCUES = _counter(
+    "model_rescues_total",
+    "What followed requests to providers that did not complete, and the model called next",
+    "model",
+    "how",
+    "reason",
+    "then",
+)
+PROVIDER_BREAKER = _gauge(
+    "provider_breaker_state",
+    "0 closed, 1 probing, 2 open; by provider and its own name of the model",
+    "provider",
+    "model",
+    across="livemax",
+)
+PROVIDER_REFUSED = _counter(
+    "provider_breaker_refused_total",
+    "Requests that an open breaker kept from a provider",
+    "provider",
+    "model",
+)
+RECALLS = _counter(
+    "memory_recalls_total",
+    "Recalls from long-term memory: by vectors, by vectors_and_text, or by text alone",
+    "by",
+)
+EMBEDDING_FAILURES = _counter(
+    "memory_embedding_failures_total",
+    "Times no vectors could be made for a waiting caller, by the code of the fault",
+    "code",
+)
+OPEN_STREAMS = _gauge("open_streams", "Exchanges that are being served", "flow")
+UNSETTLED = _gauge("ledger_open", "Exchanges whose shadow has not ended in the ledger yet")
+SHADOWS_WAITING = _gauge("shadows_waiting", "Exchanges that wait for their shadow")
+SHADOW_LAG = _gauge(
+    "shadow_lag_seconds", "How long the shadow that runs now has been due", across="livemax"
+)
+CAPTURES_WAITING = _gauge("captures_waiting", "Exchanges and feedbacks that wait for the disk")
+BYTES_LEFT = _gauge(
+    "tape_budget_left_bytes", "What all tapes of a worker together may still hold", across="livemin"
+)
+LOOP_LAG = _gauge(
+    "event_loop_lag_seconds",
+    "The longest delay of the event loop in the last fifteen seconds",
+    across="livemax",
+)
+
+INSTRUMENTS = tuple(value for value in globals().values() if isinstance(value, Instrument))

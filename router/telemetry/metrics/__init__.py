@@ -1,1 +1,0 @@
-"""Metrics: what the router tells Prometheus."""

@@ -1,1 +1,0 @@
-"""Traces: what the router tells OpenTelemetry."""
