@@ -54,7 +54,7 @@ def test_every_field_of_a_companions_requests_is_named(body: type[msgspec.Struct
 
 def test_every_refusal_of_an_answer_and_of_going_on_is_named() -> None:
     """With its status; the first that is met is that there is no answer yet."""
-    refusals = re.findall(r'Problem\((\d+), "(\w+)"', Path(pauses.__file__).read_text("utf-8"))
+    refusals = re.findall(r'\((\d+), "(\w+)"', Path(pauses.__file__).read_text("utf-8"))
     assert len(refusals) > 6
     for status, code in refusals:
         assert re.search(rf"\b{status}\s+`{code}`", PAGE), code
