@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.noise import study
-from compare.noise.study import Choices, chance_of_all, chance_of_flag, chance_of_one, choices_of
+from evidence import permutation
+from evidence.permutation import Choices, chance_of_all, chance_of_flag, chance_of_one, choices_of
 
 DISTANCES = st.lists(st.integers(0, 10).map(lambda n: n / 10), min_size=1, max_size=3)
 RUNS = st.tuples(DISTANCES, DISTANCES)
@@ -90,7 +90,7 @@ def test_drawn_and_exact_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(7)
     messages = [choices_of([a], [g]) for a, g in random.random((14, 2))]
     exact = chance_of_all(messages)
-    monkeypatch.setattr(study, "EXACT_UP_TO", 1)
+    monkeypatch.setattr(permutation, "EXACT_UP_TO", 1)
     drawn = chance_of_all(messages)
     assert (exact.exact, drawn.exact) == (True, False)
     assert drawn.p == pytest.approx(exact.p, abs=0.02)
@@ -100,10 +100,10 @@ def test_drawn_and_exact_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_runs_of_one_message_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was seen stays the first, and is counted."""
     exact = choices_of([0.1, 0.2, 0.3, 0.2, 0.1], [0.2, 0.4, 0.3])
-    monkeypatch.setattr(study, "EXACT_UP_TO", 1)
+    monkeypatch.setattr(permutation, "EXACT_UP_TO", 1)
     drawn = choices_of([0.1, 0.2, 0.3, 0.2, 0.1], [0.2, 0.4, 0.3])
     assert drawn[0] == pytest.approx(exact[0])
-    assert len(drawn) == study.DRAWS + 1
+    assert len(drawn) == permutation.DRAWS + 1
     assert chance_of_one(drawn) == pytest.approx(chance_of_one(exact), abs=0.02)
 
 
