@@ -1,4 +1,7 @@
-"""Clusters: causes of one signature, counted, with a few exemplars; bounded memory."""
+"""Clusters: causes of one signature, counted, with a few exemplars; bounded memory.
+
+An exemplar shows an exchange: both streams side by side, as people read them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,15 @@ import msgspec
 from compare.findings import LAYERS, Finding, Layer, general_path, kind_of, signature_of
 from compare.input.pairing import STACKS, Pair, Sides
 from compare.rules import Ruling
-from compare.streams.alignment import Block, align
-from compare.streams.events import Event, EventReader, EventStream, read_stream
+from compare.streams.alignment import align
+from compare.streams.events import EventReader, EventStream, read_stream
 
 EXEMPLARS = 3
 CLUSTERS_AT_MOST = 500
+ROWS_AT_MOST = 120
+ROWS_BEFORE = 60
+ADDED_AT_MOST = 240
+NOTHING_NEW = "… nothing new"
 
 Mark = Literal["same", "changed", "legacy", "graph"]
 """How a row of two streams reads: `same`, `changed`, or only on one side, `legacy` or `graph`."""
@@ -155,12 +162,6 @@ class Clusters:
         )
 
 
-ROWS_AT_MOST = 120
-ROWS_BEFORE = 60
-SAID_AT_MOST = 240
-NOTHING_NEW = "… nothing new"
-
-
 def exemplar_of(
     pair: Pair,
     findings: tuple[Finding, ...],
@@ -169,13 +170,15 @@ def exemplar_of(
 ) -> Exemplar:
     """Draw one pair; of a long stream the rows around the first divergence.
 
-    Rows say what was sent; whether they are equal is said under the rules.
+    Rows show what was sent; whether they are equal is told under the rules.
     """
-    legacy = read_stream(reader, pair.control.frames)
-    graph = read_stream(reader, pair.candidate.frames)
-    keys = _keys(legacy, graph, ruling)
-    rows = list(_rows(legacy, graph, keys))
-    kept = _around(rows)
+    streams = [read_stream(reader, run.frames) for run in (pair.control, pair.candidate)]
+    rows = list(_rows(streams, ruling))
+    start = 0
+    if len(rows) > ROWS_AT_MOST:
+        first = next((k for k, row in enumerate(rows) if row.mark != "same"), 0)
+        start = max(0, min(first - ROWS_BEFORE, len(rows) - ROWS_AT_MOST))
+    kept = rows[start : start + ROWS_AT_MOST]
     return Exemplar(
         pair.exchange,
         pair.flow,
@@ -188,68 +191,47 @@ def exemplar_of(
     )
 
 
-def _around(rows: list[Row]) -> list[Row]:
-    if len(rows) <= ROWS_AT_MOST:
-        return rows
-    first = next((k for k, row in enumerate(rows) if row.mark != "same"), 0)
-    start = max(0, min(first - ROWS_BEFORE, len(rows) - ROWS_AT_MOST))
-    return rows[start : start + ROWS_AT_MOST]
-
-
-def _keys(legacy: EventStream, graph: EventStream, ruling: Ruling | None) -> list[list[Hashable]]:
-    """Return what an event of each side must share with another to be equal to it."""
+def _rows(streams: Sequence[EventStream], ruling: Ruling | None) -> Iterator[Row]:
+    left, right = map(_cells, streams)
     if ruling is not None:
-        legacy, graph, _, _ = ruling.read(legacy, graph, ([], []))
-    return [
+        streams = ruling.read(streams[0], streams[1], ([], []))[:2]
+    keys: list[list[Hashable]] = [
         [(event.name, event.shape, event.text, event.reasoning) for event in stream.events]
-        for stream in (legacy, graph)
+        for stream in streams
     ]
-
-
-def _rows(legacy: EventStream, graph: EventStream, keys: list[list[Hashable]]) -> Iterator[Row]:
-    left, right = _cells(legacy), _cells(graph)
     for block in align(*keys):
+        old = [left[i] for i in block.left]
+        new = [right[j] for j in block.right]
         if block.equal:
-            for i, j in zip(block.left, block.right, strict=True):
-                yield Row("same", left[i], right[j])
-        else:
-            yield from _gap(block, left, right)
-
-
-def _gap(block: Block, left: Sequence[Cell], right: Sequence[Cell]) -> Iterator[Row]:
-    """Align what differs by name alone; names that differ too stand alone."""
-    old = [left[i].name for i in block.left]
-    new = [right[j].name for j in block.right]
-    for part in align(old, new):
-        a = [left[block.left[k]] for k in part.left]
-        b = [right[block.right[k]] for k in part.right]
-        if part.equal:
-            yield from (Row("changed", x, y) for x, y in zip(a, b, strict=True))
-        else:
-            yield from (Row("legacy", legacy=x) for x in a)
-            yield from (Row("graph", graph=y) for y in b)
+            yield from (Row("same", x, y) for x, y in zip(old, new, strict=True))
+            continue
+        # What differs is aligned by name alone; names that differ too stand alone.
+        for part in align([cell.name for cell in old], [cell.name for cell in new]):
+            a, b = [old[k] for k in part.left], [new[k] for k in part.right]
+            if part.equal:
+                yield from (Row("changed", x, y) for x, y in zip(a, b, strict=True))
+            else:
+                yield from (Row("legacy", legacy=x) for x in a)
+                yield from (Row("graph", graph=y) for y in b)
 
 
 def _cells(stream: EventStream) -> list[Cell]:
+    """Describe what each event adds: the growth of its texts, and all else it carries."""
     cells: list[Cell] = []
     text = reasoning = ""
     for at, event in zip(stream.at, stream.events, strict=True):
-        cells.append(Cell(at, event.name, _added(event, text, reasoning)))
+        parts: list[str] = []
+        if event.reasoning:
+            parts.append(f"({_growth(event.reasoning, reasoning, event.growth)})")
+        if event.text:
+            parts.append(_growth(event.text, text, event.growth))
+        if event.shape != b"{}":
+            parts.append(event.shape.decode("utf-8", "replace"))
+        added = " ".join(parts)
+        shown = added if len(added) <= ADDED_AT_MOST else added[:ADDED_AT_MOST] + "…"
+        cells.append(Cell(at, event.name, shown))
         text, reasoning = event.text or text, event.reasoning or reasoning
     return cells
-
-
-def _added(event: Event, text: str, reasoning: str) -> str:
-    """Describe what an event adds: the growth of its texts, and all else it carries."""
-    parts: list[str] = []
-    if event.reasoning:
-        parts.append(f"({_growth(event.reasoning, reasoning, event.growth)})")
-    if event.text:
-        parts.append(_growth(event.text, text, event.growth))
-    if event.shape != b"{}":
-        parts.append(event.shape.decode("utf-8", "replace"))
-    said = " ".join(parts)
-    return said if len(said) <= SAID_AT_MOST else said[:SAID_AT_MOST] + "…"
 
 
 def _growth(text: str, before: str, growth: str | None) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from compare.clusters import Row
+from compare.clusters import Cell, Mark, Row
 from compare.report.latency import Latency
 
 LABEL_WIDTH = 9.0
@@ -46,7 +46,7 @@ class Bar(NamedTuple):
     height: float
 
 
-class Mark(NamedTuple):
+class PercentileMark(NamedTuple):
     """A percentile's place in percent of the width, and where its label (if any) is anchored."""
 
     x: float
@@ -60,32 +60,23 @@ def timeline_of(rows: Sequence[Row]) -> Timeline | None:
     if not moments:
         return None
     start, end = min(moments), max(moments)
-    legacy = tuple(
-        Tick(_x(row.legacy.at, start, end), row.mark == "same", row.legacy.name)
-        for row in rows
-        if row.legacy
+
+    def x(at: int) -> float:
+        """Place a moment, a little away from both edges."""
+        return round(1 + 98 * (at - start) / max(1, end - start), 3)
+
+    lanes = (
+        Lane("legacy", tuple(_ticks(((row.mark, row.legacy) for row in rows), x))),
+        Lane("graph", tuple(_ticks(((row.mark, row.graph) for row in rows), x))),
     )
-    graph = tuple(
-        Tick(_x(row.graph.at, start, end), row.mark == "same", row.graph.name)
-        for row in rows
-        if row.graph
-    )
-    return Timeline((Lane("legacy", legacy), Lane("graph", graph)), start, end, _apart(rows))
+    parting = next((row for row in rows if row.mark != "same"), None)
+    cells = (parting.legacy, parting.graph) if parting else ()
+    apart = min((cell.at for cell in cells if cell), default=None)
+    return Timeline(lanes, start, end, None if apart is None else x(apart))
 
 
-def _apart(rows: Sequence[Row]) -> float | None:
-    moments = [cell.at for row in rows for cell in (row.legacy, row.graph) if cell]
-    start, end = min(moments), max(moments)
-    for row in rows:
-        if row.mark != "same":
-            cells = [cell.at for cell in (row.legacy, row.graph) if cell]
-            return _x(min(cells), start, end)
-    return None
-
-
-def _x(at: int, start: int, end: int) -> float:
-    """Place a moment, a little away from both edges."""
-    return round(1 + 98 * (at - start) / max(1, end - start), 3)
+def _ticks(cells: Iterable[tuple[Mark, Cell | None]], x: Callable[[int], float]) -> Iterator[Tick]:
+    return (Tick(x(cell.at), mark == "same", cell.name) for mark, cell in cells if cell)
 
 
 def bars_of(latency: Latency) -> tuple[Bar, ...]:
@@ -99,22 +90,22 @@ def bars_of(latency: Latency) -> tuple[Bar, ...]:
     )
 
 
-def marks_of(latency: Latency) -> tuple[Mark, ...]:
+def marks_of(latency: Latency) -> tuple[PercentileMark, ...]:
     """Place the percentiles on the histogram's logarithmic axis, labels off each other."""
     low = math.log(max(1, latency.axis_low))
     span = max(math.log(max(2, latency.axis_high)) - low, 0.01)
-    marks: list[Mark] = []
+    marks: list[PercentileMark] = []
     for p in reversed(latency.percentiles):
         x = round(min(100.0, 100 * (math.log(max(1, p.value)) - low) / span), 3)
         marks.append(_mark(x, f"P{p.share * 100:.0f}", marks[-1] if marks else None))
     return tuple(reversed(marks))
 
 
-def _mark(x: float, label: str, follower: Mark | None) -> Mark:
+def _mark(x: float, label: str, follower: PercentileMark | None) -> PercentileMark:
     """Turn a label away from the edge, and from the label to its right; leave it out if it must."""
     free = math.inf if follower is None else follower.x - x
     if follower is not None and follower.anchor == "end":
         free -= LABEL_WIDTH
     if x <= EDGE and free >= LABEL_WIDTH:
-        return Mark(x, label, "start")
-    return Mark(x, label if free >= 0 and x > LABEL_WIDTH else "", "end")
+        return PercentileMark(x, label, "start")
+    return PercentileMark(x, label if free >= 0 and x > LABEL_WIDTH else "", "end")
