@@ -1,4 +1,4 @@
-"""Changes: two reports held against each other, as Markdown and as JSON."""
+"""Changes: a newer report against an older one: what is new, gone, grown or shrunk."""
 
 from __future__ import annotations
 
@@ -20,64 +20,11 @@ METHOD = (
     "over all causes in both reports by Holm's method, 5 %"
 )
 SHOWN = 20
-_MARKS = {"no worse": "✅", "worse": "❌", "no data": "⚪"}
-
-
-def changes_markdown(found: Against) -> str:
-    """Write what changed as Markdown; bounded, however many causes there are."""
-    lines = [
-        f"### {_MARKS[found.trend]} cutover diff of two reports: **{found.trend}**",
-        "",
-        *(f"- {plain(reason)}" for reason in found.reasons),
-        f"- {found.older_pairs:,} pairs before, {found.newer_pairs:,} now",
-        "",
-        *_table(found),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _table(found: Against) -> list[str]:
-    moved = [change for change in found.changes if change.turn != "same"]
-    if not moved:
-        return []
-    lines = [
-        "| | before | now | difference of shares | layer | what | where | id |",
-        "|---|--:|--:|---|---|---|---|---|",
-        *map(_row, moved[:SHOWN]),
-        "",
-    ]
-    if len(moved) > SHOWN:
-        lines += [f"… and {len(moved) - SHOWN} more.", ""]
-    return [*lines, f"{found.method}. *?*: could be chance."]
-
-
-def _row(change: CauseChange) -> str:
-    cells = [
-        f"**{change.turn}**{' *?*' if change.chance else ''}{' (waived)' if change.waived else ''}",
-        f"{percent(change.older_share)} ({change.older:,})",
-        f"{percent(change.newer_share)} ({change.newer:,})",
-        f"{_signed(change.low)} … {_signed(change.high)}",
-        change.layer,
-        plain(change.title),
-        code(f"{change.flow} {change.path}"),
-        code(change.id),
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _signed(share: float) -> str:
-    return f"{share * 100:+.1f} %"
-
-
-def changes_document(found: Against) -> bytes:
-    """Write what changed as JSON."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
-
-
 READABLE = (1, VERSION)
 Turn = Literal["new", "grown", "same", "shrunk", "gone"]
 TURNS: tuple[Turn, ...] = ("new", "grown", "shrunk", "gone", "same")
 Trend = Literal["worse", "no worse", "no data"]
+_MARKS = {"no worse": "✅", "worse": "❌", "no data": "⚪"}
 
 
 class ReportUnreadable(CutoverError):
@@ -147,42 +94,60 @@ def read_report(path: Path) -> Report:
 
 
 def against(older: Report, newer: Report) -> Against:
-    """Hold two reports against each other."""
+    """Compare two reports."""
     pairs = older.counts.pairs, newer.counts.pairs
     changes = _changes(older, newer) if all(pairs) else ()
     trend, reasons = _trend(older, newer, changes)
-    return Against(
-        VERSION, older.captures, newer.captures, trend, reasons, pairs[0], pairs[1], changes
-    )
+    return Against(VERSION, older.captures, newer.captures, trend, reasons, *pairs, changes)
 
 
 def _changes(older: Report, newer: Report) -> tuple[CauseChange, ...]:
     before = {(cluster.flow, cluster.id): cluster for cluster in older.clusters}
     after = {(cluster.flow, cluster.id): cluster for cluster in newer.clusters}
+    pairs = older.counts.pairs, newer.counts.pairs
+    keys = list(before | after)
+    p_values = [fisher((_hits(before.get(key)), _hits(after.get(key))), pairs) for key in keys]
     found = [
-        _change((before.get(key), after.get(key)), (older.counts.pairs, newer.counts.pairs))
-        for key in before | after
+        _change(before.get(key), after.get(key), pairs, p, real=real)
+        for key, p, real in zip(keys, p_values, holm(p_values), strict=True)
     ]
-    real = holm([change.p for change in found])
-    turned = [_turned(change, real=r) for change, r in zip(found, real, strict=True)]
-    return tuple(sorted(turned, key=_order))
-
-
-def _order(change: CauseChange) -> tuple[int, bool, float, str, str]:
-    return (
-        TURNS.index(change.turn),
-        change.waived,
-        -max(change.newer_share, change.older_share),
-        change.flow,
-        change.id,
+    return tuple(
+        sorted(
+            found,
+            key=lambda change: (
+                TURNS.index(change.turn),
+                change.waived,
+                -max(change.newer_share, change.older_share),
+                change.flow,
+                change.id,
+            ),
+        )
     )
 
 
+def _hits(cluster: ClusterReport | None) -> int:
+    return 0 if cluster is None else cluster.exchanges
+
+
 def _change(
-    sides: tuple[ClusterReport | None, ClusterReport | None], pairs: tuple[int, int]
+    before: ClusterReport | None,
+    after: ClusterReport | None,
+    pairs: tuple[int, int],
+    p: float,
+    *,
+    real: bool,
 ) -> CauseChange:
-    older, newer = (side.exchanges if side else 0 for side in sides)
-    shown = sides[1] or sides[0]
+    """Name what became of a cause; new and gone are so, even by chance."""
+    older, newer = _hits(before), _hits(after)
+    shares = older / pairs[0], newer / pairs[1]
+    turn: Turn = "same"
+    if not older:
+        turn = "new"
+    elif not newer:
+        turn = "gone"
+    elif real:
+        turn = "grown" if shares[1] > shares[0] else "shrunk"
+    shown = after or before
     assert shown is not None  # noqa: S101 (a key of one of the two)
     low, high = difference_interval((older, newer), pairs)
     return CauseChange(
@@ -191,29 +156,17 @@ def _change(
         layer=shown.layer,
         path=shown.path,
         title=shown.title,
-        turn="same",
+        turn=turn,
         older=older,
         newer=newer,
-        older_share=older / pairs[0],
-        newer_share=newer / pairs[1],
-        p=fisher((older, newer), pairs),
+        older_share=shares[0],
+        newer_share=shares[1],
+        p=p,
         low=low,
         high=high,
-        chance=True,
-        waived=sides[1].waived if sides[1] else False,
+        chance=not real,
+        waived=after.waived if after else False,
     )
-
-
-def _turned(change: CauseChange, *, real: bool) -> CauseChange:
-    """Name what became of a cause; new and gone are so whatever chance says of it."""
-    turn: Turn = "same"
-    if not change.older:
-        turn = "new"
-    elif not change.newer:
-        turn = "gone"
-    elif real:
-        turn = "grown" if change.newer_share > change.older_share else "shrunk"
-    return msgspec.structs.replace(change, turn=turn, chance=not real)
 
 
 def _trend(
@@ -226,31 +179,70 @@ def _trend(
     ]
     if empty:
         return "no data", tuple(empty)
-    bad = [change for change in changes if change.turn in {"new", "grown"} and not change.waived]
     counts = [
         f"{len(held)} {turn}"
         for turn in TURNS
         if (held := [change for change in changes if change.turn == turn])
     ]
     reasons = [", ".join(counts) if counts else "no cause in either report"]
+    bad = sum(change.turn in {"new", "grown"} and not change.waived for change in changes)
     if bad:
-        reasons = [f"{_counted(len(bad), 'cause')} new or grown and not waived", *reasons]
+        causes = "1 cause is" if bad == 1 else f"{bad} causes are"
+        reasons = [f"{causes} new or grown and not waived", *reasons]
     return "worse" if bad else "no worse", (*reasons, *_cautions(older, newer))
 
 
 def _cautions(older: Report, newer: Report) -> list[str]:
     """List what makes two reports hard to compare."""
-    said: list[str] = []
+    cautions: list[str] = []
     if older.chunking != newer.chunking:
-        said.append(f"chunking was {older.chunking!r}, now it is {newer.chunking!r}")
+        cautions.append(f"chunking was {older.chunking!r}, now it is {newer.chunking!r}")
     if [(r.says, r.where) for r in older.rules] != [(r.says, r.where) for r in newer.rules]:
-        said.append("the rules are not the same")
+        cautions.append("the rules are not the same")
     if older.findings_left_out or newer.findings_left_out:
-        said.append("not every cause was kept: some called new or gone may be neither")
+        cautions.append("not every cause was kept: some called new or gone may be neither")
     if newer.counts.damaged or older.counts.damaged:
-        said.append("captures were damaged: see the reports for what was passed over")
-    return said
+        cautions.append("captures were damaged: see the reports for what was passed over")
+    return cautions
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{' is' if count == 1 else 's are'}"
+def changes_document(found: Against) -> bytes:
+    """Write what changed as JSON."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def changes_markdown(found: Against) -> str:
+    """Write what changed as Markdown; bounded, however many causes there are."""
+    lines = [
+        f"### {_MARKS[found.trend]} cutover diff of two reports: **{found.trend}**",
+        "",
+        *(f"- {plain(reason)}" for reason in found.reasons),
+        f"- {found.older_pairs:,} pairs before, {found.newer_pairs:,} now",
+        "",
+    ]
+    moved = [change for change in found.changes if change.turn != "same"]
+    if moved:
+        lines += [
+            "| | before | now | difference of shares | layer | what | where | id |",
+            "|---|--:|--:|---|---|---|---|---|",
+            *map(_row, moved[:SHOWN]),
+            "",
+        ]
+        if len(moved) > SHOWN:
+            lines += [f"… and {len(moved) - SHOWN} more.", ""]
+        lines.append(f"{found.method}. *?*: could be chance.")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(change: CauseChange) -> str:
+    cells = [
+        f"**{change.turn}**{' *?*' if change.chance else ''}{' (waived)' if change.waived else ''}",
+        f"{percent(change.older_share)} ({change.older:,})",
+        f"{percent(change.newer_share)} ({change.newer:,})",
+        f"{change.low * 100:+.1f} % … {change.high * 100:+.1f} %",
+        change.layer,
+        plain(change.title),
+        code(f"{change.flow} {change.path}"),
+        code(change.id),
+    ]
+    return f"| {' | '.join(cells)} |"
