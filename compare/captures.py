@@ -31,7 +31,7 @@ from compare.input.segments import (
 from compare.layers.frames import Chunking
 from compare.noise.control import ControlChecker, control_pairs, owning_tape
 from compare.rules import NO_RULES, Rules
-from compare.streams.dialects import spoken
+from compare.streams.dialects import find_dialect
 from compare.streams.soundness import times_of
 from compare.tally import Tally, count_pair
 from contract.errors import CutoverError
@@ -198,7 +198,7 @@ class _SegmentComparison:
         for name, spec in question.flows.items():
             if spec.declared:
                 self._declared[name] = DialectComparers(
-                    spoken(name, question.flows), question.chunking, question.rules
+                    find_dialect(name, question.flows), question.chunking, question.rules
                 )
             else:
                 ruling = ruling_of(question.rules, spec.name, spec)

@@ -17,9 +17,9 @@ from compare.layers.grammar import Violation, grammar_findings, violation_of
 from compare.layers.model_calls import MODEL
 from compare.layers.text import outcome_findings, text_findings
 from compare.rules import NO_RULES, Rules, Ruling
-from compare.streams.dialects import Spoken
+from compare.streams.dialects import RecordedDialect
 from compare.streams.events import EventReader, EventStream, read_stream, read_streams
-from compare.streams.normal import NormalStream, TimesAstray
+from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import Soundness
 from contract.records import RunRecord
 from contract.wire.dialect import Wire
@@ -151,8 +151,8 @@ def _same_answers(pair: Pair, legacy: list[Call], graph: list[Call]) -> bool:
 class DialectComparers:
     """Comparers of one dialect, for streams in normal form: one for every set of names met."""
 
-    def __init__(self, spoken: Spoken, chunking: Chunking, rules: Rules) -> None:
-        self._spoken = spoken
+    def __init__(self, dialect: RecordedDialect, chunking: Chunking, rules: Rules) -> None:
+        self._dialect = dialect
         self._chunking: Chunking = chunking
         self._rules = rules
         self._by_names: dict[frozenset[str], Comparer] = {}
@@ -166,8 +166,8 @@ class DialectComparers:
         if len(self._by_names) >= NAMES_REMEMBERED:
             self._hits = self.rule_hits()
             self._by_names.clear()
-        wire = self._spoken.wire(names)
-        made = Comparer(wire, self._chunking, ruling_of(self._rules, self._spoken.name, wire))
+        wire = self._dialect.wire(names)
+        made = Comparer(wire, self._chunking, ruling_of(self._rules, self._dialect.name, wire))
         self._by_names[names] = made
         return made
 
@@ -184,14 +184,14 @@ class DialectComparers:
         return normal, self.of(legacy.names | graph.names)
 
     def _stream(self, run: RunRecord) -> NormalStream:
-        normaliser = self._spoken.normaliser
+        normaliser = self._dialect.normaliser
         # The last frame of a stream may lack its blank line.
         frames = [(at, frame.encode() + b"\n\n") for at, frame in run.frames]
         times = [at for at, frame in frames for _ in normaliser.events(frame)]
         body = b"".join(frame for _, frame in frames)
         try:
             return normaliser.stream(body, times)
-        except TimesAstray:
+        except TimesMismatch:
             return normaliser.stream(body)
 
 

@@ -14,8 +14,8 @@ from compare.input.pairing import STACKS, Pair
 from compare.input.recordings import RecordedStream, Recordings, pairs_of
 from compare.layers.frames import Chunking
 from compare.rules import NO_RULES, Rules
-from compare.streams.dialects import Spoken
-from compare.streams.normal import NormalStream, TimesAstray
+from compare.streams.dialects import RecordedDialect
+from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import times_of
 from compare.tally import Tally, count_pair
 from contract.records import VERSION, RunRecord
@@ -25,7 +25,7 @@ from contract.records import VERSION, RunRecord
 class PlainQuestion:
     """What is asked of recordings: their dialect, and what counts as a difference."""
 
-    spoken: Spoken
+    dialect: RecordedDialect
     chunking: Chunking = "ignore"
     rules: Rules = NO_RULES
 
@@ -41,7 +41,7 @@ def compare_recordings(
     `on_bytes` gets the size of every body read. Raises `CapturesUnreadable`.
     """
     tally = Tally()
-    comparers = DialectComparers(question.spoken, question.chunking, question.rules)
+    comparers = DialectComparers(question.dialect, question.chunking, question.rules)
     for damage in (*legacy.damage, *graph.damage):
         tally.damaged(damage)
     for old, new in pairs_of(legacy, graph):
@@ -51,7 +51,7 @@ def compare_recordings(
             tally.not_comparable.count(f"nothing of that id on the side of {lacking}")
             continue
         recorded = legacy.read(old), graph.read(new)
-        _compare(old, recorded, tally, question.spoken, comparers)
+        _compare(old, recorded, tally, question.dialect, comparers)
         for side in recorded:
             if on_bytes is not None and isinstance(side, RecordedStream):
                 on_bytes(len(side.body))
@@ -63,10 +63,10 @@ def _compare(
     name: str,
     recorded: tuple[RecordedStream | Damage, RecordedStream | Damage],
     tally: Tally,
-    spoken: Spoken,
+    dialect: RecordedDialect,
     comparers: DialectComparers,
 ) -> None:
-    streams = _normal(recorded, spoken)
+    streams = _normal(recorded, dialect)
     for stream in streams:
         if isinstance(stream, Damage):
             tally.damaged(stream)
@@ -79,9 +79,9 @@ def _compare(
         tally.not_comparable.count("damaged")
         return
     control, candidate = (
-        _run(spoken.name, name, stack, *side) for stack, side in zip(STACKS, sides, strict=True)
+        _run(dialect.name, name, stack, *side) for stack, side in zip(STACKS, sides, strict=True)
     )
-    pair = Pair(name, spoken.name, control, candidate, ())
+    pair = Pair(name, dialect.name, control, candidate, ())
     comparer = comparers.of(sides[0][1].names | sides[1][1].names)
     comparer.reader.begin()
     tally.seen(pair.began)
@@ -91,7 +91,7 @@ def _compare(
 
 
 def _normal(
-    recorded: tuple[RecordedStream | Damage, RecordedStream | Damage], spoken: Spoken
+    recorded: tuple[RecordedStream | Damage, RecordedStream | Damage], dialect: RecordedDialect
 ) -> list[NormalStream | Damage]:
     """Bring both sides into normal form; equal ones once."""
     streams: list[NormalStream | Damage] = []
@@ -103,9 +103,9 @@ def _normal(
             streams.append(streams[0])
         else:
             try:
-                streams.append(spoken.normaliser.stream(side.body, side.times))
+                streams.append(dialect.normaliser.stream(side.body, side.times))
                 before = side
-            except TimesAstray as trouble:
+            except TimesMismatch as trouble:
                 streams.append(Damage("broken", side.place, str(trouble)))
     return streams
 

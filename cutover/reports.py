@@ -16,7 +16,7 @@ from compare.recordings import PlainQuestion, compare_recordings
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import encode_report, with_unknown_flows
 from compare.rules import NO_RULES, Rules, read_rules
-from compare.streams.dialects import Spoken, spoken
+from compare.streams.dialects import RecordedDialect, find_dialect
 from compare.tally import Tally
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError
@@ -105,7 +105,7 @@ class StreamComparison:
 
     legacy: Recordings
     graph: Recordings
-    spoken: Spoken
+    dialect: RecordedDialect
     chunking: Chunking = "ignore"
     rules: Rules = NO_RULES
     waivers: Waivers = NO_WAIVERS
@@ -118,7 +118,7 @@ class StreamComparison:
         if len(places) != _STREAM_SIDES:
             raise TwoSidesDue(len(places))
         legacy, graph = (Recordings(Path(place)) for place in places)
-        return cls(legacy, graph, spoken(dialect, SPECS), chunking, rules, waivers)
+        return cls(legacy, graph, find_dialect(dialect, SPECS), chunking, rules, waivers)
 
     @property
     def captures(self) -> str:
@@ -128,7 +128,7 @@ class StreamComparison:
     @property
     def flows(self) -> frozenset[str]:
         """The flows for which there may be rules and waivers."""
-        return known_flows(SPECS) | {self.spoken.name}
+        return known_flows(SPECS) | {self.dialect.name}
 
     @property
     def size(self) -> int:
@@ -137,7 +137,7 @@ class StreamComparison:
 
     def tally(self, on_bytes: Callable[[int], None]) -> Tally:
         """Compare; raises `CapturesUnreadable`."""
-        question = PlainQuestion(self.spoken, self.chunking, self.rules)
+        question = PlainQuestion(self.dialect, self.chunking, self.rules)
         return compare_recordings(self.legacy, self.graph, question, on_bytes)
 
 

@@ -90,7 +90,7 @@ def step_of(step: StepTable) -> Step:
     return _STEPS[how](*([names] if isinstance(names, str) else names))
 
 
-class Spoken:
+class RecordedDialect:
     """A dialect ready for use; a flow's has a grammar and structs of its own."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Spoken:
         return wire_of(self.dialect, names, self._grammar)
 
 
-def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
+def find_dialect(wanted: str, flows: Mapping[str, FlowSpec]) -> RecordedDialect:
     """Find a dialect by name or file: a flow's, a built-in one, else a file's.
 
     Raises `DeclarationRefused`, naming the nearest name where there is no such thing.
@@ -121,18 +121,18 @@ def spoken(wanted: str, flows: Mapping[str, FlowSpec]) -> Spoken:
     if wanted in flows:
         spec = flows[wanted]
         if spec.declared:
-            return Spoken(spec.dialect)
-        return Spoken(spec.dialect, Payloads(spec), spec.grammar)
+            return RecordedDialect(spec.dialect)
+        return RecordedDialect(spec.dialect, Payloads(spec), spec.grammar)
     names = built_in()
     if wanted in names:
-        return Spoken(names[wanted])
+        return RecordedDialect(names[wanted])
     path = Path(wanted)
     if not path.is_file():
         known = sorted({*flows, *names})
         near = get_close_matches(wanted, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"built in: {', '.join(known)}"
         raise DeclarationRefused(wanted, "", f"no such dialect or file; {hint}")
-    return Spoken(read_dialect(path))
+    return RecordedDialect(read_dialect(path))
 
 
 def read_dialect(path: Path) -> Dialect:

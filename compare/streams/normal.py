@@ -1,4 +1,7 @@
-"""Calls: the pieces of tool calls put together, each call one event."""
+"""Normal form: a recorded stream of any dialect as frames that every layer reads alike.
+
+Pieces of tool calls are put together, each call one event.
+"""
 
 from __future__ import annotations
 
@@ -27,105 +30,10 @@ from contract.wire.paths import (
 )
 from contract.wire.reader import EventDecoder, WireEvent, WireReader
 
-TOOL_JSON = dict[str, Any]
+JSON = dict[str, Any]
+
 TOOL_CALL = "tool_call"
 """The name of a call's event."""
-
-
-class Calls:
-    """The tool calls of one stream, as they grow; a call stands where its first piece stood."""
-
-    def __init__(self, places: ToolPaths) -> None:
-        self._at = path_of(places.at)
-        self._index = path_of(places.index)
-        self._id = path_of(places.id)
-        self._name = path_of(places.name)
-        self._arguments = path_of(places.arguments)
-        self._open: dict[str, TOOL_JSON] = {}
-        self._pieces: list[tuple[TOOL_JSON, list[str]]] = []
-
-    def feed(self, value: TOOL_JSON) -> tuple[list[TOOL_JSON], bool]:
-        """Take the pieces out of a payload; give the calls they begin, and whether there were any.
-
-        A call fills as pieces arrive; it is whole after `finish`.
-        """
-        if self._at:
-            pieces = [piece for piece in take(value, self._at) if isinstance(piece, dict)]
-            begun = [self._whole(piece) for piece in pieces]
-        else:
-            pieces = [value] if self._is_piece(value) else []
-            begun = [self._own(value) for _ in pieces]
-        return [call for call in begun if call is not None], bool(pieces)
-
-    def _is_piece(self, value: TOOL_JSON) -> bool:
-        return any(_has(value, path) for path in (self._id, self._name, self._arguments))
-
-    def _whole(self, piece: TOOL_JSON) -> TOOL_JSON | None:
-        """Take in a piece that is nothing else: what it holds besides belongs to the call."""
-        index = _first(take(piece, self._index))
-        call, new = self._call(index, piece)
-        for key, held in piece.items():
-            call.setdefault(key, held)
-        return call if new else None
-
-    def _own(self, value: TOOL_JSON) -> TOOL_JSON | None:
-        """Take in a piece that shares the payload of an event."""
-        call, new = self._call(_first(list(look(value, self._index))), value)
-        return call if new else None
-
-    def _call(self, index: Any, piece: TOOL_JSON) -> tuple[TOOL_JSON, bool]:
-        known = _first(take(piece, self._id, _is_tool_text))
-        name = _first(take(piece, self._name, _is_tool_text))
-        call = self._open.get(str(index))
-        # Some providers repeat the id with every piece; another one is another call.
-        new = call is None or (bool(known) and call.get("id") not in {None, known})
-        new = new or (index is None and bool(name))
-        if call is None or new:
-            call = {}
-            self._open[str(index)] = call
-            self._pieces.append((call, []))
-        _keep(call, {"index": index, "id": known, "name": name})
-        self._argue(call, take(piece, self._arguments))
-        return call, new
-
-    def _argue(self, call: TOOL_JSON, arguments: list[Any]) -> None:
-        written = next(texts for made, texts in self._pieces if made is call)
-        for piece in arguments:
-            if isinstance(piece, str):
-                written.append(piece)
-            elif piece is not None:
-                call["arguments"] = piece
-
-    def finish(self) -> None:
-        """Read the arguments that arrived in pieces; what is no JSON stays text."""
-        for call, texts in self._pieces:
-            if texts:
-                call["arguments"] = _read("".join(texts))
-
-
-def _read(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return text
-
-
-def _keep(call: TOOL_JSON, found: TOOL_JSON) -> None:
-    for key, held in found.items():
-        if held is not None and held != "":
-            call.setdefault(key, held)
-
-
-def _has(value: TOOL_JSON, path: Path) -> bool:
-    return any(isinstance(found, str) for found in look(value, path))
-
-
-def _first(found: list[Any]) -> Any:
-    return found[0] if found else None
-
-
-def _is_tool_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 _RESERVED = frozenset({NAME, TEXT, REASONING, FAULT})
@@ -140,13 +48,11 @@ _KINDS: Mapping[Kind, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
 }
-# Sorted: the order of keys says nothing.
+# Sorted: the order of keys does not count.
 _encode = msgspec.json.Encoder(order="sorted").encode
 
-JSON = dict[str, Any]
 
-
-class TimesAstray(CutoverError):
+class TimesMismatch(CutoverError):
     """A recording has other times than events."""
 
     def __init__(self, times: int, events: int) -> None:
@@ -197,14 +103,14 @@ class Normaliser:
     def stream(self, body: bytes, times: Sequence[int] = ()) -> NormalStream:
         """Read one body; `times` has a moment for each of its events, or is empty.
 
-        Raises `TimesAstray`.
+        Raises `TimesMismatch`.
         """
-        made = _Made(Calls(self._dialect.tools) if self._dialect.tools else None)
+        made = _Building(_ToolCalls(self._dialect.tools) if self._dialect.tools else None)
         taken_over = self._taken_over(body)
         sent = 0
         read = self.events(body)
         if times and len(times) != len(read):
-            raise TimesAstray(len(times), len(read))
+            raise TimesMismatch(len(times), len(read))
         for index, event in enumerate(read):
             if index == taken_over:
                 sent = len(made.events)
@@ -224,8 +130,10 @@ class Normaliser:
         reader = WireReader(self._decoder)
         return [*reader.feed(body), *reader.flush()]
 
-    def _finished(self, made: _Made, sent: int) -> NormalStream:
-        events = [(at, self._cleaned(event)) for at, event in made.events]
+    def _finished(self, made: _Building, sent: int) -> NormalStream:
+        events = made.events
+        for _, event in events:  # what does not count in events of its name
+            drop(event, self._ignore.get(str(event[NAME]), {}))
         outcome: Outcome = "completed"
         if made.error is not None:
             outcome = "failed"
@@ -239,30 +147,24 @@ class Normaliser:
             sent,
         )
 
-    def _cleaned(self, event: JSON) -> JSON:
-        """Leave out of a finished event what does not count in events of its name."""
-        drop(event, self._ignore.get(str(event[NAME]), {}))
-        return event
-
-    def _read(self, event: WireEvent, made: _Made) -> None:
+    def _read(self, event: WireEvent, made: _Building) -> None:
         try:
             text = event.data.decode()
         except UnicodeDecodeError as error:
             fault = PayloadFault("", f"is not UTF-8 at byte {error.start}")
-            self._illegible(event, event.data.decode("utf-8", "replace"), fault, made)
+            shown = event.data.decode("utf-8", "replace")
+            made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: shown})
             return
         if event.literal:
             made.add({NAME: event.name})
         elif event.error is not None:
-            self._illegible(event, text, not_json(event.error), made)
+            fault = not_json(event.error)
+            made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: text})
         elif not event.skipped:
             value = event.value
             self._event(event, value if isinstance(value, dict) else {VALUE: value}, made)
 
-    def _illegible(self, event: WireEvent, text: str, fault: PayloadFault, made: _Made) -> None:
-        made.add({NAME: event.sse_name or NOT_JSON, FAULT: fault, VALUE: text})
-
-    def _event(self, event: WireEvent, value: JSON, made: _Made) -> None:
+    def _event(self, event: WireEvent, value: JSON, made: _Building) -> None:
         name = event.name
         take(value, self._decoder.name_path, _is_something)  # a name says nothing else
         fault = self._fault(name, event.data, value)
@@ -272,30 +174,30 @@ class Normaliser:
         shared, pieces = self._shared(value, made)
         drop(value, self._ignore.get(EVERY, {}))
         drop(value, self._ignore.get(name, {}))
-        worded = self._worded(name, value)
+        payload = self._payload(name, value)
         if self._dialect.empty == "ignore":
-            worded = without_empties(worded)
+            payload = without_empties(payload)
         if fault is not None:
-            worded[FAULT] = fault
-        if len(worded) > 1 or not self._spent(name, pieces=pieces, shared=bool(shared)):
-            made.add(worded)
+            payload[FAULT] = fault
+        if len(payload) > 1 or not self._is_empty(name, pieces=pieces, shared=bool(shared)):
+            made.add(payload)
         made.events += shared
         if name in self._errors:
             made.failed(code)
 
-    def _spent(self, name: str, *, pieces: bool, shared: bool) -> bool:
+    def _is_empty(self, name: str, *, pieces: bool, shared: bool) -> bool:
         """Whether a frame of which nothing is left was only there for what it held."""
         nameless = bool(self._parts) and name == self._dialect.event.default
         return name not in self._terminal and (pieces or shared or nameless)
 
-    def _shared(self, value: JSON, made: _Made) -> tuple[list[tuple[int, JSON]], bool]:
-        """Take out what is an event of its own; say whether there were pieces of calls."""
+    def _shared(self, value: JSON, made: _Building) -> tuple[list[tuple[int, JSON]], bool]:
+        """Take out what is an event of its own; returns whether there were pieces of calls, too."""
         events: list[tuple[int, JSON]] = []
         pieces = False
         if made.calls is not None:
-            begun, pieces = made.calls.feed(value)
-            events += [(made.at, call) for call in begun]
-            for call in begun:
+            started, pieces = made.calls.feed(value)
+            events += [(made.at, call) for call in started]
+            for call in started:
                 call[NAME] = TOOL_CALL
         for name, paths in self._parts:
             for path in paths:
@@ -319,7 +221,7 @@ class Normaliser:
                 return PayloadFault(f".{written}", f"is no {kind}")
         return None
 
-    def _worded(self, name: str, value: JSON) -> JSON:
+    def _payload(self, name: str, value: JSON) -> JSON:
         event: JSON = {NAME: name}
         for key, places in ((TEXT, self._text), (REASONING, self._reasoning)):
             paths = places.get(name) or places.get(EVERY) or ()
@@ -330,10 +232,10 @@ class Normaliser:
 
 
 @dataclass(slots=True)
-class _Made:
+class _Building:
     """What has been read of a stream."""
 
-    calls: Calls | None
+    calls: _ToolCalls | None
     at: int = 0
     events: list[tuple[int, JSON]] = field(default_factory=list)
     error: ErrorRecord | None = None
@@ -364,3 +266,95 @@ def _is_something(value: object) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+class _ToolCalls:
+    """The tool calls of one stream, as they grow; a call stands where its first piece stood."""
+
+    def __init__(self, places: ToolPaths) -> None:
+        self._at = path_of(places.at)
+        self._index = path_of(places.index)
+        self._id = path_of(places.id)
+        self._name = path_of(places.name)
+        self._arguments = path_of(places.arguments)
+        self._open: dict[str, JSON] = {}
+        self._pieces: list[tuple[JSON, list[str]]] = []
+
+    def feed(self, value: JSON) -> tuple[list[JSON], bool]:
+        """Take the pieces out of a payload; returns the calls they begin, and if there were any.
+
+        A call fills as pieces arrive; it is whole after `finish`.
+        """
+        if self._at:
+            pieces = [piece for piece in take(value, self._at) if isinstance(piece, dict)]
+            started = [self._from_piece(piece) for piece in pieces]
+        else:
+            pieces = [value] if self._is_piece(value) else []
+            started = [self._from_payload(value) for _ in pieces]
+        return [call for call in started if call is not None], bool(pieces)
+
+    def _is_piece(self, value: JSON) -> bool:
+        return any(_has(value, path) for path in (self._id, self._name, self._arguments))
+
+    def _from_piece(self, piece: JSON) -> JSON | None:
+        """Take in a piece that is nothing else: what it holds besides belongs to the call."""
+        index = _first(take(piece, self._index))
+        call, new = self._call(index, piece)
+        for key, held in piece.items():
+            call.setdefault(key, held)
+        return call if new else None
+
+    def _from_payload(self, value: JSON) -> JSON | None:
+        """Take in a piece that shares the payload of an event."""
+        call, new = self._call(_first(list(look(value, self._index))), value)
+        return call if new else None
+
+    def _call(self, index: Any, piece: JSON) -> tuple[JSON, bool]:
+        known = _first(take(piece, self._id, _is_text))
+        name = _first(take(piece, self._name, _is_text))
+        call = self._open.get(str(index))
+        # Some providers repeat the id with every piece; another one is another call.
+        new = call is None or (bool(known) and call.get("id") not in {None, known})
+        new = new or (index is None and bool(name))
+        if call is None or new:
+            call = {}
+            self._open[str(index)] = call
+            self._pieces.append((call, []))
+        _set_missing(call, {"index": index, "id": known, "name": name})
+        self._add_arguments(call, take(piece, self._arguments))
+        return call, new
+
+    def _add_arguments(self, call: JSON, arguments: list[Any]) -> None:
+        written = next(texts for made, texts in self._pieces if made is call)
+        for piece in arguments:
+            if isinstance(piece, str):
+                written.append(piece)
+            elif piece is not None:
+                call["arguments"] = piece
+
+    def finish(self) -> None:
+        """Read the arguments that arrived in pieces; what is no JSON stays text."""
+        for call, texts in self._pieces:
+            if texts:
+                call["arguments"] = _read("".join(texts))
+
+
+def _read(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
+def _set_missing(call: JSON, found: JSON) -> None:
+    for key, held in found.items():
+        if held is not None and held != "":
+            call.setdefault(key, held)
+
+
+def _has(value: JSON, path: Path) -> bool:
+    return any(isinstance(found, str) for found in look(value, path))
+
+
+def _first(found: list[Any]) -> Any:
+    return found[0] if found else None

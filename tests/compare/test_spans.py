@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compare.layers.frames import Chunking
-from compare.streams.dialects import spoken
+from compare.streams.dialects import find_dialect
 from cutover.flows import SPECS
 from tests.compare.dialects.bodies import causes, compared, sse
 
@@ -39,7 +39,7 @@ def found(
     """Compare two bodies on a wire with two names for text."""
     file = folder / "wire.toml"
     file.write_text(WIRE)
-    return causes(compared(folder, spoken(str(file), SPECS), legacy, graph, chunking))
+    return causes(compared(folder, find_dialect(str(file), SPECS), legacy, graph, chunking))
 
 
 @pytest.mark.parametrize("chunking", ["ignore", "exact"])

@@ -10,7 +10,7 @@ import msgspec
 from compare.findings import Finding, kind_of
 from compare.input.recordings import Recordings
 from compare.recordings import PlainQuestion, compare_recordings
-from compare.streams.dialects import Spoken, spoken
+from compare.streams.dialects import RecordedDialect, find_dialect
 from contract.flows import companion as wire
 from contract.flows.chat import Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.flows.session import (
@@ -170,13 +170,13 @@ TOLD: dict[str, Callable[[Story], bytes]] = {
 DIALECTS = tuple(TOLD)
 
 
-def dialect(name: str) -> Spoken:
+def dialect(name: str) -> RecordedDialect:
     """Give a dialect by name."""
-    return spoken(name, SPECS)
+    return find_dialect(name, SPECS)
 
 
 def compared(
-    folder: Path, using: Spoken, legacy: bytes, graph: bytes, chunking: Chunking = "ignore"
+    folder: Path, using: RecordedDialect, legacy: bytes, graph: bytes, chunking: Chunking = "ignore"
 ) -> Tally:
     """Compare two bodies as files."""
     for side, body in (("legacy", legacy), ("graph", graph)):

@@ -65,9 +65,9 @@ def findings(
     name: str, legacy: bytes, graph: bytes, chunking: Chunking = "ignore"
 ) -> tuple[Finding, ...]:
     """Compare two bodies."""
-    spoken = dialect(name)
-    streams = [spoken.normaliser.stream(body) for body in (legacy, graph)]
-    wire = spoken.wire(streams[0].names | streams[1].names)
+    named = dialect(name)
+    streams = [named.normaliser.stream(body) for body in (legacy, graph)]
+    wire = named.wire(streams[0].names | streams[1].names)
     control, candidate = (run(s, x) for s, x in zip(("legacy", "graph"), streams, strict=True))
     return Comparer(wire, chunking).compare(Pair("x", "f", control, candidate, ()))
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare.streams.dialects import Spoken
+from compare.streams.dialects import RecordedDialect
 from compare.streams.events import NOT_JSON, EventReader, read_stream
 from compare.streams.normal import NormalStream
 from contract.wire.dialect import dialect_of
@@ -16,7 +16,7 @@ from tests.compare.dialects.bodies import sse
 
 def read(text: str, body: bytes) -> NormalStream:
     """Bring a body into normal form."""
-    return Spoken(dialect_of(text, "d.toml", "d")).normaliser.stream(body)
+    return RecordedDialect(dialect_of(text, "d.toml", "d")).normaliser.stream(body)
 
 
 def events(text: str, body: bytes) -> list[dict[str, Any]]:
@@ -57,9 +57,9 @@ def test_text_can_be_all_there_is() -> None:
         {"@event": "message", "@text": "lo"},
         {"@event": "[END]"},
     ]
-    spoken = Spoken(dialect_of(text, "d.toml", "d"))
-    stream = spoken.normaliser.stream(body)
-    assert read_stream(EventReader(spoken.wire(stream.names)), stream.frames).text == "Hello"
+    named = RecordedDialect(dialect_of(text, "d.toml", "d"))
+    stream = named.normaliser.stream(body)
+    assert read_stream(EventReader(named.wire(stream.names)), stream.frames).text == "Hello"
 
 
 def test_a_payload_that_is_no_object_stands_under_value() -> None:
@@ -103,10 +103,10 @@ def test_empties_count_unless_they_are_ignored() -> None:
 def test_growth_can_differ_from_event_to_event() -> None:
     """Deltas, and the whole again at the end."""
     text = '[text]\npiece = "t"\nwhole = { path = "t", growth = "cumulative" }'
-    spoken = Spoken(dialect_of(text, "d.toml", "d"))
+    named = RecordedDialect(dialect_of(text, "d.toml", "d"))
     body = sse({"t": "a"}, "piece") + sse({"t": "b"}, "piece") + sse({"t": "ab"}, "whole")
-    stream = spoken.normaliser.stream(body)
-    read = read_stream(EventReader(spoken.wire(stream.names)), stream.frames)
+    stream = named.normaliser.stream(body)
+    read = read_stream(EventReader(named.wire(stream.names)), stream.frames)
     assert (read.text, read.shrank) == ("ab", None)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compare.streams.dialects import Spoken, read_dialect, spoken
+from compare.streams.dialects import RecordedDialect, find_dialect, read_dialect
 from contract.declarations import DeclarationRefused
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, Step, many, maybe, one
@@ -18,7 +18,7 @@ from tests.compare.dialects.bodies import DIALECTS
 def test_every_built_in_dialect_is_sound() -> None:
     """And every one has a story in these tests."""
     assert {*built_in(), *SPECS} == set(DIALECTS)
-    assert [spoken(name, SPECS).name for name in DIALECTS] == list(DIALECTS)
+    assert [find_dialect(name, SPECS).name for name in DIALECTS] == list(DIALECTS)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_what_cannot_be_meant_is_refused(text: str, said: str) -> None:
 def test_a_file_that_is_not_there_is_refused_with_the_nearest_name() -> None:
     """A misspelt name is told from a missing file by what is near."""
     with pytest.raises(DeclarationRefused, match="did you mean 'openai'"):
-        spoken("openapi", SPECS)
+        find_dialect("openapi", SPECS)
     with pytest.raises(
         DeclarationRefused, match="built in: anthropic-messages, chat, companion, ndjson"
     ):
-        spoken("./nowhere.toml", SPECS)
+        find_dialect("./nowhere.toml", SPECS)
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_a_byte_order_mark_is_taken_off(tmp_path: Path) -> None:
 def test_a_file_is_called_what_it_says_or_as_it_is_named(tmp_path: Path) -> None:
     """The name is the flow's in the report."""
     (tmp_path / "mine.toml").write_text("")
-    assert spoken(str(tmp_path / "mine.toml"), SPECS).name == "mine"
+    assert find_dialect(str(tmp_path / "mine.toml"), SPECS).name == "mine"
     (tmp_path / "mine.toml").write_text('name = "ours"')
-    assert spoken(str(tmp_path / "mine.toml"), SPECS).name == "ours"
+    assert find_dialect(str(tmp_path / "mine.toml"), SPECS).name == "ours"
 
 
 def test_a_grammar_is_read_step_by_step() -> None:
@@ -100,7 +100,7 @@ def test_a_grammar_is_read_step_by_step() -> None:
                  { one = "done" }]
     """
     spoken_names = frozenset({"begin", "say", "x", "y", "done"})
-    wire = Spoken(dialect_of(text, "d.toml", "d")).wire(spoken_names)
+    wire = RecordedDialect(dialect_of(text, "d.toml", "d")).wire(spoken_names)
     steps = wire.grammar.steps
     assert steps[:2] == (one("begin"), maybe("a", "b"))
     assert steps[2] == Step(frozenset({"say"}), 1, None)
@@ -110,6 +110,6 @@ def test_a_grammar_is_read_step_by_step() -> None:
 
 def test_a_flow_keeps_its_own_grammar() -> None:
     """Its dialect is written down anew, its grammar is not."""
-    wire = spoken("chat", SPECS).wire(frozenset({"SEND"}))
+    wire = find_dialect("chat", SPECS).wire(frozenset({"SEND"}))
     assert wire.grammar is CHAT.grammar
     assert wire.grammar != Grammar(())
