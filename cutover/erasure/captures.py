@@ -52,7 +52,7 @@ class Removed:
 
 
 class CaptureSegment:
-    """A segment below an fsspec place; `local` ones are replaced while nobody appends to them."""
+    """A segment below an fsspec place; `local` ones are replaced while none is appended to."""
 
     def __init__(self, system: Any, path: str, *, local: bool) -> None:
         self._system = system

@@ -106,7 +106,7 @@ async def test_the_local_model_needs_no_network(tmp_path: Path) -> None:
 
 @pytest.mark.sockets
 def test_the_doctor_says_what_recall_uses(tmp_path: Path) -> None:
-    """Vectors and by which model; or full text and why; and whether anybody listens."""
+    """Vectors and by which model; or full text and why; and whether a server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         _, said = doctor(tmp_path, port=port)
@@ -173,9 +173,9 @@ async def test_a_role_that_may_not_create_the_extension_is_named(pgvector_dsn: s
             await admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
     assert not good
     assert said.endswith("the extension vector is not created, and the role may not do it")
-    nobody = {"DB": "postgresql://127.0.0.1:1/x"}
+    no_server = {"DB": "postgresql://127.0.0.1:1/x"}
     told = (False, "[stores] memory cannot be asked whether it keeps vectors")
-    assert await describe_recall(settings, nobody) == told
+    assert await describe_recall(settings, no_server) == told
 
 
 @pytest.mark.sockets

@@ -31,7 +31,7 @@ MILLION = Usage(1_000_000, 0, 1_000_000)
 
 
 @pytest.mark.parametrize(
-    ("answered", "cost"), [("gpt-4.1", 1.0), ("mini", 0.5), ("gone", None), ("nobody", None)]
+    ("answered", "cost"), [("gpt-4.1", 1.0), ("mini", 0.5), ("gone", None), ("unknown", None)]
 )
 def test_an_answer_costs_what_the_model_costs_that_gave_it(
     answered: str, cost: float | None

@@ -1,4 +1,4 @@
-"""Where stacks keep copies of conversations, unless somebody says so."""
+"""Where stacks keep copies of conversations, unless it is configured."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FILE = "sqlite:////var/lib/store.sqlite"
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_copies_are_beside_the_conversations(conversations: str, copies: str, workers: int) -> None:
-    """Nowhere where a service keeps them, since nobody there could delete the copies."""
+    """Nowhere where a service stores them: erasure there could not reach the copies."""
     stores = StoreSettings(conversations=conversations, memory=FILE, pauses=FILE)
     assert resolve_stores(stores, {}, workers).checkpoints == copies
 
 
 def test_workers_keep_no_copies_each_of_its_own() -> None:
-    """Whoever deletes a session reaches one of them."""
+    """Deleting a session reaches one of them."""
     stores = StoreSettings(conversations=FILE, memory=FILE, pauses=FILE, checkpoints="memory://")
     assert resolve_stores(stores, {}, 1).checkpoints == "memory://"
     with pytest.raises(NotShared, match="checkpoints"):

@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def unused_port() -> int:
-    """Return a port of loopback where nobody listens."""
+    """Return a port of loopback without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Captures without somebody: their exchanges are gone, all others are as they were."""
+"""Erasure in captures: a subject's exchanges are removed, all others stay as they were."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = "ab" * 40_000
 
 
 def asked(exchange: str, user: str, content: str = "hello") -> Sequence[RunRecord]:
-    """Give the records of an exchange: who served, and its shadow, which knows nobody."""
+    """Build the records of an exchange: its serving run, and a shadow without a user."""
     body = {"message_id": exchange, "user_id": user, "content": content}
     request = RequestRecord(msgspec.Raw(msgspec.json.encode(body)), msgspec.Raw(b"{}"))
     shadow = msgspec.structs.replace(a_run(exchange), role="shadow")
@@ -58,7 +58,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 async def test_all_of_somebodys_exchanges_go_and_no_others(tmp_path: Path) -> None:
-    """Shadows and feedback with them, whether or not they name anybody; twice is once."""
+    """Shadows and feedback with them, whether or not they name the subject; twice is once."""
     await written(
         str(tmp_path),
         asked("1", "ben"),
@@ -139,7 +139,7 @@ def test_where_nothing_was_captured_nothing_is_forgotten(tmp_path: Path) -> None
 
 
 async def test_a_router_that_is_writing_goes_on_in_a_new_segment(tmp_path: Path) -> None:
-    """What it appended to the replaced file nobody would ever read."""
+    """What it appended to the replaced file would never be read."""
     captures = CaptureSettings(path=str(tmp_path), batch=1, flush_seconds=60)
     writer = CaptureWriter(captures, SPECS, salt="s", key=b"key")
     writer.put(asked("1", "ben"))

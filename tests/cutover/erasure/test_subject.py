@@ -63,7 +63,7 @@ def test_a_pseudonym_is_the_same_on_every_host_with_the_key() -> None:
 def test_a_user_is_found_as_written_down(
     user: str, body: Mapping[str, object], paths: tuple[str, ...]
 ) -> None:
-    """Plain, as a pseudonym, or with pseudonyms inside; nobody else is taken for them."""
+    """Plain, as a pseudonym, or with pseudonyms inside; no other user is taken for the subject."""
     assert SubjectMatcher(DataSubject("user", user), KEY).matches(line(body, paths))
     assert not SubjectMatcher(DataSubject("user", user + "x"), KEY).matches(line(body, paths))
     assert not SubjectMatcher(DataSubject("user", user[1:]), KEY).matches(line(body, paths))
@@ -114,7 +114,7 @@ def test_any_id_is_found_however_it_was_redacted(user: str, name: str) -> None:
 
 @pytest.mark.parametrize("value", [b'"\\ud800"', b'"\xff"', b'"a\nb"', b"012"])
 def test_an_id_nobody_can_read_is_nobodys(value: bytes) -> None:
-    """Half a character, no UTF-8, no JSON: it stops nobody from being found beside it."""
+    """Half a character, no UTF-8, no JSON: the subject is found beside it."""
     sought = SubjectMatcher(DataSubject("user", "u1"))
     assert not sought.matches(b'{"user_id":%b}' % value)
     assert sought.matches(b'{"user_id":%b,"turn":{"user_id":"u1"}}' % value)

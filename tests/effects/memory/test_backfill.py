@@ -1,4 +1,4 @@
-"""Vectors made later: after a rest, each once, and one bad text keeps nobody waiting."""
+"""Vectors made later: after a rest, each once, and one bad text does not hold up others."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def test_every_text_has_a_vector(embedder: Embedder) -> None:
 
 
 async def test_no_text_has_no_vector(embedder: Embedder) -> None:
-    """Nor is anybody asked."""
+    """Without a request."""
     assert (await embedder.embed([])).shape == (0, embedder.dimensions)
 
 

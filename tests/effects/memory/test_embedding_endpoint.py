@@ -85,7 +85,7 @@ async def test_what_passes_is_asked_again(
     ],
 )
 async def test_what_stays_is_a_fault_at_once(answer: Answer, code: str) -> None:
-    """Nobody waits for what would be the same again."""
+    """A retry would end the same."""
     noted = Noted()
     async with endpoint(answer, noted) as embedder:
         failed = await fault(embedder)
@@ -93,7 +93,7 @@ async def test_what_stays_is_a_fault_at_once(answer: Answer, code: str) -> None:
 
 
 async def test_other_dimensions_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever configured them sees both numbers, in the log as well."""
+    """The error names both numbers, and so does the log."""
     async with endpoint(hashing(32)) as embedder:
         failed = await fault(embedder)
     assert failed.data == {"reason": "dimensions", "sent": 32, "configured": 64}
@@ -108,7 +108,7 @@ async def test_numbers_that_are_none_are_refused() -> None:
 
 
 async def test_an_endpoint_that_is_down_rests() -> None:
-    """After three failures nobody asks it for a while."""
+    """After three failures it is not called for a while."""
     noted = Noted()
     async with endpoint(saying(503, b"{}"), noted) as embedder:
         failed = [await fault(embedder) for _ in range(3)]

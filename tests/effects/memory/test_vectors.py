@@ -60,7 +60,7 @@ async def test_what_is_ruled_out_starves_nobody(house: House) -> None:
         await memory.write("w", (*near, *far, *others, *strange, entry("61 none", relation="r")))
         asked = Recall(user_id="u1", query="0", except_session="this", relation="r")
         assert await told(memory, asked) == ["60 f2", "60 f1", "60 f0", "61 none"]
-        unknown = Recall(user_id="u1", query="0", relation="nobody")
+        unknown = Recall(user_id="u1", query="0", relation="unknown")
         assert await told(memory, unknown) == []
         unheard = Recall(user_id="u1", query="0", except_session="unheard of", limit=100)
         assert len(await told(memory, unheard)) == 84
@@ -137,7 +137,7 @@ async def test_another_model_begins_anew(house: House) -> None:
 
 
 async def test_another_model_is_told_once(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """How many wait for its vectors, and whose there are; the first model has nobody to replace."""
+    """How many wait for its vectors, and whose there are; the first model has none to replace."""
     async with house.open(OLD) as memory:
         await memory.write("w", (entry("likes tea"), entry("likes cake")))
     assert caplog.messages == []

@@ -263,7 +263,7 @@ async def test_the_service_refuses_a_limit_that_is_no_number(limit: str) -> None
 @pytest.mark.sockets
 async def test_a_database_out_of_reach_is_a_fault(unused_port: int) -> None:
     """Opening says so within its limit."""
-    dsn = f"postgresql://nobody@127.0.0.1:{unused_port}/nothing"
+    dsn = f"postgresql://user@127.0.0.1:{unused_port}/nothing"
     with pytest.raises(EffectFailed) as failed:
         await SqlConversations.open(dsn, limit=0.1).__aenter__()
     assert failed.value.fault == Fault("store_unavailable", retryable=True)

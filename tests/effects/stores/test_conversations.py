@@ -135,7 +135,7 @@ async def test_history_is_what_came_before_oldest_first(store: Conversations) ->
     assert await ids(store, "m1") == []
     assert await ids(store, "m2") == ["m1", "r1"]
     assert await ids(store, "not stored") == ["m1", "r1", "m2", "r2"]
-    assert await ids(store, "m2", chat="nobody's") == []
+    assert await ids(store, "m2", chat="unknown") == []
 
 
 async def test_history_keeps_the_most_recent(store: Conversations) -> None:

@@ -1,4 +1,4 @@
-"""Stores that forget somebody: all of them, and nobody else."""
+"""Erasure removes all of a subject, and nothing of any other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def asked(message: str, user: str, chat: str) -> Turn:
 
 
 def replied(message: str, to: str, chat: str) -> Turn:
-    """Give a reply, which names nobody."""
+    """Build a reply, which names no user."""
     return Turn(message_id=message, role="assistant", content=SECRET, chat_id=chat, reply_to=to)
 
 
@@ -102,7 +102,7 @@ def files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("column", ["user_id", "session_id"])
 async def test_memory_finds_what_to_forget_by_an_index(tmp_path: Path, column: str) -> None:
-    """Whoever recalls meanwhile waits for no search through everybody's entries."""
+    """A recall meanwhile does not wait for a search through all users' entries."""
     async with open_memory(tmp_path / "memory.db"):
         with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
             query = f"EXPLAIN QUERY PLAN SELECT seq FROM memories WHERE {column} = ?"  # noqa: S608 (ours)

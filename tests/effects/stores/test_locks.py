@@ -1,33 +1,41 @@
-"""Locks: one suite for those of the process and those several processes share."""
+"""Locks: one suite for all kinds, then what leases, Redis and the loss of a server add."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from contract.errors import EffectFailed
 from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, ResilientLocks, SqlLeases
 from effects.stores.redis import RedisLeases
+from tests.effects.stores.shared import Keys, keys_in_redis
+from tests.patience import PATIENCE_S
 
 AnyLocks = ProcessLocks | LeasedLocks | ResilientLocks
 Owner = Callable[[], AnyLocks]
-KINDS = [
-    "process",
-    "memory",
-    "sqlite",
-    "steady",
-    pytest.param("redis", marks=pytest.mark.sockets),
-]
+KINDS = ["process", "memory", "sqlite", "resilient"]
+FAULT = "lock_unavailable; messages are locked within each process alone"
 
 
-@pytest.fixture(params=KINDS)
+def loop_time() -> float:
+    """Return the time of the loop, which jumps in virtual time."""
+    return asyncio.get_running_loop().time()
+
+
+def no_renewals() -> bool:
+    """Whether no task renews a lock."""
+    return not any(task.get_name().startswith("renewal") for task in asyncio.all_tasks())
+
+
+@pytest.fixture(params=[*KINDS, pytest.param("redis", marks=pytest.mark.sockets)])
 async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Owner]:
-    """Give a maker of owners that share one set of locks."""
+    """Return a function that makes owners of one set of locks."""
     async with AsyncExitStack() as stack:
         root: AnyLocks
         match request.param:
@@ -41,7 +49,7 @@ async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             case kind:
                 leases = await stack.enter_async_context(SqlLeases.open(tmp_path / "locks"))
                 over = ResilientLocks.over(leases, time.monotonic)
-                root = over if kind == "steady" else LeasedLocks(leases)
+                root = over if kind == "resilient" else LeasedLocks(leases)
         owners: list[AnyLocks] = []
 
         def another() -> AnyLocks:
@@ -53,23 +61,12 @@ async def owner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             await one.aclose()
 
 
-async def test_a_free_lock_is_taken(owner: Owner) -> None:
-    """Nobody holds it: True."""
-    assert await owner().acquire("lock", "msg_lock:1", 60.0)
-
-
 async def test_a_held_lock_is_refused_at_once(owner: Owner) -> None:
-    """Another exchange of the same process is somebody else."""
+    """To another exchange of the same process, and to its owner: locks do not nest."""
     first, second = owner(), owner()
-    assert await first.acquire("lock", "k", 60.0)
-    assert not await second.acquire("lock", "k", 60.0)
-
-
-async def test_a_lock_is_not_taken_twice_by_its_owner(owner: Owner) -> None:
-    """Locks do not nest."""
-    locks = owner()
-    assert await locks.acquire("lock", "k", 60.0)
-    assert not await locks.acquire("lock", "k", 60.0)
+    assert await first.acquire("lock", "msg_lock:1", 60.0)
+    assert not await second.acquire("lock", "msg_lock:1", 60.0)
+    assert not await first.acquire("lock", "msg_lock:1", 60.0)
 
 
 async def test_keys_do_not_touch_each_other(owner: Owner) -> None:
@@ -79,30 +76,24 @@ async def test_keys_do_not_touch_each_other(owner: Owner) -> None:
     assert await second.acquire("lock", "消息:2", 60.0)
 
 
-async def test_a_released_lock_is_free(owner: Owner) -> None:
-    """The next one gets it."""
-    first, second = owner(), owner()
-    assert await first.acquire("lock", "k", 60.0)
-    await first.release("end", "k")
-    assert await second.acquire("lock", "k", 60.0)
-
-
-async def test_releasing_what_is_not_held_does_nothing(owner: Owner) -> None:
+async def test_releasing_frees_the_owners_lock_alone(owner: Owner) -> None:
     """Neither an unknown key nor the lock of another owner is touched."""
     first, second, third = owner(), owner(), owner()
     await first.release("end", "never taken")
     assert await first.acquire("lock", "k", 60.0)
     await second.release("end", "k")
     assert not await third.acquire("lock", "k", 60.0)
+    await first.release("end", "k")
+    assert await second.acquire("lock", "k", 60.0)
 
 
 async def test_of_many_at_once_one_wins(owner: Owner) -> None:
-    """Twenty exchanges ask together, one is told True."""
+    """Of twenty exchanges that acquire together, one gets True."""
     answers = await asyncio.gather(*(owner().acquire("lock", "k", 60.0) for _ in range(20)))
     assert sorted(answers) == [False] * 19 + [True]
 
 
-async def test_closing_lets_go(owner: Owner) -> None:
+async def test_closing_releases(owner: Owner) -> None:
     """An owner that is closed holds nothing; closing twice is fine."""
     first, second = owner(), owner()
     assert await first.acquire("lock", "k", 60.0)
@@ -113,8 +104,261 @@ async def test_closing_lets_go(owner: Owner) -> None:
 
 @pytest.mark.virtual
 async def test_a_lock_in_the_process_outlives_its_ttl_while_its_owner_lives() -> None:
-    """Who holds it is there, so nothing has to be renewed."""
+    """Its owner is in the process, so nothing has to be renewed."""
     root = ProcessLocks()
     assert await root.acquire("lock", "k", 60.0)
     await asyncio.sleep(3_600.0)
     assert not await root.for_exchange().acquire("lock", "k", 60.0)
+
+
+@pytest.mark.virtual
+async def test_a_held_lock_outlives_its_ttl() -> None:
+    """It is renewed for as long as its owner holds it, then it is free."""
+    leases = MemoryLeases(loop_time)
+    root = LeasedLocks(leases)
+    owner, other = root.for_exchange(), root.for_exchange()
+    assert await owner.acquire("lock", "k", 60.0)
+    await asyncio.sleep(3_600.0)
+    assert not await other.acquire("lock", "k", 60.0)
+    await owner.release("end", "k")
+    assert leases.held == {}
+    assert no_renewals()
+
+
+@pytest.mark.virtual
+async def test_the_lock_of_a_dead_owner_ends_after_its_ttl() -> None:
+    """A moment before it is held, then it is free; the late owner cannot delete the new one."""
+    leases = MemoryLeases(loop_time)
+    heir = LeasedLocks(leases)
+    assert await leases.hold("k", "dead", 60_000)
+    await asyncio.sleep(59.9)
+    assert not await heir.acquire("lock", "k", 60.0)
+    await asyncio.sleep(0.2)
+    assert await heir.acquire("lock", "k", 60.0)
+    await leases.release("k", "dead")
+    assert "k" in leases.held
+    await heir.aclose()
+
+
+@pytest.mark.virtual
+async def test_a_lost_lock_ends_its_renewal() -> None:
+    """Its new owner keeps it, and the renewal ends."""
+    leases = MemoryLeases(loop_time)
+    late = LeasedLocks(leases)
+    assert await late.acquire("lock", "k", 60.0)
+    leases.held["k"] = ("another's", loop_time() + 3_600.0)
+    await asyncio.sleep(21.0)
+    assert no_renewals()
+    await late.release("end", "k")
+    assert leases.held["k"][0] == "another's"
+
+
+@pytest.mark.virtual
+async def test_a_failed_renewal_is_tried_again() -> None:
+    """Leases out of reach for less than the ttl are still held."""
+    leases = MemoryLeases(loop_time)
+    locks = LeasedLocks(leases)
+    assert await locks.acquire("lock", "k", 60.0)
+    leases.away = True
+    await asyncio.sleep(30.0)
+    leases.away = False
+    await asyncio.sleep(3_600.0)
+    assert leases.held["k"][1] > loop_time()
+    await locks.release("end", "k")
+
+
+class Deaf(MemoryLeases):
+    """Leases whose renewals take a second and swallow their cancellation."""
+
+    async def hold(self, key: str, token: str, ms: int) -> bool:
+        """Answer in the end, whatever comes between."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1.0 if key in self.held else 0.0)
+        return await super().hold(key, token, ms)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("leases", "after"), [(MemoryLeases, 0.0), (Deaf, 20.5)])
+async def test_closing_the_first_owner_ends_every_renewal(
+    leases: type[MemoryLeases], after: float
+) -> None:
+    """Also one that swallows its cancellation; what was held ends after its ttl."""
+    stored = leases(loop_time)
+    root = LeasedLocks(stored)
+    assert await root.for_exchange().acquire("lock", "k", 60.0)
+    await asyncio.sleep(after)
+    closed_at = loop_time()
+    await root.aclose()
+    assert no_renewals()
+    assert loop_time() == closed_at
+    assert stored.held["k"][1] >= loop_time() + 60.0 - after
+
+
+@pytest.mark.virtual
+async def test_closing_with_the_leases_out_of_reach_is_fine() -> None:
+    """The lock ends by itself."""
+    leases = MemoryLeases(loop_time)
+    locks = LeasedLocks(leases)
+    assert await locks.acquire("lock", "k", 60.0)
+    leases.away = True
+    await locks.aclose()
+    assert no_renewals()
+
+
+async def test_sqlite_ends_leases_by_the_wall_clock_over_openings(tmp_path: Path) -> None:
+    """A killed process's lock is held until its ttl is over, also when the file is opened anew."""
+    now = 1_000.0
+    wall: Callable[[], float] = lambda: now  # noqa: E731 (a clock the test moves)
+    async with SqlLeases.open(tmp_path / "locks", wall) as killed:
+        assert await killed.hold("k", "killed", 60_000)
+        assert await killed.hold("k", "killed", 60_000)
+    now = 1_059.9
+    async with SqlLeases.open(tmp_path / "locks", wall) as next_one:
+        assert not await next_one.hold("k", "next", 60_000)
+        now = 1_060.0
+        assert await next_one.hold("k", "next", 60_000)
+        await next_one.release("k", "killed")
+        assert not await next_one.hold("k", "third", 60_000)
+
+
+async def test_sqlite_that_is_closed_is_a_fault(tmp_path: Path) -> None:
+    """The code is that of locks, whatever the file could not do."""
+    async with SqlLeases.open(tmp_path / "locks") as leases:
+        await leases.aclose()
+        with pytest.raises(EffectFailed) as failed:
+            await leases.hold("k", "token", 60_000)
+    assert failed.value.fault.code == "lock_unavailable"
+
+
+@pytest.fixture
+async def keys(redis_url: str) -> AsyncIterator[Keys]:
+    """Return what the adapter stores, as a bare client sees it."""
+    async with keys_in_redis(redis_url) as keys:
+        yield keys
+
+
+@pytest.fixture
+async def leases(redis_url: str, keys: Keys) -> AsyncIterator[RedisLeases]:
+    """Return leases in Redis, under keys of their own."""
+    leases = RedisLeases(redis_url, prefix=keys.prefix)
+    yield leases
+    await leases.aclose()
+
+
+@pytest.mark.sockets
+async def test_redis_ends_a_lock_by_itself(leases: RedisLeases, keys: Keys) -> None:
+    """It is given the ttl, so a dead host's lock ends; the next owner gets it."""
+    assert await leases.hold("k", "dead", 60_000)
+    assert 59_000 < await keys.client.pttl(keys.prefix + "k") <= 60_000
+    await keys.client.pexpire(keys.prefix + "k", 0)
+    assert await leases.hold("k", "heir", 60_000)
+
+
+@pytest.mark.sockets
+async def test_redis_neither_renews_nor_deletes_a_lost_lock(
+    leases: RedisLeases, keys: Keys
+) -> None:
+    """What passed to another owner stays with it."""
+    assert await leases.hold("k", "late", 60_000)
+    await keys.client.delete(keys.prefix + "k")
+    assert await leases.hold("k", "heir", 30_000)
+    assert not await leases.hold("k", "late", 60_000)
+    await leases.release("k", "late")
+    assert 29_000 < await keys.client.pttl(keys.prefix + "k") <= 30_000
+
+
+@pytest.mark.sockets
+async def test_a_lock_redis_forgot_is_taken_again(leases: RedisLeases, keys: Keys) -> None:
+    """It came back empty, and no token has the key: renewing takes it for the whole ttl."""
+    assert await leases.hold("k", "owner", 60_000)
+    await keys.client.delete(keys.prefix + "k")
+    assert await leases.hold("k", "owner", 60_000)
+    assert 59_000 < await keys.client.pttl(keys.prefix + "k") <= 60_000
+
+
+@pytest.mark.sockets
+async def test_a_lock_in_redis_is_renewed_while_held(leases: RedisLeases, keys: Keys) -> None:
+    """Its time to live goes up again by itself, after a third of the ttl."""
+    locks = LeasedLocks(leases)
+    assert await locks.acquire("lock", "k", 0.12)
+    left = await keys.client.pttl(keys.prefix + "k")
+    async with asyncio.timeout(PATIENCE_S):
+        while (now := await keys.client.pttl(keys.prefix + "k")) <= left:
+            assert now > 0
+            left = now
+    await locks.aclose()
+
+
+def processes(leases: MemoryLeases) -> tuple[ResilientLocks, ResilientLocks]:
+    """Return the locks of two processes that share leases."""
+    return ResilientLocks.over(leases, loop_time), ResilientLocks.over(leases, loop_time)
+
+
+@pytest.mark.virtual
+async def test_two_processes_share_a_lock() -> None:
+    """What one holds the other cannot take, and no fault is reported."""
+    here, there = processes(MemoryLeases(loop_time))
+    owner = here.for_exchange()
+    assert await owner.acquire("lock", "k", 60.0)
+    assert not await there.for_exchange().acquire("lock", "k", 60.0)
+    await owner.release("end", "k")
+    assert await there.acquire("lock", "k", 60.0)
+    assert (here.fault, there.fault) == (None, None)
+    await there.aclose()
+
+
+@pytest.mark.virtual
+async def test_while_leases_are_out_of_reach_a_process_locks_for_itself() -> None:
+    """The first of two equal requests goes on, the second is refused; the fault is reported."""
+    leases = MemoryLeases(loop_time)
+    here, there = processes(leases)
+    leases.away = True
+    owner, elsewhere = here.for_exchange(), there.for_exchange()
+    assert await owner.acquire("lock", "k", 60.0)
+    assert not await here.for_exchange().acquire("lock", "k", 60.0)
+    assert here.fault == FAULT
+    assert await elsewhere.acquire("lock", "k", 60.0), "the other process cannot be known"
+    for one in (owner, elsewhere):
+        with pytest.raises(Exception, match="lock_unavailable"):
+            await one.release("end", "k")
+        assert await one.for_exchange().acquire("lock", "k", 60.0), "the process has released it"
+    leases.away = False
+    await here.aclose()
+    await there.aclose()
+
+
+@pytest.mark.virtual
+async def test_after_a_failure_calls_are_skipped_for_a_moment() -> None:
+    """Requests do not each wait for a time limit; one a second finds out."""
+    leases = MemoryLeases(loop_time)
+    locks = ResilientLocks.over(leases, loop_time)
+    leases.away = True
+    for number in range(10):
+        assert await locks.for_exchange().acquire("lock", f"k{number}", 60.0)
+    assert leases.calls == 1
+    await asyncio.sleep(1.0)
+    leases.away = False
+    assert await locks.acquire("lock", "again", 60.0)
+    assert leases.calls == 2
+    assert locks.fault is None
+    await locks.aclose()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("lost", ["out of reach", "empty"])
+async def test_a_lock_is_shared_once_the_leases_are_back(lost: str) -> None:
+    """At the next renewal; also when Redis comes back without a disk, and has forgotten all."""
+    leases = MemoryLeases(loop_time)
+    here, there = processes(leases)
+    leases.away = lost == "out of reach"
+    owner = here.for_exchange()
+    assert await owner.acquire("lock", "k", 60.0)
+    leases.away = False
+    leases.held.clear()
+    await asyncio.sleep(20.5)
+    assert here.fault is None, "the renewal reported"
+    assert not await there.acquire("lock", "k", 60.0)
+    await owner.release("end", "k")
+    assert leases.held == {}
+    assert await there.acquire("lock", "k", 60.0)
+    await there.aclose()

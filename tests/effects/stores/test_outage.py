@@ -1,4 +1,4 @@
-"""Whoever says nothing is spared: requests fail at once, and the background finds out."""
+"""A server that is silent is skipped: calls fail at once, and probes find out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_who_answers_others_is_merely_busy() -> None:
 
 
 async def test_who_never_answered_is_not_spared() -> None:
-    """Whoever opens it is told so."""
+    """Opening it fails."""
     server = Server()
     spared = OutageGuard("memory", server.ask, quiet=QUIET, monotonic=now)
     await asyncio.sleep(QUIET)
@@ -91,7 +91,7 @@ async def test_who_never_answered_is_not_spared() -> None:
 
 
 async def test_an_answer_to_a_call_under_way_ends_it() -> None:
-    """It had begun before; nobody needs to be asked any more."""
+    """It had begun before; no further probe is due."""
     server = Server()
     spared = await spared_after(server)
     await asyncio.sleep(1)
@@ -103,7 +103,7 @@ async def test_an_answer_to_a_call_under_way_ends_it() -> None:
 
 
 async def test_whatever_an_attempt_ends_in_there_is_another() -> None:
-    """An error nobody foresaw does not leave it spared for ever."""
+    """An unforeseen error does not keep it skipped for ever."""
     server = Server()
     server.failure = ZeroDivisionError()
     spared = await spared_after(server)
@@ -115,7 +115,7 @@ async def test_whatever_an_attempt_ends_in_there_is_another() -> None:
 
 
 async def test_closed_it_asks_no_more() -> None:
-    """Whoever waited for an answer does not any longer, and nobody begins to."""
+    """A probe under way ends, and none begins."""
     server = Server()
     spared = await spared_after(server)
     await asyncio.sleep(0)

@@ -125,7 +125,7 @@ async def test_the_tape_can_be_replaced(pauses: PauseStore, clock: ManualClock) 
 
 
 async def test_an_answer_is_taken_once(pauses: PauseStore, clock: ManualClock) -> None:
-    """Repeated it is the same, whoever repeats it; another one is a conflict."""
+    """Repeated it is the same, by any person; another one is a conflict."""
     await pauses.open(paused(clock))
     assert await pauses.respond("h1", YES) == "accepted"
     assert await pauses.respond("h1", YES) == "same"
@@ -180,7 +180,7 @@ async def test_a_claim_given_back_can_be_claimed(pauses: PauseStore, clock: Manu
 async def test_a_claim_is_given_back_with_what_was_done(
     pauses: PauseStore, clock: ManualClock
 ) -> None:
-    """Whoever continues next has it, and whoever asked does not put it back."""
+    """The next owner has it, and the stack that asked does not put it back."""
     await answered(pauses, clock)
     await pauses.claim("h1", "x1", 60.0)
     assert not await pauses.release("h1", "x2", b"foreign")
@@ -211,7 +211,7 @@ async def test_a_lease_ends(pauses: PauseStore, clock: ManualClock) -> None:
 
 
 async def test_a_lease_is_renewed(pauses: PauseStore, clock: ManualClock) -> None:
-    """Also a late one, as long as nobody else has claimed; it outlives the pause's own time."""
+    """Also a late one, unless another owner has claimed; it outlives the pause's own time."""
     await answered(pauses, clock)
     await pauses.claim("h1", "x1", 600.0)
     for _ in range(10):
@@ -277,7 +277,7 @@ async def test_what_is_being_continued_does_not_expire(
 async def test_what_a_new_turn_has_passed_by_can_be_finished_but_not_given_back(
     pauses: PauseStore, clock: ManualClock
 ) -> None:
-    """Whoever continues it may be at its end, or may not have got the session."""
+    """Its owner may be at its end, or may not have got the session."""
     for hitl_id in ("h1", "h2"):
         await pauses.open(paused(clock, hitl_id))
         await pauses.respond(hitl_id, YES)
@@ -324,7 +324,7 @@ async def test_a_new_turn_leaves_other_flows_and_its_own_question(
 
 
 async def test_one_pause_is_expired(pauses: PauseStore, clock: ManualClock) -> None:
-    """Unless somebody is continuing it, or it is over."""
+    """Unless it is being continued, or is over."""
     await answered(pauses, clock)
     await pauses.claim("h1", "x1", 60.0)
     assert await pauses.expire("h1") == "taken"

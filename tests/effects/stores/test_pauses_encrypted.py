@@ -51,7 +51,7 @@ class Place:
                 yield pauses
 
     def row(self) -> dict[str, bytes]:
-        """Read what is stored of the pause, as whoever has the table would."""
+        """Read what is stored of the pause, as a reader of the table would."""
         columns = "question, tape, answer, digest"
         query = f"SELECT {columns} FROM graph_checkpoints"  # noqa: S608 (the test's own)
         if self.kind == "sqlite":

@@ -54,7 +54,7 @@ class Known:
     exchange: str = "x"
 
     def running(self, now: float) -> bool:
-        """Whether somebody continues it."""
+        """Whether it is being continued."""
         return bool(self.holder) and now < self.lease_ends
 
     def go_on(self, tape: bytes | None) -> None:
@@ -164,7 +164,7 @@ class Pauses(RuleBasedStateMachine):
 
     @rule(hitl_id=ids, tape=tapes)
     def keep_tape(self, hitl_id: str, tape: bytes) -> None:
-        """Keep the tape of whoever asked."""
+        """Replace the tape."""
         kept = self.ask(lambda store: store.replace_tape(hitl_id, tape))
         known = self.find(hitl_id)
         assert kept == (known is not None and not known.over and not known.continued)

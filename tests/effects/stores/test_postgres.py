@@ -1,4 +1,4 @@
-"""Tables in PostgreSQL: brought up to date once, by whoever comes first; never by older code."""
+"""Tables in PostgreSQL: brought up to date once, by the first process; never by older code."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_a_reply_nobody_was_served_stands_behind_its_message() -> None:
 
 
 def test_a_reply_that_is_looked_up_is_its_own() -> None:
-    """By its id; what users said, and what nobody knows, is as it is."""
+    """By its id; what users wrote, and an unknown id, stays as it is."""
     replies = ShadowReplies()
     side = replies.of("graph")
     put(side, reply(1, "mine"))

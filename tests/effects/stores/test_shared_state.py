@@ -1,46 +1,163 @@
-"""Boards: one suite for those in memory, in SQLite and in Redis."""
+"""State that routers share: one suite for pins, notes and spending in memory, SQLite and Redis."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contract.errors import EffectFailed
+from contract.errors import EffectFailed, Fault, FaultCode
 from effects.stores import (
     NO_SPENDING,
     BreakerNote,
+    MemoryPins,
     MemorySharedState,
     NoteUpdate,
+    Pin,
+    PinStore,
     SharedState,
     Spending,
+    SqlPins,
     SqlSharedState,
 )
-from effects.stores.redis import RedisSharedState
-from effects.stores.shared_state import NOTE_SECONDS
+from effects.stores.redis import RedisLeases, RedisPins, RedisSharedState
+from effects.stores.shared_state import NOTE_SECONDS, pin_key
 from tests.effects.stores.shared import KINDS, Clock, Makers, Shared, keys_in_redis, opened
 
+GRAPH = Pin("graph", "v1", 1_790_000_000_000_001)
+LEGACY = Pin("legacy", "v2", 1_790_000_000_000_002)
 KEY = "graph:chat"
 OPEN = BreakerNote("a:1", "open", 15.0)
 OTHER = BreakerNote("b:1", "open", 15.0)
 DAY = 20_717
-BOARDS = Makers[SharedState](MemorySharedState, SqlSharedState.open, RedisSharedState)
+
+
+@pytest.fixture(params=KINDS)
+async def pins(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shared[PinStore]]:
+    """Return an empty store of pins of each kind."""
+    makers = Makers[PinStore](MemoryPins, SqlPins.open, RedisPins)
+    async with opened(request, tmp_path / "pins.sqlite", makers) as stores:
+        yield stores
 
 
 @pytest.fixture(params=KINDS)
 async def shared(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Shared[SharedState]]:
-    """Give an empty board of each kind."""
-    async with opened(request, tmp_path / "board.sqlite", BOARDS) as boards:
-        yield boards
+    """Return an empty shared state of each kind."""
+    makers = Makers[SharedState](MemorySharedState, SqlSharedState.open, RedisSharedState)
+    async with opened(request, tmp_path / "state.sqlite", makers) as stores:
+        yield stores
+
+
+def column(path: Path, query: str) -> list[Any]:
+    """Read one column of a file."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [value for (value,) in connection.execute(query)]
+
+
+async def lapse(pins: Shared[PinStore], seconds: float) -> None:
+    """Let time pass for the pins."""
+    if pins.clock is not None:
+        pins.clock.now += seconds
+    if pins.keys is not None:
+        await pins.keys.lapse(seconds)
+
+
+async def test_the_first_pin_wins(pins: Shared[PinStore]) -> None:
+    """Later calls return what the first one pinned, on any router."""
+    assert await pins.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
+    assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == GRAPH
+    assert await pins.other.hold("chat", "c1", LEGACY, 60.0) == GRAPH
+
+
+async def test_of_many_pins_at_once_one_wins(pins: Shared[PinStore]) -> None:
+    """Twenty routers pin together; all get the same pin."""
+    wanted = [Pin("graph" if n % 2 else "legacy", f"v{n}", n) for n in range(20)]
+    stores = (pins.store, pins.other)
+    given = await asyncio.gather(
+        *(stores[n % 2].hold("chat", "c1", pin, 60.0) for n, pin in enumerate(wanted))
+    )
+    assert len(set(given)) == 1
+    assert given[0] in wanted
+
+
+async def test_conversations_and_flows_do_not_touch_each_other(pins: Shared[PinStore]) -> None:
+    """The same id in another flow is another conversation; any text may be an id."""
+    for flow, conversation in [("chat", "会话:1"), ("chat", "会话:2"), ("ops", "会话:1")]:
+        pin = Pin("graph", f"{flow} {conversation}", 1)
+        assert await pins.store.hold(flow, conversation, pin, 60.0) == pin
+
+
+async def test_a_pin_expires_after_its_last_turn(pins: Shared[PinStore]) -> None:
+    """A moment before it is there, and renewed; afterwards the next one pins anew."""
+    assert await pins.store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
+    await lapse(pins, 50.0)
+    assert await pins.other.hold("chat", "c1", LEGACY, 60.0) == GRAPH
+    await lapse(pins, 50.0)
+    assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == GRAPH
+    await lapse(pins, 61.0)
+    assert await pins.store.hold("chat", "c1", LEGACY, 60.0) == LEGACY
+
+
+async def test_pins_in_memory_are_bounded() -> None:
+    """Those not read for the longest go first."""
+    store = MemoryPins(most=2)
+    for conversation in ("a", "b", "a", "c"):
+        await store.hold("chat", conversation, GRAPH, 60.0)
+    assert await store.hold("chat", "a", LEGACY, 60.0) == GRAPH
+    assert await store.hold("chat", "b", LEGACY, 60.0) == LEGACY
+
+
+async def test_a_file_of_pins_outlives_its_router_and_loses_expired_ones(
+    tmp_path: Path,
+) -> None:
+    """The next start finds the pins; expired ones are removed, no id is in it."""
+    path, clock = tmp_path / "pins.sqlite", Clock()
+    async with SqlPins.open(path, clock) as store:
+        await store.hold("chat", "short", GRAPH, 10.0)
+        await store.hold("chat", "long", GRAPH, 100.0)
+    clock.now += 20.0
+    async with SqlPins.open(path, clock) as store:
+        assert column(path, "SELECT key FROM pins") == [pin_key("chat", "long")]
+        assert await store.hold("chat", "long", LEGACY, 100.0) == GRAPH
+        await store.aclose()
+    assert b"long" not in path.read_bytes()
+
+
+async def test_a_writer_in_the_way_is_a_fault_soon(tmp_path: Path) -> None:
+    """A request does not wait five seconds for a pin."""
+    path = tmp_path / "pins.sqlite"
+    async with SqlPins.open(path) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(EffectFailed) as failed:
+            await store.hold("chat", "c1", GRAPH, 60.0)
+        other.close()
+        assert failed.value.fault.code == "store_unavailable"
+        assert await store.hold("chat", "c1", GRAPH, 60.0) == GRAPH
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("value", [b"", b"graph", b'{"stack":"new","version":"","since":1}'])
+async def test_a_value_that_is_no_pin_is_a_fault(redis_url: str, value: bytes) -> None:
+    """Another program wrote it; it is not taken for a stack."""
+    async with keys_in_redis(redis_url) as keys:
+        await keys.client.set(keys.prefix + pin_key("chat", "c1"), value, px=60_000)
+        store = RedisPins(redis_url, prefix=keys.prefix)
+        with pytest.raises(EffectFailed) as failed:
+            await store.hold("chat", "c1", GRAPH, 60.0)
+        assert failed.value.fault.code == "store_failed"
+        await store.aclose()
 
 
 async def test_a_note_is_read_by_others(shared: Shared[SharedState]) -> None:
-    """With what is left of its time by the board's own clock."""
+    """With the rest of its time by the store's own clock."""
     assert await shared.store.update_notes([]) == {}
     put = await shared.store.update_notes([NoteUpdate(KEY, BreakerNote("a:1", "probing", 15.0, 2))])
     read = await shared.other.update_notes([])
@@ -55,7 +172,7 @@ async def test_a_note_is_read_by_others(shared: Shared[SharedState]) -> None:
 
 
 async def test_only_what_is_expected_is_replaced(shared: Shared[SharedState]) -> None:
-    """Who comes too late is told what is up; whoever expects anything is never too late."""
+    """A late update returns the note there is; one that expects any is never late."""
     await shared.store.update_notes([NoteUpdate(KEY, OPEN)])
     late = await shared.other.update_notes([NoteUpdate(KEY, OTHER)])
     assert late[KEY].mark == "a:1"
@@ -66,19 +183,19 @@ async def test_only_what_is_expected_is_replaced(shared: Shared[SharedState]) ->
     assert (await shared.store.update_notes([NoteUpdate(KEY, closed, None)]))[KEY].phase == "closed"
 
 
-async def test_of_many_at_once_one_goes_up(shared: Shared[SharedState]) -> None:
-    """Twenty claims for one place; all are told whose it is."""
+async def test_of_many_notes_at_once_one_is_stored(shared: Shared[SharedState]) -> None:
+    """Twenty claims for one place; all get the same."""
     await shared.store.update_notes([NoteUpdate(KEY, OPEN)])
-    boards = (shared.store, shared.other)
+    states = (shared.store, shared.other)
     claims = [NoteUpdate(KEY, BreakerNote(f"{n}:1", "probing", 15.0), "a:1") for n in range(20)]
     told = await asyncio.gather(
-        *(boards[n % 2].update_notes([one]) for n, one in enumerate(claims))
+        *(states[n % 2].update_notes([one]) for n, one in enumerate(claims))
     )
     assert len({notes[KEY].mark for notes in told}) == 1
 
 
 async def test_the_same_again_changes_nothing(shared: Shared[SharedState]) -> None:
-    """Whose answer was lost posts again, whatever it expects; its time does not begin anew."""
+    """After a lost answer the update is repeated; its time does not begin anew."""
     await shared.store.update_notes([NoteUpdate(KEY, OPEN)])
     for expected in ("", "a:1", None):
         again = NoteUpdate(KEY, BreakerNote("a:1", "open", 1_000.0), expected)
@@ -86,7 +203,7 @@ async def test_the_same_again_changes_nothing(shared: Shared[SharedState]) -> No
 
 
 async def test_flows_and_stacks_do_not_touch_each_other(shared: Shared[SharedState]) -> None:
-    """Any text is a key; several go up at once."""
+    """Any text is a key; several are stored at once."""
     keys = ["graph:会话", "legacy:会话", "graph:a b"]
     await shared.store.update_notes(
         [NoteUpdate(key, BreakerNote(f"a:{n}", "open", 1.0)) for n, key in enumerate(keys)]
@@ -98,7 +215,7 @@ async def test_flows_and_stacks_do_not_touch_each_other(shared: Shared[SharedSta
 
 
 async def test_what_is_spent_is_added_up(shared: Shared[SharedState]) -> None:
-    """Each says all it has spent; saying it twice costs nothing, another day is another sum."""
+    """Each reports all it has spent; a repeated report costs nothing, days are apart."""
     assert await shared.store.report_spending(DAY, "a", NO_SPENDING) == NO_SPENDING
     assert await shared.store.report_spending(DAY, "a", Spending(3, 0.5)) == Spending(3, 0.5)
     for _ in range(2):
@@ -107,53 +224,93 @@ async def test_what_is_spent_is_added_up(shared: Shared[SharedState]) -> None:
     assert await shared.store.report_spending(DAY + 1, "a", NO_SPENDING) == NO_SPENDING
 
 
-async def test_notes_are_forgotten_in_the_end(tmp_path: Path) -> None:
-    """An hour after their time; then their place is empty."""
+async def test_notes_are_removed_in_the_end(tmp_path: Path) -> None:
+    """An hour after their time; then the key is free."""
     clock = Clock()
-    async with SqlSharedState.open(tmp_path / "board.sqlite", clock) as file:
-        boards: list[SharedState] = [MemorySharedState(clock), file]
-        for board in boards:
-            await board.update_notes([NoteUpdate(KEY, OPEN)])
+    async with SqlSharedState.open(tmp_path / "state.sqlite", clock) as file:
+        states: list[SharedState] = [MemorySharedState(clock), file]
+        for state in states:
+            await state.update_notes([NoteUpdate(KEY, OPEN)])
         clock.now += NOTE_SECONDS + 15.0
-        for board in boards:
-            assert await board.update_notes([]) == {}
-            assert (await board.update_notes([NoteUpdate(KEY, OTHER)]))[KEY].mark == "b:1"
+        for state in states:
+            assert await state.update_notes([]) == {}
+            assert (await state.update_notes([NoteUpdate(KEY, OTHER)]))[KEY].mark == "b:1"
 
 
-async def test_days_are_forgotten_in_the_end(tmp_path: Path) -> None:
+async def test_days_are_removed_in_the_end(tmp_path: Path) -> None:
     """A file keeps yesterday, which a router may still be in, and no day before."""
-    path = tmp_path / "board.sqlite"
-    async with SqlSharedState.open(path) as board:
+    path = tmp_path / "state.sqlite"
+    async with SqlSharedState.open(path) as state:
         for day in range(4):
-            await board.report_spending(DAY + day, "a", Spending(1))
-    connection = sqlite3.connect(path)
-    days = [day for (day,) in connection.execute("SELECT DISTINCT day FROM board_spent")]
-    connection.close()
-    assert sorted(days) == [DAY + 1, DAY + 2, DAY + 3]
+            await state.report_spending(DAY + day, "a", Spending(1))
+    days = column(path, "SELECT DISTINCT day FROM board_spent ORDER BY day")
+    assert days == [DAY + 1, DAY + 2, DAY + 3]
 
 
-async def test_a_file_is_only_written_where_there_is_news(tmp_path: Path) -> None:
-    """Looking waits for no writer: a second one may hold the file meanwhile."""
-    path = tmp_path / "board.sqlite"
-    async with SqlSharedState.open(path) as board:
-        await board.report_spending(DAY, "a", Spending(1))
+async def test_only_changes_are_written(tmp_path: Path) -> None:
+    """Reading waits for no writer: another one may hold the file meanwhile."""
+    path = tmp_path / "state.sqlite"
+    async with SqlSharedState.open(path) as state:
+        await state.report_spending(DAY, "a", Spending(1))
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        assert await board.update_notes([]) == {}
-        assert await board.report_spending(DAY, "a", Spending(1)) == Spending(1)
+        assert await state.update_notes([]) == {}
+        assert await state.report_spending(DAY, "a", Spending(1)) == Spending(1)
         other.close()
 
 
 @pytest.mark.sockets
-async def test_what_is_none_of_the_boards_is_a_fault(redis_url: str) -> None:
-    """Somebody else wrote it; it opens no breaker and spends nothing."""
+async def test_a_foreign_value_is_a_fault(redis_url: str) -> None:
+    """Another program wrote it; it opens no breaker and spends nothing."""
     async with keys_in_redis(redis_url) as keys:
         await keys.client.hset(f"{keys.prefix}notes", KEY, '["a:1","shut",1,0]')
         await keys.client.hset(f"{keys.prefix}spent:{DAY}", "b", "much")
-        board = RedisSharedState(redis_url, prefix=keys.prefix)
-        for asked in (board.update_notes([]), board.report_spending(DAY, "a", NO_SPENDING)):
+        state = RedisSharedState(redis_url, prefix=keys.prefix)
+        for asked in (state.update_notes([]), state.report_spending(DAY, "a", NO_SPENDING)):
             with pytest.raises(EffectFailed) as failed:
                 await asked
             assert failed.value.fault.code == "store_failed"
         await keys.client.delete(f"{keys.prefix}notes", f"{keys.prefix}spent:{DAY}")
-        await board.aclose()
+        await state.aclose()
+
+
+Adapter = RedisSharedState | RedisLeases | RedisPins
+CALLS: list[tuple[type[Adapter], Callable[..., Awaitable[object]], FaultCode]] = [
+    (RedisSharedState, lambda state: state.update_notes([]), "store_unavailable"),
+    (
+        RedisSharedState,
+        lambda state: state.report_spending(20_717, "a", NO_SPENDING),
+        "store_unavailable",
+    ),
+    (
+        RedisPins,
+        lambda pins: pins.hold("chat", "c1", Pin("graph", "v1", 1), 60.0),
+        "store_unavailable",
+    ),
+    (RedisLeases, lambda leases: leases.hold("k", "token", 60_000), "lock_unavailable"),
+    (RedisLeases, lambda leases: leases.release("k", "token"), "lock_unavailable"),
+]
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(("adapter", "call", "code"), CALLS)
+async def test_redis_out_of_reach_is_a_fault(
+    unused_port: int,
+    adapter: type[Adapter],
+    call: Callable[..., Awaitable[object]],
+    code: FaultCode,
+) -> None:
+    """No exception of the library leaves an adapter, and no address is in the fault."""
+    async with aclosing(adapter(f"redis://127.0.0.1:{unused_port}/0")) as asked:
+        with pytest.raises(EffectFailed) as failed:
+            await call(asked)
+    assert failed.value.fault == Fault(code, retryable=True)
+
+
+@pytest.mark.sockets
+async def test_a_key_that_is_no_text_is_a_fault(redis_url: str) -> None:
+    """Half a character cannot be sent, and a second call would not help."""
+    async with aclosing(RedisLeases(redis_url)) as leases:
+        with pytest.raises(EffectFailed) as failed:
+            await leases.hold("\ud800", "token", 60_000)
+    assert failed.value.fault == Fault("lock_unavailable", data={"reason": "value"})

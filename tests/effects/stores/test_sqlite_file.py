@@ -80,7 +80,7 @@ async def test_calls_wait_for_another_writer_together(tmp_path: Path) -> None:
 async def test_a_file_that_is_removed_is_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is stored afterwards can be found; it would go with the file nobody sees any more."""
+    """What is stored afterwards can be found; it would go with the file that was removed."""
     path = tmp_path / "turns.db"
     async with SqlConversations.open(path) as store:
         await store.put("message", said(1))
@@ -129,7 +129,7 @@ async def test_a_file_that_is_moved_away_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("looking")
 async def test_a_file_out_of_reach_is_a_fault_until_it_is_back(tmp_path: Path) -> None:
-    """A disk that is gone is nothing to write to; once it is there again nobody restarts."""
+    """A disk that is gone is nothing to write to; once it is there again no restart is needed."""
     folder, away = tmp_path / "disk", tmp_path / "away"
     folder.mkdir()
     async with SqlConversations.open(folder / "turns.db") as store:
