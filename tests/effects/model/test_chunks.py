@@ -44,65 +44,83 @@ def deltas(*calls: object) -> tuple[ToolCallDelta, ...]:
     return tuple(pieces)
 
 
-def test_text() -> None:
-    """Content is text."""
-    assert read(delta(content="Hel")) == Chunk(text="Hel")
+COUNTS = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "cost": 0.1}
+NULLS = {"content": None, "tool_calls": None, "reasoning": None}
+PARTS = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+    {"type": "text", "text": "Hel"},
+]
+CHOICES = [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "a"}}]
+CHUNKS: dict[str, tuple[object, Chunk]] = {
+    "text": (delta(content="Hel"), Chunk(text="Hel")),
+    "reasoning": (delta(content=None, reasoning="hm"), Chunk(reasoning="hm")),
+    "reasoning by its other name": (
+        delta(content=None, reasoning_content="hm"),
+        Chunk(reasoning="hm"),
+    ),
+    "reasoning under both names counts once": (
+        delta(reasoning_content="hm", reasoning="hm"),
+        Chunk(reasoning="hm"),
+    ),
+    "content in parts": (delta(content=PARTS), Chunk(text="Hel", reasoning="hm")),
+    "nulls instead of absent fields": (
+        {"choices": [{"index": 0, "delta": NULLS, "finish_reason": None}], "usage": None},
+        Chunk(),
+    ),
+    "null choices": ({"choices": None, "error": None}, Chunk()),
+    "a null delta": ({"choices": [{"delta": None}]}, Chunk()),
+    "finish, model and usage in one event": (
+        {"model": "m-1", "choices": [{"finish_reason": "stop"}], "usage": COUNTS},
+        Chunk(finish="stop", usage=Usage(3, 2, 5), model="m-1"),
+    ),
+    "usage after the last choice": (
+        {"choices": [], "usage": COUNTS},
+        Chunk(usage=Usage(3, 2, 5)),
+    ),
+    "absent and null counts are 0, an absent total is the sum": (
+        {"usage": {"prompt_tokens": 3, "completion_tokens": None}},
+        Chunk(usage=Usage(3, 0, 3)),
+    ),
+    "usage that is no object": ({"usage": "many"}, Chunk()),
+    "of several choices that of index 0": ({"choices": CHOICES}, Chunk(text="a")),
+    "no choice of index 0": ({"choices": CHOICES[:1]}, Chunk()),
+    "odd leaves cost only themselves": (
+        {"model": 7, "choices": [{"delta": {"content": "a", "reasoning": 1}}]},
+        Chunk(text="a"),
+    ),
+    "odd content and tool calls": (delta(content=5, tool_calls="none"), Chunk()),
+    "odd members of tool calls": (
+        delta(tool_calls=["x", {"index": 0, "function": "f"}]),
+        Chunk(tool_calls=(ToolCallDelta(0),)),
+    ),
+    "half an emoji, written as a lone surrogate": (
+        rb'{"choices":[{"delta":{"content":"a\ud83d","reasoning":"\ude00b"}}]}',
+        Chunk(text="a\ufffd", reasoning="\ufffdb"),
+    ),
+    "a whole emoji in two escapes beside a lone surrogate": (
+        rb'{"choices":[{"delta":{"content":"\ud83d\ude00 \ud83d"}}]}',
+        Chunk(text="\U0001f600 \ufffd"),
+    ),
+    "a NUL, which no store holds": (delta(content="a\0b"), Chunk(text="a\ufffdb")),
+    "a NUL in a part": (
+        delta(content=[{"type": "text", "text": "\0"}]),
+        Chunk(text="\ufffd"),
+    ),
+    "invalid UTF-8": (b'{"choices":[{"delta":{"content":"a\xff"}}]}', Chunk(text="a\ufffd")),
+    **{
+        f"a count of {odd}, which no counter takes": (
+            {"usage": {"prompt_tokens": odd, "completion_tokens": 2, "total_tokens": odd}},
+            Chunk(usage=Usage(0, 2, 2)),
+        )
+        for odd in (-1, -1.5, 2**31, 10**40, 1e300)
+    },
+}
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_has_two_names(name: str) -> None:
-    """Providers call it one or the other."""
-    assert read(delta(content=None, **{name: "hm"})) == Chunk(reasoning="hm")
-
-
-def test_reasoning_under_both_names_counts_once() -> None:
-    """Gateways repeat it for clients of either kind."""
-    assert read(delta(reasoning_content="hm", reasoning="hm")) == Chunk(reasoning="hm")
-
-
-def test_content_in_parts() -> None:
-    """One provider sends thinking and text as parts."""
-    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
-    parts = [thinking, {"type": "text", "text": "Hel"}]
-    assert read(delta(content=parts)) == Chunk(text="Hel", reasoning="hm")
-
-
-def test_nulls_say_nothing() -> None:
-    """Fields may be null instead of absent."""
-    nulls = {"content": None, "tool_calls": None, "reasoning": None}
-    event = {"choices": [{"index": 0, "delta": nulls, "finish_reason": None}], "usage": None}
-    assert read(event) == Chunk()
-    assert read({"choices": None, "error": None}) == Chunk()
-    assert read({"choices": [{"delta": None}]}) == Chunk()
-
-
-def test_finish_model_and_usage() -> None:
-    """The three may come in one event, the usage also after the last choice."""
-    counts = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "cost": 0.1}
-    last = {"model": "m-1", "choices": [{"finish_reason": "stop"}], "usage": counts}
-    assert read(last) == Chunk(finish="stop", usage=Usage(3, 2, 5), model="m-1")
-    assert read({"choices": [], "usage": counts}) == Chunk(usage=Usage(3, 2, 5))
-
-
-def test_usage_may_be_incomplete() -> None:
-    """Absent and null counts are 0, an absent total is the sum."""
-    counts = {"prompt_tokens": 3, "completion_tokens": None}
-    assert read({"usage": counts}) == Chunk(usage=Usage(3, 0, 3))
-    assert read({"usage": "many"}) == Chunk()
-
-
-@pytest.mark.parametrize("odd", [-1, -1.5, 2**31, 10**40, 1e300])
-def test_what_is_no_count_of_tokens_is_none(odd: float) -> None:
-    """Some say -1 for what they do not know: no budget and no counter takes that."""
-    counts = {"prompt_tokens": odd, "completion_tokens": 2, "total_tokens": odd}
-    assert read({"usage": counts}) == Chunk(usage=Usage(0, 2, 2))
-
-
-def test_of_several_choices_the_first_counts() -> None:
-    """Index 0, wherever it stands."""
-    choices = [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "a"}}]
-    assert read({"choices": choices}) == Chunk(text="a")
-    assert read({"choices": choices[:1]}) == Chunk()
+@pytest.mark.parametrize(("event", "chunk"), CHUNKS.values(), ids=CHUNKS)
+def test_an_event_becomes_a_chunk(event: object, chunk: Chunk) -> None:
+    """Whatever providers put into a leaf, the rest of the chunk is used."""
+    assert read(event) == chunk
 
 
 def test_tool_calls_by_index() -> None:
@@ -144,39 +162,6 @@ def test_arguments_sent_as_an_object_become_its_text() -> None:
     """Some servers do not encode them twice."""
     [piece] = deltas({"index": 0, "function": {"name": "f", "arguments": {"a": 1}}})
     assert json.loads(piece.arguments) == {"a": 1}
-
-
-def test_odd_leaves_cost_only_themselves() -> None:
-    """A number where text belongs is passed over, the rest of the chunk is kept."""
-    event = {"model": 7, "choices": [{"delta": {"content": "a", "reasoning": 1}}]}
-    assert read(event) == Chunk(text="a")
-    assert read(delta(content=5, tool_calls="none")) == Chunk()
-    assert read(delta(tool_calls=["x", {"index": 0, "function": "f"}])).tool_calls == (
-        ToolCallDelta(0),
-    )
-
-
-def test_half_an_emoji_is_replaced_and_the_chunk_kept() -> None:
-    """A lone surrogate cannot be encoded again; it becomes U+FFFD."""
-    event = rb'{"choices":[{"delta":{"content":"a\ud83d","reasoning":"\ude00b"}}]}'
-    assert read(event) == Chunk(text="a\ufffd", reasoning="\ufffdb")
-
-
-def test_a_whole_emoji_in_two_escapes_stays() -> None:
-    """Beside a lone surrogate too."""
-    event = rb'{"choices":[{"delta":{"content":"\ud83d\ude00 \ud83d"}}]}'
-    assert read(event) == Chunk(text="\U0001f600 \ufffd")
-
-
-def test_a_nul_is_replaced() -> None:
-    """No store keeps one, and no answer may be lost for it."""
-    assert read(delta(content="a\0b")) == Chunk(text="a\ufffdb")
-    assert read(delta(content=[{"type": "text", "text": "\0"}])) == Chunk(text="\ufffd")
-
-
-def test_invalid_utf8_is_replaced_and_the_chunk_kept() -> None:
-    """As a decoder of the event stream would."""
-    assert read(b'{"choices":[{"delta":{"content":"a\xff"}}]}') == Chunk(text="a\ufffd")
 
 
 @pytest.mark.parametrize(

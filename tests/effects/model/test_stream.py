@@ -29,11 +29,6 @@ def assembled(*pieces: bytes) -> tuple[list[Chunk], Fault | None, int]:
     return chunks, assembler.end(), assembler.malformed
 
 
-def verdict(*events: object) -> Fault | None:
-    """Return the verdict on a whole stream."""
-    return assembled(stream(*events))[1]
-
-
 def test_a_whole_answer() -> None:
     """The model's name comes with the first chunk that says something, and once."""
     body = stream(delta(role="assistant", content=""), delta(content="Hi"), delta(content="!"))
@@ -47,7 +42,7 @@ def test_a_whole_answer() -> None:
     assert fault is None
 
 
-def test_what_repeats_itself_is_said_once() -> None:
+def test_repeats_are_left_out() -> None:
     """Some providers send finish reason and usage twice."""
     both = {**usage(3, 2), "choices": finish()["choices"]}
     chunks, _, _ = assembled(stream(finish(), both, both, DONE))
@@ -66,40 +61,50 @@ def test_a_stream_without_end_is_ended() -> None:
         assert assembler.end() == Fault("model_error", data={"type": "endless"})
 
 
-def test_another_model_is_told() -> None:
+def truncated(malformed: int = 0) -> Fault:
+    """Make the verdict on a stream that was cut."""
+    return Fault("model_truncated", retryable=True, data={"malformed": malformed})
+
+
+HI = delta(content="Hi")
+VERDICTS: dict[str, tuple[bytes, str, Fault | None, int]] = {
+    "done without a finish reason is complete": (stream(HI, DONE), "Hi", None, 0),
+    "a finish reason without done is complete": (stream(HI, finish()), "Hi", None, 0),
+    "nothing is a truncation": (b"", "", truncated(), 0),
+    "text alone is a truncation": (stream(HI), "Hi", truncated(), 0),
+    "usage does not complete it": (stream(HI, usage(1, 1)), "Hi", truncated(), 0),
+    "done without its blank line was cut": (stream(HI) + b"data: [DONE]", "Hi", truncated(), 0),
+    "a malformed chunk is passed over and counted": (
+        stream(delta(content="a"), b"data: {nope\n\n", delta(content="b"), finish(), DONE),
+        "ab",
+        None,
+        1,
+    ),
+    "comments are no chunks": (stream(b": PROCESSING\n\n", HI, DONE), "Hi", None, 0),
+    # Recorded from a provider that stopped at a token limit.
+    "an error after the finish reason": (
+        stream(HI, finish("length"), {"error": {"code": 400}}, DONE),
+        "Hi",
+        Fault("model_error", data={"code": 400}),
+        0,
+    ),
+    "nothing after done counts": (stream(HI, DONE, HI, b"data: x"), "Hi", None, 0),
+}
+
+
+@pytest.mark.parametrize(("body", "text", "fault", "malformed"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict_on_a_stream(
+    body: bytes, text: str, fault: Fault | None, malformed: int
+) -> None:
+    """Text alone proves nothing, and neither finish reason nor `[DONE]` is sent by all."""
+    chunks, found, count = assembled(body)
+    assert ("".join(chunk.text for chunk in chunks), found, count) == (text, fault, malformed)
+
+
+def test_another_model_is_reported() -> None:
     """A gateway may change models in between."""
     chunks, _, _ = assembled(stream(delta(content="a"), {**delta(content="b"), "model": "x"}))
     assert [chunk.model for chunk in chunks] == ["loop-1", "x"]
-
-
-def test_done_is_complete() -> None:
-    """Also without a finish reason."""
-    assert verdict(delta(content="Hi"), DONE) is None
-
-
-def test_a_finish_reason_without_done_is_complete() -> None:
-    """Not every provider sends `[DONE]`."""
-    assert verdict(delta(content="Hi"), finish()) is None
-
-
-@pytest.mark.parametrize("events", [[], [delta(content="Hi")], [delta(content="Hi"), usage(1, 1)]])
-def test_an_end_without_either_is_a_truncation(events: list[object]) -> None:
-    """Text alone proves nothing."""
-    assert verdict(*events) == Fault("model_truncated", retryable=True, data={"malformed": 0})
-
-
-def test_an_unended_event_does_not_count() -> None:
-    """`[DONE]` without its blank line was cut."""
-    fault = assembled(stream(delta(content="Hi")) + b"data: [DONE]")[1]
-    assert fault is not None
-    assert fault.code == "model_truncated"
-
-
-def test_a_malformed_chunk_is_passed_over_and_counted() -> None:
-    """The rest is fine."""
-    body = stream(delta(content="a"), b"data: {nope\n\n", delta(content="b"), finish(), DONE)
-    chunks, fault, malformed = assembled(body)
-    assert ("".join(chunk.text for chunk in chunks), fault, malformed) == ("ab", None, 1)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +121,6 @@ def test_nesting_at_the_limit_is_malformed_and_no_crash(opened: str, closed: str
         assert len(chunks) + assembler.malformed <= 1
 
 
-def test_comments_are_no_chunks() -> None:
-    """Keep-alives between events."""
-    chunks, fault, malformed = assembled(stream(b": PROCESSING\n\n", delta(content="a"), DONE))
-    assert (len(chunks), fault, malformed) == (1, None, 0)
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -134,24 +133,12 @@ def test_comments_are_no_chunks() -> None:
     ],
 )
 def test_an_error_inside_is_an_error(event: object) -> None:
-    """Wherever it stands; its chunk and all after it are dropped, its sentence is not kept."""
+    """Wherever it stands; its chunk and all after it are dropped, its sentence is not stored."""
     chunks, fault, _ = assembled(stream(delta(content="a"), event, delta(content="b"), DONE))
     assert [chunk.text for chunk in chunks] == ["a"]
     assert fault is not None
     assert fault.code == "model_error"
     assert "secret" not in repr(fault)
-
-
-def test_an_error_after_the_finish_reason_is_an_error() -> None:
-    """Recorded from a provider that stopped at a token limit."""
-    fault = verdict(delta(content="a"), finish("length"), {"error": {"code": 400}}, DONE)
-    assert fault == Fault("model_error", data={"code": 400})
-
-
-def test_nothing_after_done_counts() -> None:
-    """The stream is over."""
-    chunks, fault, _ = assembled(stream(delta(content="a"), DONE, delta(content="b"), b"data: x"))
-    assert ([chunk.text for chunk in chunks], fault) == (["a"], None)
 
 
 EVENTS = st.lists(
@@ -207,7 +194,7 @@ def test_what_chunks_came_in_is_kept() -> None:
     assert raw_of(TEXT, b'{"error":{"code":"x"}}') == [RawChunk(text="Hi", raw=(TEXT,))]
 
 
-def test_what_is_told_at_the_end_is_told_there_too() -> None:
+def test_a_half_held_back_comes_at_the_end() -> None:
     """A half of a character that was held back."""
     half = rb'{"choices":[{"delta":{"content":"\ud83d"}}]}'
     assert raw_of(half, b"[DONE]") == [RawChunk(text="\ufffd", raw=(half,))]
@@ -250,7 +237,7 @@ def test_a_character_cut_in_two_is_whole_again(case: str) -> None:
     assert [chunk.reasoning for chunk in chunks if chunk.reasoning] == texts
 
 
-def test_a_half_is_told_at_the_end_of_a_stream_that_does_not_finish() -> None:
+def test_a_half_comes_at_the_end_of_a_stream_that_does_not_finish() -> None:
     """Also where `[DONE]` is all that comes, and in the arguments of a call."""
     said = rb'{"content":"a\ud83d","tool_calls":[{"index":2,"function":{"arguments":"b\ud83d"}}]}'
     chunks, fault, _ = assembled(b'data: {"choices":[{"delta":%b}]}\n\n' % said, DONE)
@@ -292,7 +279,7 @@ def test_text_cut_anywhere_is_whole(text: str, data: st.DataObject) -> None:
 
 
 @given(st.lists(st.binary(max_size=6), max_size=4))
-def test_whatever_was_cut_can_be_written_down(contents: list[bytes]) -> None:
-    """No half is ever let through."""
+def test_whatever_was_cut_can_be_encoded(contents: list[bytes]) -> None:
+    """No half passes."""
     for chunk in cut(*contents):
         chunk.text.encode()
