@@ -23,7 +23,7 @@ import msgspec
 
 from loadtests.simulator import prose, tasks
 from loadtests.simulator.profile import Profile
-from loadtests.simulator.prose import BANK, Language, draw, language_of, name, pick, topic_of
+from loadtests.simulator.prose import PHRASES, Language, draw, language_of, name, pick, topic_of
 from loadtests.simulator.request import (
     ChatCompletionRequest,
     FunctionCall,
@@ -65,9 +65,8 @@ def _quote(message: RequestMessage, names: dict[str, str], language: Language) -
     kind = "error" if text.startswith("Error:") else name
     if kind == "ask_human":
         kind, text = _answered(text)
-    phrases = BANK[language]
-    pattern = getattr(phrases, f"quote_{kind}", phrases.quote_other)
-    return str(pattern).replace("{result}", text[:LONGEST_QUOTE])
+    quotes = PHRASES[language].quotes
+    return quotes.get(kind, quotes["other"]).replace("{result}", text[:LONGEST_QUOTE])
 
 
 def _answered(text: str) -> tuple[str, str]:
@@ -170,7 +169,7 @@ def answer(request: ChatCompletionRequest, digest: bytes, profile: Profile) -> S
 def _whole_answer(
     request: ChatCompletionRequest, digest: bytes, profile: Profile, language: Language
 ) -> SimulatedAnswer:
-    phrases = prose.BANK[language]
+    phrases = prose.PHRASES[language]
     if FORBIDDEN.search(request.question):
         start = pick(digest, "filtered", phrases.filtered)
         return SimulatedAnswer(tuple(pieces(start)), "content_filter")
@@ -187,13 +186,14 @@ def _written(
 ) -> SimulatedAnswer:
     question = request.question
     if pictures := _pictures(request):
-        scenes = prose.BANK[language].scenes
+        scenes = prose.PHRASES[language].scenes
         seen = [describe(read_picture(url), language, scenes) for url in pictures]
         return SimulatedAnswer(tuple(pieces("\n".join(seen))))
     if request.response_format is not None and request.response_format.type != "text":
         return SimulatedAnswer(tuple(pieces(_object(digest, language, question))))
     if LONG.search(question):
-        return SimulatedAnswer(tuple(prose.story(digest, language, profile.limit)), "length")
+        story = pieces(prose.sentences(digest, language, profile.limit).strip())
+        return SimulatedAnswer(tuple(story[: profile.limit]), "length")
     topic = topic_of(question, language)
     return SimulatedAnswer(tuple(prose.plain(digest, language, topic, profile.tokens)))
 
@@ -238,7 +238,7 @@ def _preface(
 ) -> tuple[str, ...]:
     if draw(digest, "preface", PREFACED_ONE_IN):
         return ()
-    bank = prose.BANK[language]
+    bank = prose.PHRASES[language]
     asks = any(call.function.name == tasks.ASK for call in calls)
     return tuple(
         pieces(pick(digest, "which preface", bank.preface_question if asks else bank.preface))

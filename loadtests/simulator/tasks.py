@@ -23,7 +23,7 @@ import re
 
 import msgspec
 
-from loadtests.simulator.prose import BANK, Language, language_of
+from loadtests.simulator.prose import PHRASES, Language, language_of
 from loadtests.simulator.request import FunctionCall
 
 NUMBER = r"\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
@@ -227,7 +227,7 @@ def _field(wanted: str, listed: str, language: Language) -> QuestionField | None
     """Build the field of a question; None where the text asks for none plainly."""
     question = FIRST.sub("", wanted).strip()
     if not question:
-        return QuestionField("go_on", BANK[language].go_on, "boolean", required=True)
+        return QuestionField("go_on", PHRASES[language].go_on, "boolean", required=True)
     label = _headed(question)[:LONGEST_LABEL] + ("？" if language == "zh" else "?")
     options = _options(listed)
     for name, kind, words in KINDS:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.load import PROBES, QUESTIONS
 from contract.human import HumanAnswer
 from loadtests.simulator import Profile, script_for
-from loadtests.simulator.prose import BANK
+from loadtests.simulator.prose import PHRASES
 from loadtests.simulator.tasks import call_rounds, forms
 from rules.questions import NAME, answer_result, read_form
 from tests.loadtests.simulator.asking import ALL, asked, called, calls, finish, text
@@ -130,7 +130,7 @@ def test_a_question_calls_no_other_tool() -> None:
     said = {
         text(script_for(asked(f"Ask me when. {n}", offer=EVERYTHING), Profile())) for n in range(40)
     }
-    assert said == {"", *BANK["en"].preface_question}
+    assert said == {"", *PHRASES["en"].preface_question}
 
 
 def test_an_answer_of_another_kind_is_quoted_as_it_is() -> None:

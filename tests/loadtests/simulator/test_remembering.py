@@ -7,12 +7,12 @@ import pytest
 
 from contract.flows.companion import CompanionOptions
 from loadtests.simulator import ChatCompletionRequest, Profile, script_for
-from loadtests.simulator.prose import BANK, Language
+from loadtests.simulator.prose import PHRASES, Language
 from rules.memories import confident_facts
 from tests.loadtests.simulator.asking import asked, text
 from tests.pictures import JPEG, PNG, WEBP, url
 
-SCENES = [(language, scene) for language, bank in BANK.items() for scene in bank.scenes]
+SCENES = [(language, scene) for language, bank in PHRASES.items() for scene in bank.scenes]
 JSON = {"type": "json_object"}
 
 
@@ -27,8 +27,8 @@ def test_every_picture_tells_something_to_remember(language: Language, scene: st
 @pytest.mark.parametrize(
     ("scene", "fact"),
     [
-        (BANK["en"].scenes[0], "call Ana on Friday"),
-        (BANK["zh"].scenes[0], "周五给安娜打电话"),
+        (PHRASES["en"].scenes[0], "call Ana on Friday"),
+        (PHRASES["zh"].scenes[0], "周五给安娜打电话"),
     ],
 )
 def test_what_is_written_in_a_picture_goes_before_what_it_shows(scene: str, fact: str) -> None:
@@ -43,4 +43,4 @@ def test_pictures_are_read_as_one_of_the_scenes(image: str) -> None:
     shows = [{"type": "text", "text": "[图片]"}, {"type": "image_url", "image_url": {"url": image}}]
     body = {"model": "sim-chat", "stream": True, "messages": [{"role": "user", "content": shows}]}
     read = text(script_for(msgspec.convert(body, ChatCompletionRequest), Profile()))
-    assert any(read.endswith(scene) for scene in BANK["zh"].scenes)
+    assert any(read.endswith(scene) for scene in PHRASES["zh"].scenes)
