@@ -128,9 +128,9 @@ def _faults(
     assigner = services.router.assigner
     sources: dict[str, object] = {
         "configuration": watched,
-        "pins": assigner.pins.neighbour,
+        "pins": assigner.pins.lookup,
         "flags": assigner.flags,
-        "board": services.news,
+        "board": services.state_sync,
         "locks": services.live.locks,
         "event_loop": watchdog,
         **services.stores,

@@ -48,12 +48,12 @@ from router.admin.recent import Recent
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings, Settings, powers_of
 from router.context import Observer
-from router.news import News
 from router.resume.pauses import Pauses
 from router.router import Router
 from router.routing.pins import Pins
 from router.serving.stack import Stack
 from router.stack import StackName
+from router.state_sync import StateSync
 from router.telemetry.access_log import AccessLog
 
 CLOCK = SystemClock()
@@ -77,7 +77,7 @@ class Services:
     recent: Recent
     stores: Mapping[str, object]
     sessions: StoredSessions
-    news: News | None
+    state_sync: StateSync | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +187,21 @@ async def open_services(
                     "pauses": pauses,
                 },
                 sessions=StoredSessions(live, known, pauses, replies),
-                news=await _open_news(stores.board, router, stack),
+                state_sync=await _open_state_sync(stores.board, router, stack),
             )
         finally:
             await router.aclose(settings().server.drain_seconds)
 
 
-async def _open_news(address: str, router: Router, stack: AsyncExitStack) -> News | None:
+async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) -> StateSync | None:
     """Synchronise with the other routers until `stack` closes; None where no board is shared."""
     board = await open_shared_state(address, stack)
     if board is None:
         return None
     breakers, budget = router.admission.breakers, router.shadows.scheduler.budget
-    news = News(board, breakers, budget, lambda: router.flows)
-    await stack.enter_async_context(news.running())
-    return news
+    sync = StateSync(board, breakers, budget, lambda: router.flows)
+    await stack.enter_async_context(sync.running())
+    return sync
 
 
 def _observers(settings: Settings, recent: Recent, metrics: Metrics | None) -> list[Observer]:

@@ -144,7 +144,7 @@ class Flagged:
     def __init__(
         self, source: FlagSource, names: tuple[str, ...], monotonic: Callable[[], float]
     ) -> None:
-        self.neighbour = BoundedLookup("flags", "the file's values are in force", monotonic)
+        self.lookup = BoundedLookup("flags", "the file's values are in force", monotonic)
         self.source = source
         self.names = names
         self._monotonic = monotonic
@@ -154,11 +154,11 @@ class Flagged:
     @property
     def fault(self) -> str | None:
         """What is wrong: the source does not answer, or some of its values cannot be used."""
-        if self.neighbour.fault is not None:
-            return self.neighbour.fault
+        if self.lookup.fault is not None:
+            return self.lookup.fault
         since = self._monotonic() - REPORTED_SECONDS
         refused = [why for why, seen in self._refused.values() if seen > since]
-        return "; ".join([*refused, self.neighbour.meanwhile]) if refused else None
+        return "; ".join([*refused, self.lookup.consequence]) if refused else None
 
     async def settle(
         self, who: Targeting, flow: FlowSettings, version: str
@@ -177,7 +177,7 @@ class Flagged:
         async def ask() -> Mapping[str, object]:
             return await self.source.values(who, wanted)
 
-        await self.neighbour.ask(ask, found.append)
+        await self.lookup.call(ask, found.append)
         if not found or not found[0]:
             return flow, version
         applied, changed = self._apply(who.flow, flow, version, found[0])
@@ -186,7 +186,7 @@ class Flagged:
 
     async def aclose(self) -> None:
         """Stop asking; the owner of the source closes it."""
-        await self.neighbour.aclose()
+        await self.lookup.aclose()
 
     def _apply(
         self, name: str, flow: FlowSettings, version: str, values: Mapping[str, Any]
@@ -206,7 +206,7 @@ class Flagged:
         for key, why in refused.items():
             _, seen = self._refused.get(key, ("", float("-inf")))
             if now - seen > REPORTED_SECONDS:
-                log.error("%s; %s", why, self.neighbour.meanwhile)
+                log.error("%s; %s", why, self.lookup.consequence)
             self._refused[key] = (why, now)
 
 

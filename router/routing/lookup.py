@@ -1,28 +1,28 @@
-"""A neighbour: something outside that is asked briefly, and left in peace after it failed."""
+"""Lookups a request can do without: waited for briefly, and skipped for a while after a failure."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from contract.errors import CutoverError, EffectFailed
-from effects.rest import Rest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+from effects.circuit_breaker import Dependency
 
 Answer = TypeVar("Answer")
 
 WAIT_SECONDS = 0.05
 """How long a request waits for an answer that it can do without."""
+REST_SECONDS = 1.0
+"""How long lookups are skipped after a failure; then one of them probes."""
 
 log = logging.getLogger(__name__)
 
 
 class LookupFailed(CutoverError):
-    """A neighbour that is no effect cannot answer; `code` is a stable word."""
+    """A dependency that is no effect cannot answer; `code` is a stable word."""
 
     def __init__(self, code: str) -> None:
         super().__init__(f"no answer: {code}")
@@ -30,66 +30,66 @@ class LookupFailed(CutoverError):
 
 
 class BoundedLookup:
-    """Asks on behalf of requests that go on without an answer.
+    """Looks something up for requests that go on without an answer.
 
-    `meanwhile` says what holds while there is none; `fault` says it in `/readyz`.
+    `consequence` says what holds while there is none; `fault` is None while there is one.
     """
 
-    def __init__(self, name: str, meanwhile: str, monotonic: Callable[[], float]) -> None:
-        self.meanwhile = meanwhile
-        self._rest = Rest(name, meanwhile, monotonic)
-        self._asked: set[asyncio.Task[Any]] = set()
+    def __init__(self, name: str, consequence: str, monotonic: Callable[[], float]) -> None:
+        self.consequence = consequence
+        self._dependency = Dependency(name, consequence, monotonic, rest=REST_SECONDS)
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def fault(self) -> str | None:
-        """What is wrong now, and what holds meanwhile."""
-        return self._rest.fault
+        """What is wrong now, and the consequence."""
+        return self._dependency.fault
 
-    async def ask(
-        self, call: Callable[[], Coroutine[Any, Any, Answer]], keep: Callable[[Answer], None]
+    async def call(
+        self, call: Callable[[], Coroutine[Any, Any, Answer]], store: Callable[[Answer], None]
     ) -> None:
-        """Make a call and wait for it a moment; `keep` is given its answer, also when that is late.
+        """Make a call and wait for it briefly; `store` gets its answer, also when that is late.
 
-        A call that is late is not cancelled: a first connection may take longer than a request
-        can wait, and would never be made.
+        A late call is not cancelled: a first connection may take longer than a request can wait,
+        and would never be made.
         """
-        if not self._rest.willing():
+        if not self._dependency.permitted():
             return
-        task = asyncio.create_task(call(), name=f"ask {self._rest.name}", context=Context())
-        self._asked.add(task)
-        task.add_done_callback(lambda done: self._done(done, keep))
+        name = f"look up {self._dependency.name}"
+        task = asyncio.create_task(call(), name=name, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._done(done, store))
         await asyncio.wait({task}, timeout=WAIT_SECONDS)
         if not task.done():
-            self._rest.failed(f"no answer within {WAIT_SECONDS:g} s")
+            self._dependency.failed(f"no answer within {WAIT_SECONDS:g} s")
         elif not task.cancelled() and task.exception() is None:
-            self._rest.answered()
+            self._dependency.answered()
 
     async def aclose(self) -> None:
-        """Wait for no answer any more; idempotent."""
-        asked = tuple(self._asked)
-        for task in asked:
+        """Cancel all calls; idempotent."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        if asked:
-            await asyncio.wait(asked)
+        if tasks:
+            await asyncio.wait(tasks)
 
-    def _done(self, task: asyncio.Task[Answer], keep: Callable[[Answer], None]) -> None:
-        self._asked.discard(task)
+    def _done(self, task: asyncio.Task[Answer], store: Callable[[Answer], None]) -> None:
+        self._tasks.discard(task)
         if task.cancelled():
             return
         failure = task.exception()
         if failure is None:
-            keep(task.result())
+            store(task.result())
             return
-        self._rest.failed(_word(failure))
+        self._dependency.failed(_code(failure))
 
 
-def _word(failure: BaseException) -> str:
-    """Give the stable word for a failure; what nobody foresaw is told to the log as it is."""
+def _code(failure: BaseException) -> str:
     match failure:
         case EffectFailed():
             return failure.fault.code
         case LookupFailed():
             return failure.code
         case _:
-            log.error("asking failed", exc_info=failure)
+            log.error("a lookup failed", exc_info=failure)
             return type(failure).__name__

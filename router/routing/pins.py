@@ -32,7 +32,7 @@ class Pins:
         *,
         most: int = MOST,
     ) -> None:
-        self.neighbour = BoundedLookup(
+        self.lookup = BoundedLookup(
             "pins", "conversations are assigned by the hash alone", monotonic
         )
         self._store = store
@@ -60,14 +60,14 @@ class Pins:
             held.append(pin)
             self._remember(flow, conversation, pin, seconds)
 
-        await self.neighbour.ask(lambda: self._hold(flow, conversation, own, seconds), keep)
+        await self.lookup.call(lambda: self._hold(flow, conversation, own, seconds), keep)
         if not held or held[0] == own:
             return found
         return Assignment(held[0].stack, found.bucket, "pinned")
 
     async def aclose(self) -> None:
         """Ask no more; whoever opened the store closes it."""
-        await self.neighbour.aclose()
+        await self.lookup.aclose()
 
     async def _hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
         return await self._store.hold(flow, conversation, pin, seconds)

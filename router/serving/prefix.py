@@ -1,7 +1,8 @@
-"""Wording: a frame taken apart into its event's name, its texts and all else, and put together.
+"""Takeover by text: what a client has of one stream, and what of another still goes to it.
 
-Texts are UTF-16 code units, as JSON has them: half a character may stand in one frame, the other
-half in the next.
+Used where two stacks do not send equal frames. Texts are compared wherever they are cut; events
+without text are sent once, told apart by what they hold. Texts are UTF-16 code units, as JSON has
+them: half a character may stand in one frame, the other half in the next.
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
+from contract.wire.dialect import Dialect, Growth
 from contract.wire.reader import EventDecoder, Place, value_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from contract.wire.dialect import Dialect, Growth
-    from effects.tape import Tape
-
+from effects.tape import Tape
 
 Track = str
 """Which text of a stream: the answer's, the reasoning, a tool call's arguments."""
@@ -35,8 +32,8 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A text of an event: where it stands, how it grows, what it is."""
+class EventText:
+    """A text of an event: which one of the stream it is, its place, how it grows, its units."""
 
     track: Track
     at: Place
@@ -45,21 +42,21 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Worded:
-    """An event: its texts, what sort of thing it says beside them, and what that is.
+class ParsedEvent:
+    """An event: its texts, `kind`: the fields it holds beside them, and `rest`: their values.
 
-    `calls`: it holds a piece of a tool call.
+    `calls_tool`: it holds a piece of a tool call.
     """
 
     name: str
-    said: tuple[Said, ...]
+    texts: tuple[EventText, ...]
     kind: tuple[str, ...]
     rest: str
-    calls: bool = False
+    calls_tool: bool = False
 
 
-class Wording:
-    """Reads and writes the frames of one wire."""
+class TextFrames:
+    """Reads the texts in frames of one wire, and writes frames with other texts."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -67,34 +64,34 @@ class Wording:
         self.decoder = EventDecoder(dialect)
 
     @property
-    def tells(self) -> bool:
-        """Whether the wire says where its texts are: without, no two streams can be matched."""
+    def has_texts(self) -> bool:
+        """Whether the dialect declares where texts are: without, no two streams can be matched."""
         return bool(self.dialect.text) and self.dialect.payload == "json"
 
-    def read(self, frame: bytes) -> Worded | None:
-        """Take a frame apart; None where it is no event: a comment, a blank line."""
+    def read(self, frame: bytes) -> ParsedEvent | None:
+        """Parse a frame; None where it is no event: a comment, a blank line."""
         event, payload = self._payload(frame)
         if payload is None:
             return None
         tree = _tree(payload)
         if tree is None:
-            said = payload.strip()
-            name = said if said in self.decoder.terminal else event or _UNNAMED
-            return Worded(name, (), (name,), said)
+            text = payload.strip()
+            name = text if text in self.decoder.terminal else event or _UNNAMED
+            return ParsedEvent(name, (), (name,), text)
         name = self.decoder.name(event, tree)
         texts = tuple(self._texts(name, tree))
         calls = self.decoder.calls_tool(tree)
         part = self.decoder.part(tree)
         for one in texts:
             _put(tree, one.at, "")
-        kind = (name, *sorted(set(_said_of(tree))))
-        return Worded(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls)
+        kind = (name, *sorted(set(_filled_paths(tree))))
+        return ParsedEvent(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls)
 
-    def rewritten(self, frame: bytes, worded: Worded, texts: Sequence[Units]) -> bytes:
-        """Give a frame with other texts in it, all else being as it was."""
+    def rewrite(self, frame: bytes, event: ParsedEvent, texts: Sequence[Units]) -> bytes:
+        """Return a frame with other texts in it, and everything else as it was."""
         _, payload = self._payload(frame)
         tree = _tree(payload or "")
-        for one, text in zip(worded.said, texts, strict=True):
+        for one, text in zip(event.texts, texts, strict=True):
             _put(tree, one.at, text.decode(_UTF_16, "surrogatepass"))
         data = _encoded(tree)
         return _with_data(frame, data) if self._sse else data + frame[len(frame.rstrip()) :]
@@ -112,9 +109,9 @@ class Wording:
                 event = value.removeprefix(" ")
         return event, "\n".join(data) if data else None
 
-    def _texts(self, name: str, tree: Any) -> Iterator[Said]:
+    def _texts(self, name: str, tree: Any) -> Iterator[EventText]:
         for track, at, growth in self.decoder.texts(name, tree):
-            yield Said(track, at, growth, _units(value_at(tree, at)))
+            yield EventText(track, at, growth, _units(value_at(tree, at)))
 
 
 def _units(text: str) -> Units:
@@ -122,7 +119,7 @@ def _units(text: str) -> Units:
 
 
 def _tree(payload: str) -> Any:
-    """Read JSON; None where it is none, or nothing. Halves of characters are read as they are."""
+    """Read JSON; None where it is none. Halves of characters are read as they are."""
     try:
         return json.loads(payload)
     except (ValueError, RecursionError):
@@ -137,16 +134,16 @@ def _encoded(tree: Any) -> bytes:
 
 
 def _with_data(frame: bytes, data: bytes) -> bytes:
-    """Put other data into an event, in the place of the first line of the old."""
-    lines, put = list[bytes](), False
+    """Replace an event's data, in the place of its first data line."""
+    lines, replaced = list[bytes](), False
     for line in frame.splitlines(keepends=True):
         if line.rstrip(b"\r\n") != b"data" and not line.removeprefix(b"\xef\xbb\xbf").startswith(
             b"data:"
         ):
             lines.append(line)
-        elif not put:
+        elif not replaced:
             lines.append(b"data: " + data + line[len(line.rstrip(b"\r\n")) :])
-            put = True
+            replaced = True
     return b"".join(lines)
 
 
@@ -154,136 +151,137 @@ def _put(tree: Any, at: Place, text: str) -> None:
     value_at(tree, at[:-1])[at[-1]] = text
 
 
-def _said_of(tree: Any, path: str = "") -> Iterator[str]:
-    """List where something is said; nothing, an empty text and an empty list are not."""
+def _filled_paths(tree: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths that hold a value; null, an empty text and an empty list are none."""
     if isinstance(tree, dict):
         for key, below in tree.items():
-            yield from _said_of(below, f"{path}.{key}")
+            yield from _filled_paths(below, f"{path}.{key}")
     elif isinstance(tree, list):
         for below in tree:
-            yield from _said_of(below, f"{path}[]")
+            yield from _filled_paths(below, f"{path}[]")
     elif tree is not None and tree != "":
         yield path
 
 
 class PrefixMismatch(CutoverError):
-    """A stream cannot go on behind what the client has had; `track` is None where all has ended."""
+    """A stream differs from what the client has; `track` is None where no text is to blame."""
 
     def __init__(self, track: Track | None) -> None:
-        super().__init__(f"the {track or 'stream'!r} is not the one the client has had")
+        super().__init__(f"the {track or 'stream'!r} differs from what the client has")
         self.track = track
 
 
 class Prefix:
-    """Takes a successor's frames one by one and gives those that go to the client.
+    """Takes the frames of a second run one by one, and returns those that go to the client.
 
-    `had` are the frames the client has had.
+    `sent` are the frames the client has.
     """
 
-    def __init__(self, wording: Wording, had: Iterable[bytes]) -> None:
-        self._wording = wording
-        self._had: dict[Track, Units] = {}
+    def __init__(self, frames: TextFrames, sent: Iterable[bytes]) -> None:
+        self._frames = frames
+        self._sent: dict[Track, Units] = {}
         self._reached: dict[Track, int] = {}
-        self._silent: Counter[tuple[str, ...]] = Counter()
-        self._spoken: set[tuple[str, ...] | str] = set()
-        self._met: Counter[tuple[str, ...]] = Counter()
-        self._sound = True
-        self._goes_on = False
-        for frame in had:
-            worded = wording.read(frame)
-            if worded is not None:
-                self._keep(worded)
+        self._sent_kinds: Counter[tuple[str, ...]] = Counter()  # of events without text
+        self._met_kinds: Counter[tuple[str, ...]] = Counter()
+        self._seen: set[tuple[str, ...] | str] = set()
+        self._resumable = True
+        self._passed = False
+        for frame in sent:
+            event = frames.read(frame)
+            if event is not None:
+                self._note_sent(event)
 
     @property
-    def speaks(self) -> bool:
-        """Whether the client has had any text."""
-        return any(self._had.values())
+    def has_text(self) -> bool:
+        """Whether the client has any text."""
+        return any(self._sent.values())
 
     def feed(self, frame: bytes) -> bytes | None:
-        """Give what of a frame goes to the client: all, a part, or nothing.
+        """Return what of a frame goes to the client: all, a part, or None.
 
-        Raises `PrefixDiffers` where it cannot go on from what the client has had.
+        Raises `PrefixMismatch` where it cannot continue what the client has.
         """
-        if self._goes_on:
+        if self._passed:
             return frame
-        if not self._sound:
+        if not self._resumable:
             raise PrefixMismatch(None)
-        worded = self._wording.read(frame)
-        if worded is None:
+        event = self._frames.read(frame)
+        if event is None:
             return None
-        if worded.name in self._wording.decoder.failures:
-            self._goes_on = True  # that it fails is news wherever it says so
+        if event.name in self._frames.decoder.failures:
+            self._passed = True  # a failure is always new
             return frame
-        rests = [self._rest(said) for said in worded.said]
-        if not self._is_new(worded, rests):
+        rests = [self._rest(text) for text in event.texts]
+        if not self._is_new(event, rests):
             return None
-        self._goes_on = not self._behind
-        if rests == [said.units for said in worded.said]:
+        self._passed = not self._behind
+        if rests == [text.units for text in event.texts]:
             return frame
-        return self._wording.rewritten(frame, worded, rests)
+        return self._frames.rewrite(frame, event, rests)
 
-    def _keep(self, worded: Worded) -> None:
-        """Note an event the client has had."""
-        decoder = self._wording.decoder
-        ended = worded.name in decoder.failures | decoder.terminal
-        # Of calls that were cut elsewhere nobody could tell which piece belongs to which.
-        self._sound = self._sound and not ended and not worded.calls
-        for said in worded.said:
-            had = self._had.get(said.track, b"")
-            if said.growth == "delta":
-                self._had[said.track] = had + said.units
+    def _note_sent(self, event: ParsedEvent) -> None:
+        decoder = self._frames.decoder
+        ended = event.name in decoder.failures | decoder.terminal
+        # Pieces of tool calls that are cut elsewhere cannot be matched.
+        self._resumable = self._resumable and not ended and not event.calls_tool
+        for text in event.texts:
+            sent = self._sent.get(text.track, b"")
+            if text.growth == "delta":
+                self._sent[text.track] = sent + text.units
             else:
-                self._sound = self._sound and said.units.startswith(had)
-                self._had[said.track] = said.units
-        self._silent[worded.kind] += not worded.said
-        self._spoken |= {worded.kind, worded.rest}
+                self._resumable = self._resumable and text.units.startswith(sent)
+                self._sent[text.track] = text.units
+        self._sent_kinds[event.kind] += not event.texts
+        self._seen |= {event.kind, event.rest}
 
-    def _rest(self, said: Said) -> Units:
-        """Give what of a text is to be sent, for a cumulative one with what has been sent."""
-        had, units = self._had.get(said.track, b""), said.units
-        if said.growth == "delta":
-            start = self._reached.get(said.track, 0)
-            overlap = had[start : start + len(units)]
-            self._reached[said.track] = start + len(units)
+    def _rest(self, text: EventText) -> Units:
+        """Return what of a text is to be sent, for a cumulative one with what has been sent."""
+        sent, units = self._sent.get(text.track, b""), text.units
+        if text.growth == "delta":
+            start = self._reached.get(text.track, 0)
+            overlap = sent[start : start + len(units)]
+            self._reached[text.track] = start + len(units)
             if not units.startswith(overlap):
-                raise PrefixMismatch(said.track)
+                raise PrefixMismatch(text.track)
             return units[len(overlap) :]
-        self._reached[said.track] = len(units)
-        if not (units.startswith(had) or had.startswith(units)):
-            raise PrefixMismatch(said.track)
-        return max(units, had, key=len)
+        self._reached[text.track] = len(units)
+        if not (units.startswith(sent) or sent.startswith(units)):
+            raise PrefixMismatch(text.track)
+        return max(units, sent, key=len)
 
     @property
     def _behind(self) -> bool:
-        """Whether some text of the client's has not been said again yet."""
-        return any(self._reached.get(track, 0) < len(had) for track, had in self._had.items())
+        """Whether some text the client has is not repeated yet."""
+        return any(self._reached.get(track, 0) < len(sent) for track, sent in self._sent.items())
 
-    def _is_new(self, worded: Worded, rests: list[Units]) -> bool:
-        """Whether an event says anything the client has not had."""
-        if any(map(self._is_more, worded.said, rests)):
+    def _is_new(self, event: ParsedEvent, rests: list[Units]) -> bool:
+        """Whether an event holds anything the client does not have."""
+        if any(map(self._is_longer, event.texts, rests)):
             return True
-        self._met[worded.kind] += not worded.said
+        self._met_kinds[event.kind] += not event.texts
         if self._behind:
-            if worded.name in self._wording.dialect.terminal:
+            if event.name in self._frames.dialect.terminal:
                 raise PrefixMismatch(None)
             return False
-        if not worded.said:
-            return self._met[worded.kind] > self._silent[worded.kind]
-        cumulative = any(said.growth == "cumulative" for said in worded.said)
-        return (worded.rest if cumulative else worded.kind) not in self._spoken
+        if not event.texts:
+            return self._met_kinds[event.kind] > self._sent_kinds[event.kind]
+        cumulative = any(text.growth == "cumulative" for text in event.texts)
+        return (event.rest if cumulative else event.kind) not in self._seen
 
-    def _is_more(self, said: Said, rest: Units) -> bool:
-        return bool(rest) if said.growth == "delta" else rest != self._had.get(said.track, b"")
+    def _is_longer(self, text: EventText, rest: Units) -> bool:
+        if text.growth == "delta":
+            return bool(rest)
+        return rest != self._sent.get(text.track, b"")
 
 
-def resume_text(dialect: Dialect, had: Iterable[bytes], tape: Tape) -> Prefix | None:
-    """Begin to follow what a client has had; None where nobody could say it again.
+def resume_text(dialect: Dialect, sent: Iterable[bytes], tape: Tape) -> Prefix | None:
+    """Return the prefix of frames a client has; None where no other run could repeat them.
 
-    Text that came from no answer on the tape would be another one: the model would be asked anew.
+    Text without a model's answer on the tape would differ: the model would be called anew.
     """
-    wording = Wording(dialect)
-    if not wording.tells:
+    frames = TextFrames(dialect)
+    if not frames.has_texts:
         return None
-    prefix = Prefix(wording, had)
+    prefix = Prefix(frames, sent)
     answered = any(entry.operation is MODEL_STREAM for entry in tape.entries)
-    return prefix if answered or not prefix.speaks else None
+    return prefix if answered or not prefix.has_text else None

@@ -207,8 +207,10 @@ class ShadowScheduler:
     async def aclose(self, seconds: float) -> None:
         """Finish what waits, for so many seconds; the rest is dropped."""
         self._closed = True
+        stopped: list[Run] = []
         if workers := self._alive():
             _, late = await asyncio.wait(workers, timeout=seconds)
+            stopped = [job.run for job in self._running.values() if job.run is not None]
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -216,6 +218,7 @@ class ShadowScheduler:
             self.settle(job, "dropped", "stopping")
         while not self._queue.empty():
             self.settle(self._queue.get_nowait(), "dropped", "stopping")
+        await asyncio.gather(*(run.wait_stopped(_STOP_SECONDS) for run in stopped))
 
     @property
     def _at_once(self) -> int:

@@ -11,8 +11,8 @@ import pytest
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
 
 from cutover.wiring.flags import ProviderNotLoaded, open_flags
-from effects import rest
 from router.config import ConfigRefused, FlagSettings, Settings
+from router.routing import lookup
 from tests.e2e.deployment import Deployment, Setup, deployed
 
 MADE: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ async def test_a_deployment_follows_its_provider(
     fault: str | None,
 ) -> None:
     """The flag beats the file; one that cannot be used is told, and the file holds."""
-    monkeypatch.setattr(rest, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(lookup, "REST_SECONDS", 0.0)
     options = f'flags = {{ "chat.langgraph_percent" = {percent} }}'
     more = f'[flags]\nprovider = "{HERE}factory"\n[flags.options]\n{options}\n'
     async with deployed(tmp_path, Setup(more=more)) as place:

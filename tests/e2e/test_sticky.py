@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from effects import rest
 from effects.stores.shared_state import pin_key
 from router.routing import lookup
 from tests.e2e.deployment import Deployment, Setup, deployed
@@ -75,7 +74,7 @@ async def test_a_lost_redis_costs_nobody_an_answer(
     tmp_path: Path, redis: Relay, chats: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests are assigned by the hash and `/readyz` says so; back again, the pins hold."""
-    monkeypatch.setattr(rest, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(lookup, "REST_SECONDS", 0.0)
     # Also where the machine is busy: this test is of a refused connection, not of a slow one.
     monkeypatch.setattr(lookup, "WAIT_SECONDS", 5.0)
     pins = f"redis://127.0.0.1:{redis.port}/0"

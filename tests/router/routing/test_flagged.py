@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from contract.flows.chat import CHAT, ChatRequest
-from effects.rest import REST_SECONDS
 from router.config import FlagSettings, FlowSettings, Settings
 from router.routing.assignment import attribute, targeting_of
 from router.routing.flags import (
@@ -22,7 +21,7 @@ from router.routing.flags import (
     FlagSource,
     Targeting,
 )
-from router.routing.lookup import WAIT_SECONDS, LookupFailed
+from router.routing.lookup import REST_SECONDS, WAIT_SECONDS, LookupFailed
 from router.stack import IncomingRequest
 from tests.router.answering import CASE
 from tests.router.house import House, Rules

@@ -10,11 +10,10 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from contract.flows.chat import ChatRequest
-from effects.rest import REST_SECONDS
 from effects.stores import MemoryPins, Pin
 from router.config import Settings
 from router.context import Assignment
-from router.routing.lookup import WAIT_SECONDS
+from router.routing.lookup import REST_SECONDS, WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket
@@ -150,7 +149,7 @@ def pins_on(shelf: Shelf, **how: int) -> Pins:
 
 def fault(pins: Pins) -> str:
     """Tell what `/readyz` says of them."""
-    return pins.neighbour.fault or ""
+    return pins.lookup.fault or ""
 
 
 async def settled(pins: Pins, conversation: str = "c") -> Assignment:

@@ -10,7 +10,7 @@ from typing import Any
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire.dialect import Dialect, ErrorPaths, EventNames, built_in
-from router.serving.prefix import Wording
+from router.serving.prefix import TextFrames
 
 TOKENS = Dialect(
     text={"token": "text"},
@@ -138,15 +138,15 @@ def heard(wire: str, frames: Sequence[bytes]) -> Heard:
     texts = {"text": b"", "reasoning": b""}
     silent: list[str] = []
     for frame in frames:
-        worded = Wording(DIALECTS[wire]).read(frame)
-        if worded is None:
+        event = TextFrames(DIALECTS[wire]).read(frame)
+        if event is None:
             continue
-        if not worded.said:
-            silent.append("/".join(worded.kind))
-        for said in worded.said:
-            whole = texts[said.track] + said.units
-            grows = said.growth == "delta"
-            assert grows or said.units.startswith(texts[said.track]), "a text may not shrink"
-            texts[said.track] = whole if grows else said.units
+        if not event.texts:
+            silent.append("/".join(event.kind))
+        for text in event.texts:
+            whole = texts[text.track] + text.units
+            grows = text.growth == "delta"
+            assert grows or text.units.startswith(texts[text.track]), "a text may not shrink"
+            texts[text.track] = whole if grows else text.units
     joined = {track: units.decode("utf-16-le", "surrogatepass") for track, units in texts.items()}
     return Heard(joined["text"], joined["reasoning"], silent)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire.dialect import Dialect
-from router.serving.prefix import Prefix, PrefixMismatch, Wording
+from router.serving.prefix import Prefix, PrefixMismatch, TextFrames
 from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, heard, spoken
 
 WIRES = sorted(DIALECTS)
@@ -41,7 +41,7 @@ def two_of_one(draw: st.DrawFn) -> tuple[Speech, Speech, str, str]:
 
 def gone_on(wire: str, had: list[bytes], frames: list[bytes]) -> list[bytes]:
     """Give what follows on what a client has had."""
-    prefix = Prefix(Wording(DIALECTS[wire]), had)
+    prefix = Prefix(TextFrames(DIALECTS[wire]), had)
     return [sent for frame in frames if (sent := prefix.feed(frame)) is not None]
 
 
@@ -167,10 +167,10 @@ def test_a_cumulative_text_that_was_taken_back_cannot_be_followed() -> None:
 def test_before_any_text_the_prologue_is_not_repeated() -> None:
     """Only what the client has not had of it goes out; no text is due to be the same."""
     frames = spoken("chat", Speech([], ["a"], "m"))
-    prefix = Prefix(Wording(CHAT.dialect), frames[:1])
-    assert not prefix.speaks
+    prefix = Prefix(TextFrames(CHAT.dialect), frames[:1])
+    assert not prefix.has_text
     assert [prefix.feed(frame) for frame in frames[:3]] == [None, frames[1], frames[2]]
-    assert Prefix(Wording(CHAT.dialect), frames[:3]).speaks
+    assert Prefix(TextFrames(CHAT.dialect), frames[:3]).has_text
 
 
 def test_what_is_no_json_is_told_apart_by_its_name() -> None:
@@ -184,8 +184,8 @@ def test_what_is_no_json_is_told_apart_by_its_name() -> None:
 
 def test_a_wire_that_does_not_say_where_its_texts_are() -> None:
     """Cannot be followed, and says so."""
-    assert not Wording(Dialect()).tells
-    assert Wording(TOKENS).tells
+    assert not TextFrames(Dialect()).has_texts
+    assert TextFrames(TOKENS).has_texts
 
 
 def test_a_tool_call_under_way_cannot_be_followed() -> None:
@@ -213,7 +213,7 @@ def test_a_failure_may_be_a_part_of_any_event() -> None:
 
 def test_a_declared_wire_tells_its_text_or_not() -> None:
     """Where it is text altogether, or says nothing, nobody follows it."""
-    told = Wording(DIALECTS["openai"])
-    assert told.tells
+    told = TextFrames(DIALECTS["openai"])
+    assert told.has_texts
     plain = DeclaredFlow(path="/d", dialect=Dialect(payload="text", text={"*": ""}))
-    assert not Wording(declared_spec("d", plain).dialect).tells
+    assert not TextFrames(declared_spec("d", plain).dialect).has_texts

@@ -13,9 +13,9 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from effects.stores import BreakerNote, MemorySharedState, NoteUpdate, Spending
 from router.config import BreakerSettings, ShadowSettings
-from router.news import LIMIT_SECONDS, LOOK_SECONDS, News
 from router.routing.breakers import Breakers
 from router.shadow.budget import ShadowBudget
+from router.state_sync import INTERVAL_SECONDS, TIMEOUT_SECONDS, StateSync
 from tests.router.answering import CASE, FLOWS, both
 from tests.router.faulty import after, crash
 from tests.router.house import House, Served
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.virtual
 
 RULES = BreakerSettings(least_requests=2, open_seconds=10.0, probes=1)
 WALL = 1_790_000_000.0
-SOON = 1.5 * LOOK_SECONDS
+SOON = 1.5 * INTERVAL_SECONDS
 MEANWHILE = "breakers and the shadow's budget are this router's own"
 
 
@@ -67,14 +67,14 @@ class Purse:
     """A budget whose router spends what a test says."""
 
     budget: ShadowBudget
-    news: News
+    news: StateSync
 
     @classmethod
     def at(cls, wall: Wall, limits: ShadowSettings, clock: Sequence[float]) -> Purse:
         """Make one that looks at a board."""
         budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: clock[0])
         breakers = Breakers(lambda: RULES, now)
-        return cls(budget, News(wall, breakers, budget, lambda: ("chat",)))
+        return cls(budget, StateSync(wall, breakers, budget, lambda: ("chat",)))
 
 
 def exhausted(*purses: Purse) -> list[bool]:
@@ -144,14 +144,14 @@ async def test_one_that_never_answers_is_away() -> None:
     wall = Wall()
     breakers = Breakers(lambda: RULES, now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
-    news = News(wall, breakers, budget, lambda: ("chat",))
+    news = StateSync(wall, breakers, budget, lambda: ("chat",))
     alone = [breakers.alone]
     await news.exchange()
     alone.append(breakers.alone)
     wall.delay = 3_600.0
     await news.exchange()
     assert [*alone, breakers.alone] == [True, False, True]
-    assert news.fault == f"no answer within {LIMIT_SECONDS:g} s; {MEANWHILE}"
+    assert news.fault == f"no answer within {TIMEOUT_SECONDS:g} s; {MEANWHILE}"
     wall.delay, wall.broken = 0.0, ZeroDivisionError()
     await news.exchange()
     assert news.fault == f"ZeroDivisionError; {MEANWHILE}"
@@ -162,18 +162,18 @@ async def test_it_is_looked_at_each_second_and_not_more_often_while_it_is_away()
     wall = Wall()
     breakers = Breakers(lambda: RULES, now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
-    async with News(wall, breakers, budget, lambda: ("chat",)).running():
-        await asyncio.sleep(10 * LOOK_SECONDS + 0.5)
+    async with StateSync(wall, breakers, budget, lambda: ("chat",)).running():
+        await asyncio.sleep(10 * INTERVAL_SECONDS + 0.5)
         assert wall.asked == 11
         breakers.on_change()
         await asyncio.sleep(0.1)
         assert wall.asked == 12, "news are told at once"
         wall.broken = EffectFailed(Fault("store_unavailable"))
-        await asyncio.sleep(2 * LOOK_SECONDS)
+        await asyncio.sleep(2 * INTERVAL_SECONDS)
         wall.asked = 0
         for _ in range(100):
             breakers.on_change()
-            await asyncio.sleep(LOOK_SECONDS / 10)
+            await asyncio.sleep(INTERVAL_SECONDS / 10)
         assert wall.asked == 10
 
 
@@ -189,10 +189,10 @@ def house(crashing: list[bool]) -> House:
     return made
 
 
-def news_of(made: House, wall: Wall) -> News:
+def news_of(made: House, wall: Wall) -> StateSync:
     """Have a router look at a board."""
     admission, flows = made.router.admission, made.router.flows
-    return News(wall, admission.breakers, made.router.shadows.scheduler.budget, lambda: flows)
+    return StateSync(wall, admission.breakers, made.router.shadows.scheduler.budget, lambda: flows)
 
 
 async def ask(made: House, number: int) -> Served:
@@ -256,7 +256,7 @@ async def test_news_of_flows_one_does_not_have_are_passed_over() -> None:
     wall, rules = Wall(), [RULES]
     breakers = Breakers(lambda: rules[0], now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
-    news = News(wall, breakers, budget, lambda: ("chat",))
+    news = StateSync(wall, breakers, budget, lambda: ("chat",))
     keys = ("graph:other", "new:chat", "chat", "graph:chat")
     await wall.update_notes(
         [NoteUpdate(key, BreakerNote(f"x:{key}", "open", 60.0)) for key in keys]
