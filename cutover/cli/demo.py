@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from contract.errors import CutoverError
 from cutover.cli.terminal import in_words
-from cutover.demo.messages import BUNDLED, read
-from cutover.demo.story import Demonstration, Outcome, Wishes
-from cutover.demo.summary import failures, tell
+from cutover.demo.client import BUNDLED, read_messages
+from cutover.demo.story import Demonstration, DemoOutcome, DemoPlan
+from cutover.demo.summary import failures, print_summary
 
 _ACTS = {
     "messages": "sending messages, 30 % to graph, everything shadowed",
@@ -45,8 +44,8 @@ def demo(
     """
     console = Console()
     try:
-        wishes = Wishes(out, read(messages), seconds, users)
-        outcome = asyncio.run(_play(wishes, console, keep=keep))
+        plan = DemoPlan(out, read_messages(messages), seconds, users)
+        outcome = asyncio.run(_play(plan, console, keep=keep))
     except (CutoverError, OSError) as error:
         typer.echo(f"cutover demo: {in_words(error)}", err=True)
         raise typer.Exit(2) from error
@@ -58,51 +57,37 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _play(wishes: Wishes, console: Console, *, keep: bool) -> Outcome:
-    playing = asyncio.current_task()
-    if playing is not None:
-        # Without this a SIGTERM would leave the provider and the router behind.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
-    with _progress(console) as progress:
-        bars = dict(_bars(progress))
-
-        def moved(act: str, share: float) -> None:
-            progress.start_task(bars[act])
-            progress.update(bars[act], completed=min(share, 1.0))
-
-        async with Demonstration(wishes, moved) as story:
-            console.print(f"The router is {story.outcome.url}, watch its /readyz.", highlight=False)
-            await story.converse()
-            await story.crash()
-            await story.ask()
-            await story.load()
-            await story.settle()
-            await story.compare()
-            progress.stop()
-            tell(story.outcome, wishes.folder, console)
-            if keep:
-                await _wait(story.outcome, console)
-    return story.outcome
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
+async def _play(plan: DemoPlan, console: Console, *, keep: bool) -> DemoOutcome:
+    task = asyncio.current_task()
+    if task is not None:
+        # Without this SIGTERM would leave the provider and the router behind.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    progress = Progress(
         TextColumn("{task.description:<55}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         console=console,
     )
+    with progress:
+        bars = {act: progress.add_task(text, total=1.0, start=False) for act, text in _ACTS.items()}
 
+        def show(act: str, share: float) -> None:
+            progress.start_task(bars[act])
+            progress.update(bars[act], completed=min(share, 1.0))
 
-def _bars(progress: Progress) -> Iterator[tuple[str, TaskID]]:
-    for act, text in _ACTS.items():
-        yield act, progress.add_task(text, total=1.0, start=False)
-
-
-async def _wait(outcome: Outcome, console: Console) -> None:
-    console.print(
-        f"\nStill running. Open [bold]{outcome.url}/docs[/] and [bold]{outcome.url}/readyz[/], "
-        "edit cutover.toml and watch the stages change. Ctrl-C ends it."
-    )
-    await asyncio.Event().wait()
+        async with Demonstration(plan, show) as story:
+            url = story.outcome.url
+            console.print(f"The router is {url}, watch its /readyz.", highlight=False)
+            for act in (story.converse, story.crash, story.ask, story.load, story.settle):
+                await act()
+            await story.compare()
+            progress.stop()
+            print_summary(story.outcome, plan.folder, console)
+            if keep:
+                console.print(
+                    f"\nStill running. Open [bold]{url}/docs[/] and [bold]{url}/readyz[/], "
+                    "edit cutover.toml and watch the stages change. Ctrl-C ends it."
+                )
+                await asyncio.Event().wait()
+    return story.outcome

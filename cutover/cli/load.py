@@ -22,7 +22,7 @@ from contract.flows.chat import CHAT
 from contract.flows.companion import COMPANION
 from contract.flows.session import SESSION
 from cutover.cli.terminal import bar, refusals, tables
-from cutover.demo.messages import BUNDLED
+from cutover.demo.client import BUNDLED
 from cutover.flows import declared_at
 from loadtests.comparison import SHOWN, StackSummary
 from loadtests.metrics import DEFAULT_OBJECTIVES, METRICS, parse_objective

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import graph_impl
 from contract.errors import CutoverError
-from cutover.demo.configuration import MARK
+from cutover.demo.client import MARK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping

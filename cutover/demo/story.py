@@ -1,4 +1,4 @@
-"""The demonstration, act by act."""
+"""The demonstration, act by act, and the router and provider it starts."""
 
 from __future__ import annotations
 
@@ -6,82 +6,148 @@ import asyncio
 import os
 import secrets
 import shutil
+import signal
+import subprocess
+import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import aiohttp
 import msgspec
 
 from compare.report import Report
 from contract.errors import CutoverError
-from cutover.demo.children import router
-from cutover.demo.configuration import QA_KEY, WRITTEN, configuration, crashing_message
-from cutover.demo.messages import Message
-from cutover.demo.question import Asked, ask
-from cutover.demo.sending import Answered, send, send_all
+from cutover.demo.client import (
+    MARK,
+    AnsweredQuestion,
+    DemoAnswer,
+    DemoMessage,
+    answer_question,
+    send,
+    send_all,
+)
 from cutover.reports import compare_and_write
 from cutover.wiring.models import KEY
 from loadtests.plan import LoadPlan, Target
+from loadtests.report import LoadReport
 from loadtests.runner import run_load
 from loadtests.simulator import Profile, spawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadtests.report import LoadReport
+from router.routing.rollout import bucket
 
 CONFIG = "cutover.toml"
 _PROFILE = Profile(ttft_ms=60, rate=400)
 _SETTLED_WITHIN = 20.0
+SALT = "cutover-demo"
+PERCENT = 30
+QA_KEY = "CUTOVER_DEMO_QA_KEY"
+_GRAPH_BELOW = PERCENT * 1_000
+
+WRITTEN = "# Written by `cutover demo`."
+"""The first words of the file; a folder without it is not overwritten."""
+_ANNOUNCED = "cutover listening on "
+_PATIENCE = 30.0
+
+_TEMPLATE = """\
+{written} Change a value while the router runs: it is in force in a second.
+[rollout]
+salt = "{salt}"
+
+[flows.chat]
+enable_langgraph = true
+langgraph_percent = {percent}.0
+langgraph_fallback = true
+shadow_percent = 100.0
+
+[flows.chat.options]
+yield_interval = 0.1
+timezone = "Asia/Shanghai"
+
+[flows.companion]
+enable_langgraph = true
+langgraph_percent = 100.0
+shadow_percent = 100.0
+
+[server]
+qa_key_env = "{qa_key}"
+
+[shadow]
+queue = 2048
+
+[stacks]
+graph = "cutover.demo.faulty_stack:FLOWS"
+
+[captures]
+path = "{folder}/captures"
+
+[captures.redact.patterns]
+demo_phone = '555[/-]\\d{{3}}-\\d{{4}}'
+
+[stores]
+conversations = "sqlite:///{folder}/conversations.sqlite"
+memory = "sqlite:///{folder}/memory.sqlite"
+history = ""
+pauses = "sqlite:///{folder}/pauses.sqlite"
+"""
+
+_MODEL = """
+[providers.simulator]
+base_url = "{base_url}"
+
+[models."gpt-4.1"]
+provider = "simulator"
+input_price = 2.0
+output_price = 8.0
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the demonstration was asked for."""
+class DemoPlan:
+    """What is sent, for how long, and where the results go."""
 
     folder: Path
-    messages: list[Message]
+    messages: list[DemoMessage]
     load_seconds: float
     users: int
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What the demonstration has to tell."""
+class DemoOutcome:
+    """The results of the acts."""
 
     url: str = ""
-    answers: list[Answered] = field(default_factory=list)
-    crash: Answered | None = None
-    asked: Asked | None = None
+    answers: list[DemoAnswer] = field(default_factory=list)
+    crash: DemoAnswer | None = None
+    question: AnsweredQuestion | None = None
     simulated: bool = True
     load: LoadReport | None = None
-    books: dict[str, Any] = field(default_factory=dict)
+    readiness: dict[str, Any] = field(default_factory=dict)
     report: Report | None = None
 
 
-class NotOurs(CutoverError):
-    """The folder holds something no demonstration has written."""
+class ForeignFolder(CutoverError):
+    """The folder holds files that no demonstration has written."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(f"{str(folder)!r} holds what no demonstration wrote: name another --out")
 
 
 class Demonstration:
-    """Runs the acts one after the other; what it starts, it ends."""
+    """Runs the acts in order, and ends the processes it starts."""
 
-    def __init__(self, wishes: Wishes, tell: Callable[[str, float], None]) -> None:
-        self.wishes = wishes
-        self.outcome = Outcome()
-        self._tell = tell
+    def __init__(self, plan: DemoPlan, on_share: Callable[[str, float], None]) -> None:
+        self.plan = plan
+        self.outcome = DemoOutcome()
+        self._on_share = on_share
         self._key = secrets.token_hex(16)
         self._processes = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Start simulator and router on free ports."""
-        _emptied(self.wishes.folder)
+        _create_empty(self.plan.folder)
         try:
             self._start()
         except BaseException:
@@ -92,10 +158,12 @@ class Demonstration:
     def _start(self) -> None:
         simulator = None if os.environ.get(KEY) else self._processes.enter_context(spawn(_PROFILE))
         self.outcome.simulated = simulator is not None
-        config = self.wishes.folder / CONFIG
-        config.write_text(configuration(self.wishes.folder, simulator), "utf-8")
-        log = self.wishes.folder / "router.log"
-        self.outcome.url = self._processes.enter_context(router(config, log, {QA_KEY: self._key}))
+        config = self.plan.folder / CONFIG
+        config.write_text(configuration(self.plan.folder, simulator), "utf-8")
+        log = self.plan.folder / "router.log"
+        self.outcome.url = self._processes.enter_context(
+            running_router(config, log, {QA_KEY: self._key})
+        )
 
     async def __aexit__(self, *_: object) -> None:
         """End what was started; captures are flushed on the way."""
@@ -103,13 +171,13 @@ class Demonstration:
 
     async def converse(self) -> None:
         """Send the messages, some on graph, everything shadowed."""
-        messages = self.wishes.messages
+        messages = self.plan.messages
         count = 0
 
-        def done(_: Answered) -> None:
+        def done(_: DemoAnswer) -> None:
             nonlocal count
             count += 1
-            self._tell("messages", count / len(messages))
+            self._on_share("messages", count / len(messages))
 
         self.outcome.answers = await send_all(self.outcome.url, messages, done)
 
@@ -117,71 +185,141 @@ class Demonstration:
         """Let the graph stack crash in the middle of an answer, once."""
         async with aiohttp.ClientSession() as session:
             self.outcome.crash = await send(session, self.outcome.url, crashing_message())
-        self._tell("takeover", 1.0)
+        self._on_share("takeover", 1.0)
 
     async def ask(self) -> None:
-        """Be asked something by graph, roll it back, and go on on legacy."""
-        self.outcome.asked = await ask(self.outcome.url, self.wishes.folder / CONFIG)
-        self._tell("question", 1.0)
+        """Be asked by graph, roll the flow back, and continue on legacy."""
+        self.outcome.question = await answer_question(self.outcome.url, self.plan.folder / CONFIG)
+        self._on_share("question", 1.0)
 
     async def load(self) -> None:
         """Load both stacks in turn, for a short while."""
-        wishes, url = self.wishes, self.outcome.url
-        bodies = wishes.folder / "messages.jsonl"
-        lines = [msgspec.json.encode(message.body) for message in wishes.messages]
+        plan, url = self.plan, self.outcome.url
+        bodies = plan.folder / "messages.jsonl"
+        lines = [msgspec.json.encode(message.body) for message in plan.messages]
         bodies.write_bytes(b"\n".join(lines))
         targets = tuple(
             Target(stack=stack, url=url, qa_key=self._key) for stack in ("legacy", "graph")
         )
-        plan = LoadPlan(
+        load = LoadPlan(
             targets=targets,
             messages=bodies,
-            users=wishes.users,
-            seconds=wishes.load_seconds,
+            users=plan.users,
+            seconds=plan.load_seconds,
             think=0.2,
         )
         self.outcome.load = await run_load(
-            plan, wishes.folder / "load", lambda progress: self._tell("load", progress.share)
+            load, plan.folder / "load", lambda progress: self._on_share("load", progress.share)
         )
 
     async def settle(self) -> None:
-        """Wait until every shadow has run and is written down, and read the router's books."""
+        """Wait until every shadow has run and is written down, and read `/readyz`."""
         until = time.monotonic() + _SETTLED_WITHIN
         async with aiohttp.ClientSession() as session:
             while True:
                 async with session.get(f"{self.outcome.url}/readyz") as response:
-                    self.outcome.books = await response.json()
-                captures = self.outcome.books["captures"]
+                    self.outcome.readiness = await response.json()
+                captures = self.outcome.readiness["captures"]
                 done = captures["written"] + sum(captures["dropped"].values())
                 if done >= self._requests or time.monotonic() > until:
                     return
-                self._tell("shadows", done / self._requests)
+                self._on_share("shadows", done / self._requests)
                 await asyncio.sleep(0.2)
 
     @property
     def _requests(self) -> int:
-        return int(self.outcome.books["counts"]["requests"])
+        return int(self.outcome.readiness["counts"]["requests"])
 
     async def compare(self) -> None:
         """Compare what was captured and write the report."""
-        self._tell("shadows", 1.0)
+        self._on_share("shadows", 1.0)
         self.outcome.report = await asyncio.to_thread(
             compare_and_write,
-            str(self.wishes.folder / "captures"),
-            self.wishes.folder / "report",
-            lambda share: self._tell("report", share),
+            str(self.plan.folder / "captures"),
+            self.plan.folder / "report",
+            lambda share: self._on_share("report", share),
         )
 
 
-def _emptied(folder: Path) -> None:
-    """Make a folder, or empty it where an earlier demonstration wrote it; raises `NotOurs`."""
+def _create_empty(folder: Path) -> None:
+    """Create a folder, or empty that of an earlier demonstration; raises `ForeignFolder`."""
     if folder.exists():
-        if not folder.is_dir() or (any(folder.iterdir()) and not _ours(folder)):
-            raise NotOurs(folder)
+        if not folder.is_dir() or (any(folder.iterdir()) and not _is_demo(folder)):
+            raise ForeignFolder(folder)
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
 
 
-def _ours(folder: Path) -> bool:
+def _is_demo(folder: Path) -> bool:
     config = folder / CONFIG
     return config.is_file() and config.read_text("utf-8", "replace").startswith(WRITTEN)
+
+
+def configuration(folder: Path, simulator: str | None) -> str:
+    """Return the demonstration's cutover.toml; without a simulator the real provider answers."""
+    text = _TEMPLATE.format(
+        written=WRITTEN,
+        salt=SALT,
+        percent=PERCENT,
+        folder=folder.resolve().as_posix(),
+        qa_key=QA_KEY,
+    )
+    return text if simulator is None else text + _MODEL.format(base_url=f"{simulator}/v1")
+
+
+def crashing_message() -> DemoMessage:
+    """Return a message that is assigned to graph and long enough to crash in its middle."""
+    message_id = next(
+        f"{MARK}-{number}"
+        for number in range(1_000)
+        if bucket(SALT, f"{MARK}-{number}") < _GRAPH_BELOW
+    )
+    content = "What is 12 * 7, and what time is it in UTC? Then tell me about takeovers."
+    body = {"message_id": message_id, "content": content, "user_name": "Ada"}
+    return DemoMessage(message_id, message_id, body)
+
+
+class RouterDidNotStart(CutoverError):
+    """The router's process ended before it announced its address."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(f"the router did not start; its log is {str(log)!r}")
+
+
+@contextmanager
+def running_router(config: Path, log: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Start a router, yield its address, and stop it gracefully.
+
+    Raises:
+        RouterDidNotStart: it ended before it announced its address.
+    """
+    command = [sys.executable, "-m", "cutover", "serve", "--config", str(config), "--port", "0"]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, **environ},
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            yield _address(process, log)
+        finally:
+            _stop(process)
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    line = process.stdout.readline().decode() if process.stdout is not None else ""
+    if not line.startswith(_ANNOUNCED):
+        raise RouterDidNotStart(log)
+    return line.removeprefix(_ANNOUNCED).strip()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,29 +1,23 @@
-"""What a demonstration tells at its end."""
+"""The summary that a demonstration prints at its end."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from compare.report.document import ClusterReport
+from cutover.demo.client import CompanionStream, DemoAnswer
+from cutover.demo.story import DemoOutcome
+from loadtests.comparison import StackSummary
 from loadtests.report import void_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rich.console import Console
-
-    from compare.report.document import ClusterReport
-    from cutover.demo.question import Stream
-    from cutover.demo.sending import Answered
-    from cutover.demo.story import Outcome
-    from loadtests.comparison import StackSummary
 
 _SHOWN = {
     "ttfe": "first frame",
@@ -32,8 +26,8 @@ _SHOWN = {
 }
 
 
-def failures(outcome: Outcome) -> list[str]:
-    """Say what did not go as it should; empty when the demonstration succeeded."""
+def failures(outcome: DemoOutcome) -> list[str]:
+    """Return what failed; empty when the demonstration succeeded."""
     found: list[str] = []
     broken = sum(not answer.complete for answer in outcome.answers)
     if broken:
@@ -41,7 +35,7 @@ def failures(outcome: Outcome) -> list[str]:
     crash = outcome.crash
     if crash is None or not crash.complete or not crash.takeover:
         found.append("the planted crash was not taken over")
-    if not _gone_on(outcome):
+    if not _continued(outcome):
         found.append("the question to the user was not gone on from on the other stack")
     found += [
         f"a difference that was not planted: {cluster.title}"
@@ -53,33 +47,33 @@ def failures(outcome: Outcome) -> list[str]:
     return found
 
 
-def _gone_on(outcome: Outcome) -> bool:
-    """Whether the question went over to legacy; a real model need not have asked any."""
-    asked = outcome.asked
-    if asked is None or asked.gone_on is None:
-        return asked is not None and not outcome.simulated
-    stacks = asked.put.served, asked.gone_on.served
-    ends = asked.put.status, asked.gone_on.status
+def _continued(outcome: DemoOutcome) -> bool:
+    """Whether legacy continued after the question; a real model need not ask one."""
+    question = outcome.question
+    if question is None or question.continued is None:
+        return question is not None and not outcome.simulated
+    stacks = question.first.served, question.continued.served
+    ends = question.first.status, question.continued.status
     return (stacks, ends) == (("graph", "legacy"), ("suspended", "completed"))
 
 
-def _planted(cluster: ClusterReport, outcome: Outcome) -> bool:
+def _planted(cluster: ClusterReport, outcome: DemoOutcome) -> bool:
     """Whether a difference is the planted crash, and nothing but it."""
     seen = {exemplar.exchange for exemplar in cluster.exemplars}
     return cluster.exchanges == 1 and outcome.crash is not None and seen == {outcome.crash.exchange}
 
 
-def tell(outcome: Outcome, folder: Path, console: Console) -> None:
+def print_summary(outcome: DemoOutcome, folder: Path, console: Console) -> None:
     """Print the summary."""
     console.print()
     console.print(_traffic(outcome))
-    _tell_takeover(outcome, console)
-    _tell_question(outcome, console)
+    _print_takeover(outcome, console)
+    _print_question(outcome, console)
     if outcome.load is not None:
         console.print(_latencies(outcome.load.stacks))
         for line in void_lines(outcome.load):
             console.print(f"  {line}", style="dim", markup=False, highlight=False)
-    _tell_verdict(outcome, console)
+    _print_verdict(outcome, console)
     console.print(f"\nReport    {folder / 'report' / 'report.html'}")
     console.print(f"Load      {folder / 'load' / 'load.html'}")
     console.print(f"Captures  {folder / 'captures'}")
@@ -87,19 +81,19 @@ def tell(outcome: Outcome, folder: Path, console: Console) -> None:
         console.print(f"[bold red]Not as it should be:[/] {failure}")
 
 
-def _traffic(outcome: Outcome) -> Table:
+def _traffic(outcome: DemoOutcome) -> Table:
     table = Table(title="What was served", title_justify="left")
     table.add_column("")
     table.add_column("requests", justify="right")
-    streams: list[Answered | Stream] = [*outcome.answers]
+    streams: list[DemoAnswer | CompanionStream] = [*outcome.answers]
     streams += [outcome.crash] if outcome.crash else []
-    streams += outcome.asked.streams if outcome.asked else []
+    streams += outcome.question.streams if outcome.question else []
     pairs = Counter((stream.assigned, stream.served) for stream in streams)
     for (assigned, served), count in sorted(pairs.items()):
         table.add_row(f"assigned {assigned}, served by {served}", str(count))
     table.add_section()
     shadows = Counter[str]()  # of all flows
-    for line in outcome.books.get("ledger", {}).get("lines", ()):
+    for line in outcome.readiness.get("ledger", {}).get("lines", ()):
         reason = f": {line['reason']}" if line["reason"] else ""
         shadows[f"shadows, load included: {line['state']}{reason}"] += line["count"]
     for state, count in shadows.items():
@@ -107,7 +101,7 @@ def _traffic(outcome: Outcome) -> Table:
     return table
 
 
-def _tell_takeover(outcome: Outcome, console: Console) -> None:
+def _print_takeover(outcome: DemoOutcome, console: Console) -> None:
     crash = outcome.crash
     if crash is None or crash.takeover is None:
         return
@@ -121,34 +115,34 @@ def _tell_takeover(outcome: Outcome, console: Console) -> None:
     console.print()
 
 
-def _tell_question(outcome: Outcome, console: Console) -> None:
-    asked = outcome.asked
-    if asked is None or asked.gone_on is None:
+def _print_question(outcome: DemoOutcome, console: Console) -> None:
+    question = outcome.question
+    if question is None or question.continued is None:
         return
     console.print(
         "[bold]One question, two stacks.[/] The graph stack asked its user something; before the "
         "answer came, companion was rolled back:"
     )
-    _tell_stream(asked.put, console)
-    answer = msgspec.json.encode(asked.answer).decode()
-    _line(f": rolled back, answered {answer}, gone on by {asked.gone_on.served}", console)
-    _tell_stream(asked.gone_on, console)
+    _print_stream(question.first, console)
+    answer = msgspec.json.encode(question.answer).decode()
+    _line(f": rolled back, answered {answer}, gone on by {question.continued.served}", console)
+    _print_stream(question.continued, console)
     console.print()
 
 
-def _tell_stream(stream: Stream, console: Console) -> None:
-    """Print events, the pieces of a text as one."""
+def _print_stream(stream: CompanionStream, console: Console) -> None:
+    """Print events, adjacent pieces of text as one."""
     for name, events in groupby(stream.events, itemgetter(0)):
-        told = [data for _, data in events]
+        rows = [data for _, data in events]
         if name == "text":
-            told = [{"content": "".join(data["content"] for data in told)}]
-        for data in told:
+            rows = [{"content": "".join(data["content"] for data in rows)}]
+        for data in rows:
             line = f"event: {name}  data: {msgspec.json.encode(data).decode()}"
             _line(line, console, whole=name != "text")
 
 
 def _line(text: str, console: Console, *, whole: bool = False) -> None:
-    """Print what was on the wire, and comments; no more than fits on a line, or `whole`."""
+    """Print a frame or a comment: `whole`, or what fits on a line."""
     style = "bold yellow" if text.startswith(":") else "dim"
     if whole:
         console.print(Padding(Text(text, style, overflow="fold"), (0, 0, 0, 2)))
@@ -177,7 +171,7 @@ def _cells(stack: StackSummary, metric: str) -> list[str]:
     return [f"{point.value * 1_000:.1f}" for point in found.percentiles]
 
 
-def _tell_verdict(outcome: Outcome, console: Console) -> None:
+def _print_verdict(outcome: DemoOutcome, console: Console) -> None:
     report = outcome.report
     if report is None:
         return

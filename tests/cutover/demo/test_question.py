@@ -11,10 +11,9 @@ from rich.console import Console
 from contract.flows.companion import COMPANION, CompanionDone, CompanionError, CompanionText, Hitl
 from contract.human import Form, FormField, HumanAnswer, check_answer
 from cutover.demo import summary
-from cutover.demo.configuration import configuration
+from cutover.demo.client import ANSWER, AnsweredQuestion, CompanionStream, filled
 from cutover.demo.faulty_stack import FLOWS
-from cutover.demo.question import ANSWER, Asked, Stream, filled
-from cutover.demo.story import Outcome
+from cutover.demo.story import DemoOutcome, configuration
 from cutover.flows import SPECS
 from graph_impl import FLOWS as GRAPH
 from router.config import parse_settings
@@ -29,9 +28,9 @@ QUESTION = Hitl("h", "s", "question", FORM)
 LOST = "the question to the user was not gone on from on the other stack"
 
 
-def stream(served: str, *events: Event) -> Stream:
+def stream(served: str, *events: Event) -> CompanionStream:
     """Build an answer of graph's, or legacy's."""
-    return Stream(served, served, b"".join(map(COMPANION.encode, events)))
+    return CompanionStream(served, served, b"".join(map(COMPANION.encode, events)))
 
 
 PUT = stream("graph", QUESTION, CompanionDone("suspended"))
@@ -43,20 +42,24 @@ BROKE = stream("legacy", CompanionError("resume_mismatch"), CompanionDone("faile
 @pytest.mark.parametrize(
     ("asked", "simulated", "lost"),
     [
-        (Asked(PUT, {"a": ANSWER}, WENT_ON), True, False),
-        (Asked(PUT, {"a": ANSWER}, BROKE), True, True),
-        (Asked(PUT, {"a": ANSWER}, Stream("", "", b"")), False, True),
-        (Asked(PUT, {"a": ANSWER}, stream("graph", CompanionDone("completed"))), False, True),
-        (Asked(SAID, {}), True, True),
-        (Asked(SAID, {}), False, False),
+        (AnsweredQuestion(PUT, {"a": ANSWER}, WENT_ON), True, False),
+        (AnsweredQuestion(PUT, {"a": ANSWER}, BROKE), True, True),
+        (AnsweredQuestion(PUT, {"a": ANSWER}, CompanionStream("", "", b"")), False, True),
+        (
+            AnsweredQuestion(PUT, {"a": ANSWER}, stream("graph", CompanionDone("completed"))),
+            False,
+            True,
+        ),
+        (AnsweredQuestion(SAID, {}), True, True),
+        (AnsweredQuestion(SAID, {}), False, False),
         (None, True, True),
     ],
 )
 def test_a_question_that_was_not_gone_on_from_is_a_failure(
-    asked: Asked | None, *, simulated: bool, lost: bool
+    asked: AnsweredQuestion | None, *, simulated: bool, lost: bool
 ) -> None:
     """Except where a real model asked nothing: it need not."""
-    outcome = Outcome(asked=asked, simulated=simulated)
+    outcome = DemoOutcome(question=asked, simulated=simulated)
     assert (LOST in summary.failures(outcome)) == lost
 
 
@@ -81,7 +84,9 @@ def test_what_was_asked_and_what_came_is_told(tmp_path: Path) -> None:
     """The pieces of a text as one line, and in between what happened to the flow."""
     text = StringIO()
     console = Console(file=text, width=120)
-    summary.tell(Outcome(asked=Asked(PUT, {"a": "x"}, WENT_ON)), tmp_path, console)
+    summary.print_summary(
+        DemoOutcome(question=AnsweredQuestion(PUT, {"a": "x"}, WENT_ON)), tmp_path, console
+    )
     lines = [line.strip() for line in text.getvalue().splitlines()]
     told = lines.index(': rolled back, answered {"a":"x"}, gone on by legacy')
     assert lines[told + 1 : told + 3] == [
@@ -97,7 +102,7 @@ def test_shadows_are_counted_over_all_flows(tmp_path: Path) -> None:
     lines = [{**line, "flow": "chat"}, {**line, "flow": "companion"}]
     text = StringIO()
     books = {"ledger": {"lines": lines}}
-    summary.tell(Outcome(books=books), tmp_path, Console(file=text, width=120))
+    summary.print_summary(DemoOutcome(readiness=books), tmp_path, Console(file=text, width=120))
     (told,) = (row for row in text.getvalue().splitlines() if "compared: equal" in row)
     assert "4" in told
 

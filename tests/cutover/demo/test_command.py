@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
-from cutover.demo.children import RouterDidNotStart
-from cutover.demo.messages import BUNDLED
+from cutover.demo.client import BUNDLED
+from cutover.demo.story import RouterDidNotStart
 from loadtests.runner import child_environment
 from tests.e2e.deployment import captured
 
@@ -81,7 +81,7 @@ def test_a_router_that_does_not_start_leaves_no_simulator(
         yield ""
 
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("cutover.demo.story.router", refusing)
+    monkeypatch.setattr("cutover.demo.story.running_router", refusing)
     before = children()
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
     assert result.exit_code == 2

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cutover.cli import app
-from cutover.demo.messages import BUNDLED, MessagesRefused, read
+from cutover.demo.client import BUNDLED, MessagesRefused, read_messages
 
 
 def written(folder: Path, content: bytes) -> Path:
@@ -20,7 +20,7 @@ def written(folder: Path, content: bytes) -> Path:
 
 def test_the_bundled_messages_are_good() -> None:
     """Every one has an id of its own."""
-    messages = read(BUNDLED)
+    messages = read_messages(BUNDLED)
     assert len(messages) >= 50
     assert len({message.message_id for message in messages}) == len(messages)
 
@@ -31,7 +31,7 @@ def test_shared_questions_are_read_as_they_are(tmp_path: Path, shared_data: Path
     if not path.exists():
         pytest.skip("no vicuna_questions.jsonl in ../shared/data")
     rows = path.read_bytes().split(b"\n")[:3]
-    messages = read(written(tmp_path, b"\n".join(rows)))
+    messages = read_messages(written(tmp_path, b"\n".join(rows)))
     assert [message.chat for message in messages] == ["chat-1", "chat-2", "chat-3"]
     assert "time management" in messages[0].body["content"]
 
@@ -39,7 +39,7 @@ def test_shared_questions_are_read_as_they_are(tmp_path: Path, shared_data: Path
 def test_odd_files_are_read(tmp_path: Path) -> None:
     """A BOM, lines ended by CRLF, blank lines, and line ends that are text in JSON."""
     content = '\ufeff{"content":"a\u2028b\x85c"}\r\n\r\n{"turns":["d","e"],"note":1}\r\n'
-    messages = read(written(tmp_path, content.encode()))
+    messages = read_messages(written(tmp_path, content.encode()))
     assert [message.body["content"] for message in messages] == ["a\u2028b\x85c", "d", "e"]
     assert messages[1].chat == messages[2].chat != messages[0].chat
 
@@ -67,7 +67,7 @@ def test_bad_files_are_refused_with_the_line(tmp_path: Path, content: bytes, why
     """Before anything is started or emptied."""
     path = written(tmp_path, content)
     with pytest.raises(MessagesRefused) as refused:
-        read(path)
+        read_messages(path)
     assert why in str(refused.value)
     assert repr(str(path)) in str(refused.value)
 

@@ -1,0 +1,264 @@
+"""The demonstration's client: what it sends, what it receives, and the question it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from contract.errors import CutoverError
+from contract.flows.chat import ChatRequest
+from contract.human import Form, FormField, FormValue
+from contract.wire.sse import SseDecoder, is_comment
+from cutover.flows import SPECS
+from router.admin.file_edit import edit_flow
+
+BUNDLED = Path(__file__).parent.parent / "demo_messages.jsonl"
+MARK = "demo-crash"
+"""Prefix of the message ids that the planted fault strikes."""
+_BODY = ("message_id", "chat_id", "user_id", "user_name", "content", "prompt_params")
+
+
+class MessagesRefused(CutoverError):
+    """A file of messages cannot be used."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"messages {str(path)!r}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoMessage:
+    """One request body; messages of one chat are sent in order."""
+
+    message_id: str
+    chat: str
+    body: dict[str, Any]
+
+
+def read_messages(path: Path) -> list[DemoMessage]:
+    """Read a JSONL file of `{"content": …}` or `{"turns": [ … ]}`; raises `MessagesRefused`."""
+    try:
+        # Not `splitlines`: JSON may hold U+2028 and other line ends of text as they are.
+        lines = path.read_text("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MessagesRefused(path, "cannot be read as UTF-8 text") from error
+    messages = [
+        message
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+        for message in _row(path, number, line)
+    ]
+    if not messages:
+        raise MessagesRefused(path, "holds no message")
+    return messages
+
+
+def _row(path: Path, number: int, line: str) -> list[DemoMessage]:
+    try:
+        row = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MessagesRefused(path, f"line {number} is not a JSON object") from error
+    if isinstance(row.get("turns"), list):
+        chat = f"chat-{row.get('question_id', number)}"
+        rows = [{"content": turn, "chat_id": chat} for turn in row["turns"]]
+    else:
+        rows = [row]
+    return [_message(path, number, part, index) for index, part in enumerate(rows)]
+
+
+def _message(path: Path, number: int, row: dict[str, Any], index: int) -> DemoMessage:
+    if not isinstance(row.get("content"), str) or not row["content"]:
+        raise MessagesRefused(path, f"line {number} has neither 'content' nor 'turns'")
+    body = {key: row[key] for key in _BODY if row.get(key) is not None}
+    body.setdefault("message_id", f"message-{number}-{index}")
+    try:
+        msgspec.convert(body, ChatRequest)
+    except msgspec.ValidationError as error:
+        raise MessagesRefused(path, f"line {number} cannot be sent: {error}") from error
+    return DemoMessage(body["message_id"], body.get("chat_id", body["message_id"]), body)
+
+
+_PARALLEL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DemoAnswer:
+    """One answer: the stacks assigned and serving, the frames, and the first frame's delay."""
+
+    message: DemoMessage
+    status: int
+    exchange: str
+    assigned: str
+    served: str
+    body: bytes
+    first_frame: float
+
+    @property
+    def events(self) -> list[str]:
+        """The events' data, in order."""
+        decoder = SseDecoder()
+        return [event.text for event in decoder.feed(self.body)]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer ended well."""
+        events = self.events
+        return self.status == 200 and bool(events) and '"END"' in events[-1]  # noqa: PLR2004 - HTTP
+
+    @property
+    def takeover(self) -> str | None:
+        """The comment that names the stack that took over, if one did."""
+        frames = self.body.split(b"\n\n")
+        return next((frame.decode() for frame in frames if is_comment(frame)), None)
+
+
+async def send_all(
+    url: str, messages: Sequence[DemoMessage], done: Callable[[DemoAnswer], None]
+) -> list[DemoAnswer]:
+    """Send all messages, some concurrently; those of one chat in order."""
+    chats: dict[str, list[DemoMessage]] = {}
+    for message in messages:
+        chats.setdefault(message.chat, []).append(message)
+    gate = asyncio.Semaphore(_PARALLEL)
+    answers: list[DemoAnswer] = []
+    async with aiohttp.ClientSession() as session:
+
+        async def chat(turns: Sequence[DemoMessage]) -> None:
+            async with gate:
+                for message in turns:
+                    answer = await send(session, url, message)
+                    answers.append(answer)
+                    done(answer)
+
+        await asyncio.gather(*(chat(turns) for turns in chats.values()))
+    return answers
+
+
+async def send(session: aiohttp.ClientSession, url: str, message: DemoMessage) -> DemoAnswer:
+    """Send one message and read its whole stream."""
+    began = time.perf_counter()
+    first = 0.0
+    pieces: list[bytes] = []
+    async with session.post(f"{url}/chat/sse", json=message.body) as response:
+        async for piece in response.content.iter_any():
+            first = first or time.perf_counter() - began
+            pieces.append(piece)
+        headers = response.headers
+        return DemoAnswer(
+            message=message,
+            status=response.status,
+            exchange=headers.get("x-cutover-exchange", ""),
+            assigned=headers.get("x-cutover-assigned", ""),
+            served=headers.get("x-cutover-served", "").split(" ")[0],
+            body=b"".join(pieces),
+            first_frame=first,
+        )
+
+
+FLOW = "companion"
+MESSAGE = "Remind me to call mum: ask me when first."
+ANSWER = "tonight at eight"
+"""The user's answer to a text field."""
+_IN_FORCE_WITHIN = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionStream:
+    """One stream of the companion: the stacks assigned and serving, and its bytes."""
+
+    assigned: str
+    served: str
+    body: bytes
+
+    @property
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        """The events: names and data."""
+        return [(it.event, msgspec.json.decode(it.data)) for it in SseDecoder().feed(self.body)]
+
+    @property
+    def status(self) -> str:
+        """How it ended; empty where it broke off."""
+        events = self.events
+        return str(events[-1][1]["status"]) if events and events[-1][0] == "done" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredQuestion:
+    """A question: the stream that asked it, the answer, and the stream that continued."""
+
+    first: CompanionStream
+    answer: dict[str, FormValue]
+    continued: CompanionStream | None = None
+
+    @property
+    def streams(self) -> list[CompanionStream]:
+        """Both streams, or the first alone."""
+        return [self.first] if self.continued is None else [self.first, self.continued]
+
+
+async def answer_question(url: str, config: Path) -> AnsweredQuestion:
+    """Be asked by graph, roll the flow back to legacy, answer, and continue.
+
+    A model may ask nothing, as real ones do: then there is only the first stream.
+    """
+    async with aiohttp.ClientSession() as session:
+        turn = {"session_id": "demo-question", "message": MESSAGE}
+        first = await _stream(session, f"{url}/chat", turn)
+        question = next((data for name, data in first.events if name == "hitl"), None)
+        if question is None:
+            return AnsweredQuestion(first, {})
+        edit_flow(config, SPECS, FLOW, {"enable_langgraph": False})
+        await _in_force(session, url)
+        answer = filled(msgspec.convert(question["form"], Form))
+        named = {"hitl_id": question["hitl_id"]}
+        reply = {**named, "action": "edit", "data": answer}
+        async with session.post(f"{url}/hitl/respond", json=reply) as response:
+            await response.read()
+        return AnsweredQuestion(
+            first, answer, await _stream(session, f"{url}/hitl/continue", named)
+        )
+
+
+def filled(form: Form) -> dict[str, FormValue]:
+    """Return an answer to every field."""
+    return {field.name: _value(field) for field in form.fields}
+
+
+def _value(field: FormField) -> FormValue:
+    match field.type:
+        case "text":
+            return ANSWER
+        case "number":
+            return 8
+        case "boolean":
+            return True
+        case "choice":
+            return field.options[0]
+        case "list":
+            return field.options[:1] or (ANSWER,)
+
+
+async def _stream(session: aiohttp.ClientSession, url: str, body: object) -> CompanionStream:
+    async with session.post(url, json=body) as response:
+        headers = response.headers
+        return CompanionStream(
+            assigned=headers.get("x-cutover-assigned", ""),
+            served=headers.get("x-cutover-served", "").split(" ")[0],
+            body=await response.read(),
+        )
+
+
+async def _in_force(session: aiohttp.ClientSession, url: str) -> None:
+    """Wait until the router has read the file: it does so four times a second."""
+    until = time.monotonic() + _IN_FORCE_WITHIN
+    while time.monotonic() < until:
+        async with session.get(f"{url}/readyz") as response:
+            if (await response.json())["stages"][FLOW] == "off":
+                return
+        await asyncio.sleep(0.05)
