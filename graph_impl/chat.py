@@ -41,7 +41,6 @@ from graph_impl.rounds import (
     calls_of,
     check_model,
     model_call,
-    offered_tools,
     plain,
     plains,
     read_answer,
@@ -52,8 +51,6 @@ from rules import chat as rules
 from rules.conversation import reply_turn, window
 from rules.model_calls import prompt_messages, tool_answer, tool_round
 from rules.prompts import ending_notice, parameters
-
-ChatAsked = Request[ChatRequest, ChatOptions]
 
 
 class ChatState(TypedDict, total=False):
@@ -75,7 +72,7 @@ class ChatState(TypedDict, total=False):
 class ChatContext(RunContext):
     """What one run reaches the world and the client through."""
 
-    request: ChatAsked
+    request: Request[ChatRequest, ChatOptions]
     model: rules.ChatModel
     render: Render
 
@@ -138,7 +135,7 @@ async def _prompt_generation(state: ChatState, runtime: Chat) -> ChatState:
         now = await effects.clock.now("prompt")
         values = parameters(now, options.timezone, context.request.body.prompt_params)
         messages = prompt_messages(context.render(values), await _earlier(turn, context), turn)
-        tools = await offered_tools(effects, enabled=context.model.enable_tools)
+        tools = await effects.tools.list("offer") if context.model.enable_tools else ()
     except EffectFailed as failure:
         return {"failure": failure.fault.code}
     return {"messages": plains(messages), "tools": plains(tools)}
@@ -271,7 +268,9 @@ def chat(prompts: Path = FOLDER) -> Flow:
     """Build the flow with the prompts of a folder."""
     graph, render = build(), system_prompt("chat_system.md", prompts)
 
-    async def flow(request: ChatAsked, effects: Effects) -> AsyncIterator[Event]:
+    async def flow(
+        request: Request[ChatRequest, ChatOptions], effects: Effects
+    ) -> AsyncIterator[Event]:
         model = rules.settings(request.body, request.options)
         context = ChatContext(effects=effects, request=request, model=model, render=render)
         # six nodes, and two supersteps a round of tools; some to spare

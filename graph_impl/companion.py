@@ -39,7 +39,6 @@ from graph_impl.rounds import (
     calls_of,
     check_model,
     model_call,
-    offered_tools,
     plain,
     plains,
     read_answer,
@@ -140,7 +139,7 @@ class CompanionContext(RunContext):
 Companion = Runtime[CompanionContext]
 
 
-def _asked(form: Form, kind: str) -> HumanAnswer | None:
+def _ask_user(form: Form, kind: str) -> HumanAnswer | None:
     """Ask the user; None where nothing could be asked."""
     answer = ask_human({"form": plain(form), "kind": kind})
     return msgspec.convert(answer, HumanAnswer | None)
@@ -198,7 +197,7 @@ async def _prompt(state: MessageState, context: CompanionContext) -> MessageStat
         rules.prompt(now, request, emotion, state["memories"], earlier)
     )
     history = window(earlier, options.history_tokens)
-    offered = await offered_tools(effects, enabled=options.enable_tools)
+    offered = await effects.tools.list("offer") if options.enable_tools else ()
     return {
         "messages": plains(prompt_messages(system, history, context.turn)),
         "tools": plains(questions.offer(offered, asking=options.ask_human)),
@@ -226,7 +225,7 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
     if todo.question is None:
         return {}
     call, form = todo.question.call, todo.question.form
-    answer = _asked(form, rules.QUESTION)
+    answer = _ask_user(form, rules.QUESTION)
     result = questions.NOT_ASKED if answer is None else questions.answer_result(form, answer)
     results = msgspec.convert(state.get("results", {}), dict[str, ToolResult])
     await runtime.context.sink.send(rules.tool_output(call, result))
@@ -309,7 +308,7 @@ async def _confirmation(state: PictureState, runtime: Companion) -> PictureState
     """Let the user confirm the facts and remember those approved."""
     context, facts = runtime.context, msgspec.convert(state["facts"], tuple[Fact, ...])
     form = rules.confirmation_form(context.request, facts)
-    answer = _asked(form, memories.KIND)
+    answer = _ask_user(form, memories.KIND)
     approved = memories.approved_facts(facts, form, answer) if answer else ()
     said = await context.say(await _remembered(context, approved))
     await context.finish(state["text"] + said)

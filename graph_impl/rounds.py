@@ -48,11 +48,6 @@ def plains(values: Iterable[object]) -> list[Plain]:
     return [plain(value) for value in values]
 
 
-async def offered_tools(effects: Effects, *, enabled: bool) -> tuple[ToolSpec, ...]:
-    """List the tools to offer the model."""
-    return await effects.tools.list("offer") if enabled else ()
-
-
 def model_call(
     parameters: model_calls.ModelParameters,
     messages: Sequence[Plain],

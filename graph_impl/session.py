@@ -39,7 +39,6 @@ from graph_impl.rounds import (
     calls_of,
     check_model,
     model_call,
-    offered_tools,
     plain,
     plains,
     read_answer,
@@ -134,7 +133,7 @@ async def _prompt(state: SessionState, context: SessionContext) -> SessionState:
     values = {"system_prompt": options.system_prompt, "memories": state["memories"]}
     history = window(context.earlier, options.history_tokens)
     messages = prompt_messages(context.render(values), history, context.turn)
-    tools = await offered_tools(context.effects, enabled=options.enable_tools)
+    tools = await context.effects.tools.list("offer") if options.enable_tools else ()
     return {"prompt": plains(messages), "tools": plains(tools)}
 
 

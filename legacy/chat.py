@@ -24,7 +24,7 @@ from contract.flows.chat import (
 from contract.model import Chunk, Message, ModelCall, ToolCall, ToolResult, ToolSpec
 from contract.ports import Effects
 from contract.stores import Turn
-from legacy.rounds import check_model, offered_tools, started_tools
+from legacy.rounds import check_model, started_tools
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
@@ -98,7 +98,7 @@ class Output:
             yield frame
 
 
-class Reply:
+class ChatReply:
     """One request on its way to a stored reply."""
 
     def __init__(self, request: Request[ChatRequest, ChatOptions], effects: Effects) -> None:
@@ -130,7 +130,7 @@ class Reply:
         now = await self.effects.clock.now("prompt")
         system = render(parameters(now, self.options.timezone, self.body.prompt_params))
         self.messages = prompt_messages(system, await self._earlier(turn), turn)
-        self.tools = await offered_tools(self.effects, enabled=self.model.enable_tools)
+        self.tools = await self.effects.tools.list("offer") if self.model.enable_tools else ()
 
     async def _earlier(self, turn: Turn) -> tuple[Turn, ...]:
         """Read the earlier turns of the same chat, within the token budget."""
@@ -159,7 +159,11 @@ def chat(prompts: Path = FOLDER) -> Flow:
     async def flow(
         request: Request[ChatRequest, ChatOptions], effects: Effects
     ) -> AsyncIterator[ChatEvent]:
-        reply, output, node = Reply(request, effects), Output(request.options), effects.trace.node
+        reply, output, node = (
+            ChatReply(request, effects),
+            Output(request.options),
+            effects.trace.node,
+        )
         answer = ModelAnswer()
         with node("initialize"):
             turn = await reply.admit()

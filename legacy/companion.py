@@ -24,7 +24,6 @@ from contract.ports import Effects
 from contract.stores import Turn
 from legacy.rounds import (
     check_model,
-    offered_tools,
     read_text,
     recalled,
     remember,
@@ -120,7 +119,7 @@ class CompanionTurn:
         values = rules.prompt(now, self.request, emotion, recollection, self.earlier)
         history = window(self.earlier, options.history_tokens)
         messages = prompt_messages(self.prompts["system"](values), history, turn)
-        offered = await offered_tools(self.effects, enabled=options.enable_tools)
+        offered = await self.effects.tools.list("offer") if options.enable_tools else ()
         return messages, questions.offer(offered, asking=options.ask_human)
 
     async def open_question(self, form: Form, kind: str) -> str:
@@ -213,10 +212,10 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
 
 
 async def _ask(
-    visit: CompanionTurn, asked: questions.FormCall, results: dict[str, ToolResult]
+    visit: CompanionTurn, opened: questions.FormCall, results: dict[str, ToolResult]
 ) -> Events:
     """Ask the user a round's question, once its other calls have ended."""
-    call, form = asked.call, asked.form
+    call, form = opened.call, opened.form
     try:
         hitl_id = await visit.open_question(form, rules.QUESTION)
     except EffectFailed as failure:

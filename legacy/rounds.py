@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from contract.errors import EffectFailed
-from contract.model import ModelCall, ToolCall, ToolResult, ToolSpec
+from contract.model import ModelCall, ToolCall, ToolResult
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall
 from rules.memories import Fact, entries
@@ -26,11 +26,6 @@ async def check_model(effects: Effects, model_id: str, max_tokens: int | None) -
             raise unknown_model(model_id) from failure
         raise
     check_limits(max_tokens, info)
-
-
-async def offered_tools(effects: Effects, *, enabled: bool) -> tuple[ToolSpec, ...]:
-    """List the tools to offer the model."""
-    return await effects.tools.list("offer") if enabled else ()
 
 
 async def read_text(effects: Effects, site: str, call: ModelCall) -> str:

@@ -23,7 +23,6 @@ from contract.ports import Effects
 from contract.stores import Turn
 from legacy.rounds import (
     check_model,
-    offered_tools,
     read_text,
     recalled,
     remember,
@@ -83,7 +82,8 @@ class SessionTurn:
         system = render({"system_prompt": self.options.system_prompt, "memories": memories})
         history = window(self.earlier, self.options.history_tokens)
         self.messages = prompt_messages(system, history, turn)
-        self.tools = await offered_tools(self.effects, enabled=self.options.enable_tools)
+        if self.options.enable_tools:
+            self.tools = await self.effects.tools.list("offer")
 
     def call(self, round_number: int) -> ModelCall:
         """Build the call of the model that opens a round."""
