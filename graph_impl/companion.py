@@ -157,21 +157,17 @@ async def _emotion(_: MessageState, runtime: Companion) -> MessageState:
 
 async def _memory(_: MessageState, runtime: Companion) -> MessageState:
     """Recall memories."""
-    context = runtime.context
-    return {
-        "memories": rules.memories_text(
-            await recalled(context.effects, rules.recall(context.request))
-        )
-    }
+    query = rules.recall(runtime.context.request)
+    return {"memories": rules.memories_text(await recalled(runtime.context.effects, query))}
 
 
 async def _reasoning(state: MessageState, runtime: Companion) -> MessageState:
     """Call the model once; a reply that calls no tool is the last."""
     context, options = runtime.context, runtime.context.request.options
-    update: MessageState = {} if state.get("messages") else await _prompt(state, context)
-    messages = [*state.get("messages", ()), *update.get("messages", ())]
-    tools = update.get("tools", state.get("tools", []))
-    call = model_call(options, messages, tools, rounds=options.max_tool_iterations)
+    first = not state["messages"]
+    prompt = await _prompt(state, context) if first else state
+    rounds = options.max_tool_iterations
+    call = model_call(options, prompt["messages"], prompt["tools"], rounds=rounds)
 
     async def take(chunk: Chunk) -> None:
         if chunk.text:
@@ -181,10 +177,11 @@ async def _reasoning(state: MessageState, runtime: Companion) -> MessageState:
     await context.sink.drained()
     calls = answer.calls(call)
     if not calls:
-        await context.finish(state.get("text", "") + answer.text)
+        await context.finish(state["text"] + answer.text)
         return {}
-    begun = plain(tool_round(answer.text, calls))
-    return {**update, "messages": [*update.get("messages", ()), begun], "text": answer.text}
+    begun = [plain(tool_round(answer.text, calls))]
+    messages = [*prompt["messages"], *begun] if first else begun
+    return {"messages": messages, "tools": prompt["tools"], "text": answer.text}
 
 
 async def _prompt(state: MessageState, context: CompanionContext) -> MessageState:
@@ -193,9 +190,8 @@ async def _prompt(state: MessageState, context: CompanionContext) -> MessageStat
     options = request.options
     now = await effects.clock.now("prompt")
     emotion = msgspec.convert(state["emotion"], Emotion)
-    system = context.prompts["system"](
-        rules.prompt(now, request, emotion, state["memories"], earlier)
-    )
+    values = rules.prompt(now, request, emotion, state["memories"], earlier)
+    system = context.prompts["system"](values)
     history = window(earlier, options.history_tokens)
     offered = await effects.tools.list("offer") if options.enable_tools else ()
     return {

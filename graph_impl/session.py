@@ -102,10 +102,10 @@ async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
 async def _process(state: SessionState, runtime: Session) -> SessionState:
     """Call the model once; an answer that calls no tool is stored."""
     context, options = runtime.context, runtime.context.request.options
-    update: SessionState = {} if state.get("prompt") else await _prompt(state, context)
-    prompt = [*state.get("prompt", ()), *update.get("prompt", ())]
-    tools = update.get("tools", state.get("tools", []))
-    call = model_call(options, prompt, tools, rounds=options.max_tool_iterations)
+    first = not state["prompt"]
+    known = await _prompt(state, context) if first else state
+    rounds = options.max_tool_iterations
+    call = model_call(options, known["prompt"], known["tools"], rounds=rounds)
 
     async def take(chunk: Chunk) -> None:
         if chunk.text:
@@ -116,15 +116,11 @@ async def _process(state: SessionState, runtime: Session) -> SessionState:
     usage = plain(msgspec.convert(state.get("usage", {}), Usage) + answer.usage)
     calls = answer.calls(call)
     if not calls:
-        reply = await _store_reply(context, state.get("text", "") + answer.text)
+        reply = await _store_reply(context, state["text"] + answer.text)
         return {"messages": [_message(reply)], "usage": usage, "reply": plain(reply)}
-    begun = plain(tool_round(answer.text, calls))
-    return {
-        **update,
-        "prompt": [*update.get("prompt", ()), begun],
-        "text": answer.text,
-        "usage": usage,
-    }
+    begun = [plain(tool_round(answer.text, calls))]
+    prompt = [*known["prompt"], *begun] if first else begun
+    return {"prompt": prompt, "tools": known["tools"], "text": answer.text, "usage": usage}
 
 
 async def _prompt(state: SessionState, context: SessionContext) -> SessionState:
