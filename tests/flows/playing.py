@@ -45,25 +45,25 @@ __all__ = [
 
 
 class Scene(Protocol):
-    """A request, and the world it meets; `taken` is a lock somebody else holds, if any."""
+    """A request, and the world it meets; `taken` is a lock another exchange holds, if any."""
 
     @property
     def spec(self) -> FlowSpec:
-        """The flow it is asked of."""
+        """The flow of the request."""
         ...
 
     @property
     def request(self) -> Request[Any, Any]:
-        """What is asked."""
+        """The request as the flow gets it."""
         ...
 
     @property
     def taken(self) -> str:
-        """The lock somebody else holds."""
+        """The lock another exchange holds, "" for none."""
         ...
 
     def world(self) -> World:
-        """Build the world anew."""
+        """Return a new world."""
         ...
 
 
@@ -103,7 +103,7 @@ class Played:
 
     @property
     def asked(self) -> list[ModelCall]:
-        """What the model was asked, call by call."""
+        """The calls of the model, in order."""
         return [call for _, call in self.world.model.calls]
 
     @property

@@ -1,4 +1,4 @@
-"""Threads that are damaged, foreign, out of reach or slow cost nobody an answer."""
+"""Stores of threads: damaged, foreign, out of reach or slow, they cost no user an answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Trap:
 
 
 def states() -> Iterator[tuple[str, bytes]]:
-    """Give what may stand where a state should."""
+    """Yield what may stand where a state should."""
     yield "json", b"{"
     yield "msgpack", b"\xc1"
     yield "pickle", b"cos\nsystem\n."
@@ -137,7 +137,7 @@ class Troubled(MemoryThreads):
 
 
 @pytest.mark.virtual
-async def test_a_store_that_fails_costs_nobody_an_answer(
+async def test_a_store_that_fails_costs_no_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Turn by turn it is asked again; the log says what is the matter, in no words of others."""
@@ -189,15 +189,15 @@ async def test_one_turn_finds_out_whether_a_store_that_hung_answers() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("how", ["raises", "hangs"])
-async def test_what_cannot_be_forgotten_is_said(how: str) -> None:
-    """Whoever asks is told that it is not done."""
+async def test_a_thread_that_cannot_be_deleted_is_a_fault(how: str) -> None:
+    """The caller gets the fault."""
     with pytest.raises(EffectFailed) as told:
         await Troubled(how).forget(SESSION_ID)
     assert told.value.fault.code == "store_unavailable"
 
 
 @pytest.mark.parametrize("address", ["mysql://h/x", "sqlite:////dev/null/x/y"])
-async def test_where_no_threads_can_be_kept_is_said(address: str) -> None:
+async def test_an_address_without_a_store_is_refused(address: str) -> None:
     """One sentence names the kind of place."""
     with pytest.raises((NoSuchThreads, ThreadsNotOpened), match=address.partition(":")[0]):
         async with opened(address):
@@ -206,8 +206,8 @@ async def test_where_no_threads_can_be_kept_is_said(address: str) -> None:
 
 @pytest.mark.sockets
 @pytest.mark.slow
-async def test_a_password_is_not_told() -> None:
-    """Nobody listens there."""
+async def test_a_password_is_in_no_error() -> None:
+    """Nothing listens there."""
     address = f"postgresql://me:{SECRET}@127.0.0.1:1/x"
     with pytest.raises(ThreadsNotOpened) as told:
         async with opened(address):
@@ -220,13 +220,13 @@ METADATA: CheckpointMetadata = {"source": "loop", "step": 1}
 
 
 def state(value: object) -> Checkpoint:
-    """Give a state that holds a value; later ones have later ids."""
+    """Return a state that holds a value; later ones have later ids."""
     values = {"messages": value, f"branch:to:{STORED_BEFORE}": None}
     return {**empty_checkpoint(), "channel_values": values}
 
 
 async def test_only_the_newest_state_of_a_thread_is_kept(tmp_path: Path) -> None:
-    """In one transaction: nobody sees two, or none."""
+    """In one transaction: no reader sees two, or none."""
     async with sqlite_threads(tmp_path / "t.db") as threads:
         for value in ("one", "two"):
             await threads.aput(CONFIG, state(value), METADATA, {})
@@ -268,7 +268,7 @@ async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
     assert found.checkpoint["channel_values"] == {"messages": "one"}
 
 
-async def test_who_waits_for_the_file_and_gives_up_keeps_nothing(tmp_path: Path) -> None:
+async def test_a_turn_that_stops_waiting_for_the_file_stores_nothing(tmp_path: Path) -> None:
     """By then the session may be deleted, by another process."""
     path, began = tmp_path / "t.db", threading.Event()
     async with sqlite_threads(path) as threads:
@@ -287,7 +287,7 @@ async def test_who_waits_for_the_file_and_gives_up_keeps_nothing(tmp_path: Path)
 pytestmark = pytest.mark.sockets
 
 
-async def test_who_gives_up_a_statement_does_not_wait_for_the_server_to_agree(
+async def test_a_cancelled_statement_does_not_wait_for_the_server(
     postgres_dsn: str,
 ) -> None:
     """The library would wait ten seconds: an answer would come out so much later."""

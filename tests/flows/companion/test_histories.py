@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.action and self.question == "ask")
     @rule(stack=STACKS)
     def go_on_and_leave(self, stack: StackName) -> None:
-        """Leave while it goes on, in the middle of an answer: whoever comes next gets it all."""
+        """Leave while it goes on, in the middle of an answer: the next client gets it all."""
         if self.question == "ask":
             self.place.assigned = stack
             self.run(self.place.go_on(self.waiting, leaves=4))
@@ -211,7 +211,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule()
     def try_unanswered(self) -> None:
-        """Nobody goes on from a question without an answer."""
+        """A question without an answer cannot be gone on from."""
         if not self.action:
             with pytest.raises(Problem, match="unanswered"):
                 self.run(self.place.go_on(self.waiting))
