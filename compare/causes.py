@@ -39,7 +39,7 @@ from compare.findings import (
     WriteChanged,
     signature_of,
 )
-from compare.input.calls import Call
+from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
 from compare.streams.events import EventStream
 from contract.errors import FaultCode
@@ -92,7 +92,7 @@ class Differences:
     legacy: EventStream
     graph: EventStream
     same_tape: bool
-    calls: tuple[list[Call], list[Call]]
+    calls: tuple[list[EffectCall], list[EffectCall]]
     outcome: list[OutcomeFinding] = field(default_factory=list)
     grammar: list[GrammarBroken] = field(default_factory=list)
     frames: list[FrameFinding] = field(default_factory=list)
@@ -179,7 +179,7 @@ def _before_question(case: Differences) -> Callable[[EffectFinding], bool]:
     return before
 
 
-def _places_until(labels: Collection[str], calls: Sequence[Call]) -> tuple[str, ...]:
+def _places_until(labels: Collection[str], calls: Sequence[EffectCall]) -> tuple[str, ...]:
     """List where the calls stand up to the first of these, that one included."""
     places: list[str] = []
     for call in calls:

@@ -9,7 +9,7 @@ import msgspec
 
 from compare.causes import COMPLETED, Differences, settle
 from compare.findings import Finding, GrammarBroken
-from compare.input.calls import Call, calls_of, one_tape, same_calls
+from compare.input.calls import EffectCall, calls_of, one_tape, same_calls
 from compare.input.pairing import Pair
 from compare.layers.effects import effect_findings
 from compare.layers.frames import Chunking, frame_findings, script_of
@@ -140,7 +140,7 @@ def _ended_alike(control: RunRecord, candidate: RunRecord) -> bool:
     )
 
 
-def _same_answers(pair: Pair, legacy: list[Call], graph: list[Call]) -> bool:
+def _same_answers(pair: Pair, legacy: list[EffectCall], graph: list[EffectCall]) -> bool:
     """Whether one model's answers were played to both runs."""
     if not one_tape(pair.control, pair.candidate):
         return False

@@ -6,16 +6,17 @@ from typing import Literal
 
 import msgspec
 
-from compare.clusters import Cluster
 from compare.noise.summary import control_text
 from compare.tally import Tally, drift_of, drift_text
 from compare.waivers import NO_WAIVERS, Waivers
 
 Label = Literal["equal", "waived", "different", "no data"]
+_DAMAGE = "damaged file, batch or line"
+_PLURALS = {_DAMAGE: "damaged files, batches or lines"}
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """A label, the reasons, and the label as it is said; no data is not a pass.
+    """A label, the reasons, and the label in words; no data is not a pass.
 
     `waived`: there are differences, and every one of them is waived.
     """
@@ -25,29 +26,28 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str = ""
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """The verdict in words."""
         return self.text or self.label
 
 
 def verdict_on(tally: Tally, waivers: Waivers = NO_WAIVERS) -> Verdict:
     """Decide; what could not be looked at is always among the reasons."""
-    rest = (*_bases(tally), *_answers(tally), *_control(tally), *_passed_over(tally))
+    rest = (*_compared(tally), *_left_out(tally))
     if not tally.pairs:
-        return Verdict("no data", (_nothing(tally), *rest), "no data")
+        reason = "no exchange was found"
+        if tally.exchanges:
+            reason = f"none of {_counted(tally.exchanges, 'exchange')} could be compared"
+        return Verdict("no data", (reason, *rest), "no data")
     if not tally.different:
         return Verdict("equal", (_equal(tally), *rest), "equal")
-    waived = _waived(tally, waivers)
+    clusters = tally.clusters.by_key.values()
+    waived = [c for c in clusters if waivers.in_force(waivers.of(c.id, c.flow))]
     reasons = (_different(tally, len(waived)), *_lapsed(tally, waivers), *rest)
-    if len(waived) == len(tally.clusters.by_key) and not tally.clusters.overflow:
+    if len(waived) == len(clusters) and not tally.clusters.overflow:
         held = len({cluster.id for cluster in waived})
         return Verdict("waived", reasons, f"parity modulo {_counted(held, 'waiver')}")
     return Verdict("different", reasons, "different")
-
-
-def _waived(tally: Tally, waivers: Waivers) -> list[Cluster]:
-    clusters = tally.clusters.by_key.values()
-    return [c for c in clusters if waivers.in_force(waivers.of(c.id, c.flow))]
 
 
 def _different(tally: Tally, waived: int) -> str:
@@ -79,33 +79,24 @@ def _equal(tally: Tally) -> str:
     return f"{pairs} equal, {by_rules}"
 
 
-def _nothing(tally: Tally) -> str:
-    if not tally.exchanges:
-        return "no exchange was found"
-    return f"none of {_counted(tally.exchanges, 'exchange')} could be compared"
+def _compared(tally: Tally) -> list[str]:
+    """List what was compared with what, and what the model's own answers leave open."""
+    reasons = [
+        f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())
+    ]
+    if tally.own_answers:
+        pairs = _counted(tally.own_answers, "pair")
+        reasons.append(
+            f"{pairs}: the shadow asked the model itself, what may follow from that is left out"
+        )
+        if tally.drift:
+            reasons.append(drift_text(drift_of(tally.drift)))
+    if tally.control.checked:
+        reasons.append(control_text(tally.control))
+    return reasons
 
 
-def _control(tally: Tally) -> list[str]:
-    return [control_text(tally.control)] if tally.control.checked else []
-
-
-def _answers(tally: Tally) -> list[str]:
-    if not tally.own_answers:
-        return []
-    pairs = _counted(tally.own_answers, "pair")
-    said = f"{pairs}: the shadow asked the model itself, what may follow from that is left out"
-    return [said, *([drift_text(drift_of(tally.drift))] if tally.drift else [])]
-
-
-def _bases(tally: Tally) -> list[str]:
-    return [f"{_counted(count, 'pair')}: {basis}" for basis, count in sorted(tally.bases.items())]
-
-
-_DAMAGE = "damaged file, batch or line"
-_PLURALS = {_DAMAGE: "damaged files, batches or lines"}
-
-
-def _passed_over(tally: Tally) -> list[str]:
+def _left_out(tally: Tally) -> list[str]:
     reasons = [
         f"{_counted(count, 'exchange')} not compared: {reason}"
         for reason, count in sorted(tally.not_comparable.items())

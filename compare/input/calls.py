@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from compare.input.damage import ILLEGIBLE
-from contract.records import EntryRecord, How, PlayRecord, RunRecord
+from contract.records import EntryRecord, How, RunRecord
 
 
-class Call(msgspec.Struct, frozen=True):
+class EffectCall(msgspec.Struct, frozen=True):
     """One effect call of a run.
 
     `n` counts the run's calls of one port, operation and site; `entry` is the sequence number of
@@ -38,7 +38,7 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What was asked, decoded; {} of what is no JSON, what is no object under ""."""
+        """The arguments, decoded; {} of what is no JSON, what is no object under ""."""
         try:
             value = msgspec.json.decode(self.args)
         except ILLEGIBLE:
@@ -46,13 +46,29 @@ class Call(msgspec.Struct, frozen=True):
         return value if isinstance(value, dict) else {"": msgspec.json.encode(value).decode()}
 
 
-def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[Call]:
+def calls_of(run: RunRecord, tape: tuple[EntryRecord, ...]) -> list[EffectCall]:
     """List a run's calls in the order it made them."""
-    entries = {entry.seq: entry for entry in (run.tape or tape)}
-    counts: dict[tuple[str, str, str], int] = {}
+    counts: Counter[tuple[str, str, str]] = Counter()
+
+    def call(port: str, op: str, site: str, args: bytes, how: How, entry: int | None) -> EffectCall:
+        n = counts[port, op, site]
+        counts[port, op, site] += 1
+        return EffectCall(port, op, site, n, args, how, entry)
+
     if not run.plays and run.tape:
-        return [_recorded(entry, counts) for entry in run.tape]
-    return [_played(play, entries, counts) for play in run.plays]
+        return [call(e.port, e.op, e.site, bytes(e.args), "live", e.seq) for e in run.tape]
+    recorded: dict[int | None, msgspec.Raw | bytes] = {e.seq: e.args for e in run.tape or tape}
+    return [
+        call(
+            play.port,
+            play.op,
+            play.site,
+            bytes(recorded.get(play.entry, b"") if play.args is None else play.args),
+            play.how,
+            play.entry,
+        )
+        for play in run.plays
+    ]
 
 
 def same_calls(control: RunRecord, candidate: RunRecord) -> bool:
@@ -60,7 +76,7 @@ def same_calls(control: RunRecord, candidate: RunRecord) -> bool:
 
     Numbers of entries say nothing across two tapes: such runs are never told the same here.
     """
-    return one_tape(control, candidate) and _answers(control) == _answers(candidate)
+    return one_tape(control, candidate) and _entries(control) == _entries(candidate)
 
 
 def one_tape(control: RunRecord, candidate: RunRecord) -> bool:
@@ -68,43 +84,11 @@ def one_tape(control: RunRecord, candidate: RunRecord) -> bool:
     return control.tape is None or candidate.tape is None
 
 
-def _answers(run: RunRecord) -> list[object]:
+def _entries(run: RunRecord) -> list[object]:
+    """List the entries that answered; a call for another, or without any, equals nothing."""
     if not run.plays and run.tape:
         return [entry.seq for entry in run.tape]
-    return answers_of(run.plays)
-
-
-def answers_of(plays: Iterable[PlayRecord]) -> list[object]:
-    """List the entries that answered; what asked for another, or got none, equals nothing."""
     return [
-        play.entry if play.args is None and play.entry is not None else object() for play in plays
+        play.entry if play.args is None and play.entry is not None else object()
+        for play in run.plays
     ]
-
-
-def _recorded(entry: EntryRecord, counts: dict[tuple[str, str, str], int]) -> Call:
-    n = _count(counts, entry.port, entry.op, entry.site)
-    args = bytes(entry.args)
-    return Call(entry.port, entry.op, entry.site, n, args, "live", entry.seq)
-
-
-def _played(
-    play: PlayRecord,
-    entries: Mapping[int, EntryRecord],
-    counts: dict[tuple[str, str, str], int],
-) -> Call:
-    n = _count(counts, play.port, play.op, play.site)
-    return Call(play.port, play.op, play.site, n, _args(play, entries), play.how, play.entry)
-
-
-def _args(play: PlayRecord, entries: Mapping[int, EntryRecord]) -> bytes:
-    if play.args is not None:
-        return bytes(play.args)
-    entry = entries.get(play.entry) if play.entry is not None else None
-    return b"" if entry is None else bytes(entry.args)
-
-
-def _count(counts: dict[tuple[str, str, str], int], port: str, op: str, site: str) -> int:
-    key = (port, op, site)
-    n = counts.get(key, 0)
-    counts[key] = n + 1
-    return n

@@ -22,8 +22,13 @@ from compare.input.files import files_below, no_file, on_disk
 
 PIECE = 1 << 18
 LINE_AT_MOST = 1 << 26
-_SUFFIXES = (".jsonl.zst", ".jsonl")
+STRETCH = 1 << 27
+"""Bytes of lines in a stretch, about: half a second of work."""
+CUT_FROM = 1 << 16
 PACKED = ".zst"
+_SUFFIXES = (".jsonl.zst", ".jsonl")
+_FEEDBACK = "/feedback/date="
+"""Beside the exchanges the capture keeps what users thought; that is no run to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,6 @@ class CapturedLine:
         """Where the line stands in its file, for people."""
         batch = "" if self.begins is None else f"batch at byte {self.begins}, "
         return f"{batch}line {self.number}"
-
-
-_FEEDBACK = "/feedback/date="
-"""Beside the exchanges the capture keeps what users thought; that is no run to compare."""
 
 
 def find_segments(place: str) -> list[CaptureSegment]:
@@ -117,76 +118,38 @@ def _pieces(
 def split_lines(batches: Iterable[Batch | Damage], url: str) -> Iterator[CapturedLine | Damage]:
     """Cut batches into lines; damage between two batches discards the line it interrupts.
 
-    A last line without a newline is given all the same, for it may be whole.
+    A last line without a newline is yielded all the same, for it may be whole.
     """
-    open_line = _OpenLine(url)
+    parts: list[bytes] = []
+    size = 0  # of a line whose end has not come; bounded, for a file may hold no line
     number, begins = 1, None
     for batch in batches:
         if isinstance(batch, Damage):
-            open_line.drop()
+            parts, size = [], 0
             yield batch
             continue
         if batch.begins != begins:
             number, begins = 1, batch.begins
         start, data = 0, batch.data
         while (end := data.find(b"\n", start)) >= 0:
-            line = data[start:end] if open_line.empty else open_line.end(data[:end])
-            if line:
+            line = data[start:end] if not size else b"".join((*parts, data[:end]))
+            if line and size <= LINE_AT_MOST:
                 yield CapturedLine(number, line, begins)
+            parts, size = [], 0
             number, start = number + 1, end + 1
-        yield from open_line.grow(data[start:], number)
-    last = open_line.end(b"")
+        if start < len(data) and size <= LINE_AT_MOST:
+            parts.append(data[start:])
+            size += len(data) - start
+            if size > LINE_AT_MOST:
+                parts = []
+                yield Damage("broken", url, f"line {number} is over {LINE_AT_MOST} bytes long")
+    last = b"".join(parts)
     if last.strip():
         yield CapturedLine(number, last, begins, ended=False)
 
 
-class _OpenLine:
-    """What there is of a line whose end has not come; bounded, for a file may hold no line."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    @property
-    def empty(self) -> bool:
-        return not self._size
-
-    def drop(self) -> None:
-        self._parts, self._size = [], 0
-
-    def end(self, rest: bytes) -> bytes:
-        """Return the whole line, b"" of one that was too long."""
-        line = b"" if self._size > LINE_AT_MOST else b"".join((*self._parts, rest))
-        self.drop()
-        return line
-
-    def grow(self, part: bytes, number: int) -> Iterator[Damage]:
-        """Take a part; yields damage when the line becomes too long to be one."""
-        if part and self._size <= LINE_AT_MOST:
-            self._parts.append(part)
-            self._size += len(part)
-            if self._size > LINE_AT_MOST:
-                self._parts = []
-                yield Damage(
-                    "broken", self._url, f"line {number} is over {LINE_AT_MOST} bytes long"
-                )
-
-
-STRETCH = 1 << 27
-"""Bytes of lines in a stretch, about: half a second of work."""
-CUT_FROM = 1 << 16
-
-
-class _Exchange(msgspec.Struct):
-    exchange: str
-
-
-_exchange = msgspec.json.Decoder(_Exchange).decode
-
-
 def stretches(segment: CaptureSegment, stretch: int = STRETCH) -> list[CaptureSegment]:
-    """Cut a segment where it is long, packed and on this machine; else give it as it is."""
+    """Cut a segment where it is long, packed and on this machine; else return it as it is."""
     if segment.size < CUT_FROM or not segment.url.endswith(PACKED):
         return [segment]
     system, path = fsspec.core.url_to_fs(segment.url)
@@ -228,6 +191,13 @@ def _content_size(head: bytes, packed: int) -> int:
     return packed if size > WHOLE_AT_MOST else size
 
 
+class _Head(msgspec.Struct):
+    exchange: str
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
 def _parted(data: mmap, start: int, end: int) -> bool:
     """Whether one exchange ends with the batch from `start` to `end`, and another begins."""
     behind = frame_end(data, end)
@@ -238,4 +208,4 @@ def _parted(data: mmap, start: int, end: int) -> bool:
     if not before.endswith(b"\n") or not after:
         return False
     last = before[before.rfind(b"\n", 0, -1) + 1 :]
-    return _exchange(last).exchange != _exchange(after[: after.find(b"\n")]).exchange
+    return _head(last).exchange != _head(after[: after.find(b"\n")]).exchange

@@ -22,7 +22,7 @@ from compare.findings import (
     shortened,
     signature_of,
 )
-from compare.input.calls import Call
+from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
 from compare.layers.model_calls import MODEL, model_call_findings
 from compare.layers.values import changes
@@ -34,7 +34,7 @@ Twins = list[tuple[int, int]]
 
 
 def effect_findings(
-    pair: Pair, legacy: Sequence[Call], graph: Sequence[Call]
+    pair: Pair, legacy: Sequence[EffectCall], graph: Sequence[EffectCall]
 ) -> list[EffectFinding]:
     """Compare the calls of both runs; tools first, for prompts of later rounds follow from them."""
     matched, skipped, extra = match_calls(legacy, graph)
@@ -60,7 +60,7 @@ def effect_findings(
 
 
 def match_calls(
-    legacy: Sequence[Call], graph: Sequence[Call]
+    legacy: Sequence[EffectCall], graph: Sequence[EffectCall]
 ) -> tuple[Twins, list[int], list[int]]:
     """Match calls: by the entry that answered both, then by what was asked, then by place.
 
@@ -71,7 +71,9 @@ def match_calls(
     matched: Twins = []
     left, right = list(range(len(legacy))), list(range(len(graph)))
 
-    def by(key: Callable[[Call], Hashable], fits: Callable[[Call], bool] = lambda _: True) -> None:
+    def by(
+        key: Callable[[EffectCall], Hashable], fits: Callable[[EffectCall], bool] = lambda _: True
+    ) -> None:
         """Match what is left and equal in key, in order; `fits` says which candidate calls may."""
         waiting: dict[Hashable, list[int]] = defaultdict(list)
         for i in left:
@@ -93,7 +95,7 @@ def match_calls(
     return sorted(matched), left, right
 
 
-def _changed(pair: Pair, old: Call, new: Call) -> list[EffectFinding]:
+def _changed(pair: Pair, old: EffectCall, new: EffectCall) -> list[EffectFinding]:
     """Compare two calls, the arguments of model calls apart."""
     found: list[EffectFinding] = []
     if old.site != new.site:
@@ -112,7 +114,7 @@ def _changed(pair: Pair, old: Call, new: Call) -> list[EffectFinding]:
     ]
 
 
-def _tool_arguments(pair: Pair, old: Call, new: Call) -> ToolArguments:
+def _tool_arguments(pair: Pair, old: EffectCall, new: EffectCall) -> ToolArguments:
     tool = tool_name(old)
     before, after = old.arguments, new.arguments
     if (before.get("id"), before.get("name")) != (after.get("id"), after.get("name")):
@@ -130,7 +132,7 @@ def _tool_arguments(pair: Pair, old: Call, new: Call) -> ToolArguments:
     )
 
 
-def _one_sided(pair: Pair, call: Call, *, skipped: bool) -> EffectFinding:
+def _one_sided(pair: Pair, call: EffectCall, *, skipped: bool) -> EffectFinding:
     """Name a call that only one run made: `skipped` by graph, or extra."""
     shown, missed, exchange = _text(call.args), call.how == "missed", pair.exchange
     if call.label == TOOL:
@@ -145,7 +147,7 @@ def _one_sided(pair: Pair, call: Call, *, skipped: bool) -> EffectFinding:
 
 
 def _orders(
-    pair: Pair, legacy: Sequence[Call], graph: Sequence[Call], matched: Twins
+    pair: Pair, legacy: Sequence[EffectCall], graph: Sequence[EffectCall], matched: Twins
 ) -> list[EffectFinding]:
     """Compare the order of tool calls, and of writes among themselves and around the tools."""
     writes = [twins for twins in matched if legacy[twins[0]].label in WRITES]
@@ -169,13 +171,13 @@ def _inverted(twins: Twins) -> bool:
     return any(after[1] < before[1] for before, after in pairwise(twins))
 
 
-def _short(call: Call) -> str:
+def _short(call: EffectCall) -> str:
     if call.label == TOOL:
         return f"{tool_name(call)}({call.arguments.get('id', '')})"
     return f"{call.label}@{call.site}"
 
 
-def tool_name(call: Call) -> str:
+def tool_name(call: EffectCall) -> str:
     """Return the name of the tool a call runs."""
     return str(call.arguments.get("name", "?"))
 

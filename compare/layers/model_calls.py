@@ -15,7 +15,7 @@ from compare.findings import (
     shortened,
     signature_of,
 )
-from compare.input.calls import Call
+from compare.input.calls import EffectCall
 from compare.input.pairing import Pair
 from compare.layers.values import written
 from compare.streams.alignment import align
@@ -43,7 +43,7 @@ class ParameterChange(NamedTuple):
 
 
 def model_call_findings(
-    pair: Pair, twins: Sequence[tuple[Call, Call]], tool: str | None
+    pair: Pair, twins: Sequence[tuple[EffectCall, EffectCall]], tool: str | None
 ) -> list[EffectFinding]:
     """Compare the model calls among calls that stand for each other.
 
@@ -82,7 +82,9 @@ def model_call_findings(
     return found
 
 
-def _unexplained(pair: Pair, old: Call, changed: Sequence[MessageChange]) -> list[PromptChanged]:
+def _unexplained(
+    pair: Pair, old: EffectCall, changed: Sequence[MessageChange]
+) -> list[PromptChanged]:
     """Name what nothing explains: one finding for the prompt, whatever else differs after it.
 
     Its path names every role, for what is accepted of one is not accepted of the others.
@@ -97,7 +99,7 @@ def _unexplained(pair: Pair, old: Call, changed: Sequence[MessageChange]) -> lis
 
 
 def _message(
-    pair: Pair, old: Call, change: MessageChange, roles: str, after: str | None
+    pair: Pair, old: EffectCall, change: MessageChange, roles: str, after: str | None
 ) -> PromptChanged:
     legacy, graph = change.legacy, change.graph
     if legacy is None or graph is None:

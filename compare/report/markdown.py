@@ -33,7 +33,7 @@ def markdown(report: Report) -> str:
     """Write the report as Markdown; bounded, however much differs."""
     verdict = report.verdict
     lines = [
-        f"### {_MARKS[verdict.label]} cutover diff: **{verdict.said}**",
+        f"### {_MARKS[verdict.label]} cutover diff: **{verdict.sentence}**",
         "",
         *_few([f"- {plain(reason)}" for reason in verdict.reasons]),
         "",

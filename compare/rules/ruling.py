@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from compare.input.calls import Call
+from compare.input.calls import EffectCall
 from compare.input.damage import ILLEGIBLE
 from compare.rules.table import (
     Ignore,
@@ -36,7 +36,7 @@ class Ruled(NamedTuple):
 
     legacy: EventStream
     graph: EventStream
-    calls: tuple[list[Call], list[Call]]
+    calls: tuple[list[EffectCall], list[EffectCall]]
     hits: frozenset[str]
 
 
@@ -67,7 +67,10 @@ class Ruling:
         self.pairs = 0
 
     def apply(
-        self, legacy: EventStream, graph: EventStream, calls: tuple[list[Call], list[Call]]
+        self,
+        legacy: EventStream,
+        graph: EventStream,
+        calls: tuple[list[EffectCall], list[EffectCall]],
     ) -> Ruled:
         """Return two runs as the rules read them, and count which rules hit."""
         ruled = self.read(legacy, graph, calls)
@@ -76,7 +79,10 @@ class Ruling:
         return ruled
 
     def read(
-        self, legacy: EventStream, graph: EventStream, calls: tuple[list[Call], list[Call]]
+        self,
+        legacy: EventStream,
+        graph: EventStream,
+        calls: tuple[list[EffectCall], list[EffectCall]],
     ) -> Ruled:
         """Return two runs as the rules read them; counts nothing."""
         sides = _Side(self._on_values), _Side(self._on_values)
@@ -139,7 +145,7 @@ class _Side:
         shape = event.shape if event.shape == EMPTY else self._ruled(event.shape, held)
         return event if shape is event.shape else msgspec.structs.replace(event, shape=shape)
 
-    def call(self, call: Call) -> Call:
+    def call(self, call: EffectCall) -> EffectCall:
         """Apply the rules to one call's arguments."""
         held = [(key, rule) for key, rule in self._rules if for_call(rule, call)]
         args = self._ruled(call.args, held)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 import regex
 
-from compare.input.calls import Call
+from compare.input.calls import EffectCall
 from compare.input.files import read_text
 from compare.rules.texts import check_replacement, expression_of
 from contract.declarations import DeclarationRefused, converted, parsed
@@ -172,7 +172,7 @@ def for_event(rule: Rule, event: str) -> bool:
     return rule.layer in {None, "frames"} and not rule.call and rule.event in {"", event}
 
 
-def for_call(rule: Rule, call: Call) -> bool:
+def for_call(rule: Rule, call: EffectCall) -> bool:
     """Whether a rule is for the arguments of a call."""
     named = {"", call.label, f"{call.label}@{call.site}"}
     return rule.layer in {None, "effects"} and not rule.event and rule.call in named

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from compare.input.calls import Call
+from compare.input.calls import EffectCall
 from compare.input.damage import ILLEGIBLE
 from compare.rules.table import Tolerance, for_call, for_event
 from compare.streams.events import Event, EventStream
@@ -114,7 +114,7 @@ class Tolerances:
         )
         return msgspec.structs.replace(graph, events=tuple(events))
 
-    def calls(self, legacy: list[Call], graph: list[Call]) -> list[Call]:
+    def calls(self, legacy: list[EffectCall], graph: list[EffectCall]) -> list[EffectCall]:
         """Return the graph stack's calls with near numbers made equal."""
         if not self._rules:
             return graph
@@ -165,7 +165,7 @@ class _Values(NamedTuple):
         return _Values(event.name, event.shape, lambda rule: for_event(rule, event.name))
 
     @staticmethod
-    def of_call(call: Call) -> _Values:
+    def of_call(call: EffectCall) -> _Values:
         place = f"{call.label}@{call.site}"
         return _Values(place, call.args, lambda rule: for_call(rule, call))
 

@@ -217,7 +217,7 @@ def status_read(status: int, counts: ReadCounts) -> int:
 
 def _print(report: Report, written: list[Path], console: Console) -> None:
     verdict = report.verdict
-    console.print(f"[bold {COLOURS[verdict.label]}]{verdict.said}[/]", highlight=False)
+    console.print(f"[bold {COLOURS[verdict.label]}]{verdict.sentence}[/]", highlight=False)
     for reason in verdict.reasons:
         console.print(f"  {escape(visible(reason))}", highlight=False)
     if report.clusters:

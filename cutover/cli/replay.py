@@ -159,7 +159,7 @@ def _label(counts: Counts, report: Report | None) -> Label:
 
 def _print(plan: ReplayPlan, counts: Counts, report: Report | None, console: Console) -> None:
     label = _label(counts, report)
-    headline = report.verdict.said if report is not None else label
+    headline = report.verdict.sentence if report is not None else label
     console.print(f"[bold {COLOURS[label]}]{escape(visible(headline))}[/]", highlight=False)
     for reason in report.verdict.reasons if report is not None else ():
         console.print(f"  {escape(visible(reason))}", highlight=False)

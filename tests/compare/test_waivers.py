@@ -61,7 +61,7 @@ def test_parity_is_said_only_when_no_unwaived_cause_is_left() -> None:
     one, two = ids(tally)
     assert verdict_on(tally, waivers(one)).label == "different"
     verdict = verdict_on(tally, waivers(one, two))
-    assert (verdict.label, verdict.said) == ("waived", "parity modulo 2 waivers")
+    assert (verdict.label, verdict.sentence) == ("waived", "parity modulo 2 waivers")
     assert verdict.reasons[0] == "2 of 3 pairs differ, from 2 causes, waived"
 
 
