@@ -22,7 +22,7 @@ from compare.streams.events import EventReader, EventStream, read_stream, read_s
 from compare.streams.normal import NormalStream, TimesMismatch
 from compare.streams.soundness import Soundness
 from contract.records import RunRecord
-from contract.wire.dialect import Wire
+from contract.wire import Wire
 
 TRUNCATED = "truncated"
 NAMES_REMEMBERED = 256

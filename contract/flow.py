@@ -14,8 +14,7 @@ from contract.human import HumanAnswer
 from contract.ports import Effects
 from contract.records import RequestRecord
 from contract.stores import Turn
-from contract.wire.dialect import Dialect
-from contract.wire.reader import NO_JSON, EventDecoder, WireEvent
+from contract.wire import NO_JSON, Dialect, EventDecoder, WireEvent
 
 Event = msgspec.Struct
 """An event of a stream: a frozen struct of its flow's union."""

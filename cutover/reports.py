@@ -21,7 +21,7 @@ from compare.tally import Tally
 from compare.waivers import NO_WAIVERS, Waivers, read_waivers
 from contract.errors import CutoverError
 from contract.flow import FlowSpec
-from contract.wire.dialect import built_in
+from contract.wire import built_in
 from cutover.files import write_whole
 from cutover.flows import SPECS
 

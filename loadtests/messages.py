@@ -12,7 +12,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec
-from contract.wire.reader import value_at
+from contract.wire import value_at
 from loadtests.rows import ILLEGIBLE
 
 ID_LENGTH = 128

@@ -20,8 +20,7 @@ import httptools
 import msgspec
 
 from contract.flow import FlowSpec
-from contract.wire.dialect import Dialect
-from contract.wire.reader import WireEvent, WireReader, value_at
+from contract.wire import Dialect, WireEvent, WireReader, value_at
 from loadtests.plan import Target
 from loadtests.rows import ILLEGIBLE, STALL_SECONDS, Ending, LoadRow
 

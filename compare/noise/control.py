@@ -11,7 +11,7 @@ from compare.input.captures import Exchange
 from compare.input.pairing import CONTROL, REPLAY, Pair
 from contract.operations import MODEL_STREAM
 from contract.records import RunRecord
-from contract.wire.dialect import Wire
+from contract.wire import Wire
 
 NAMED_AT_MOST = 20
 _ENDED = frozenset({"completed", "refused", "failed"})

@@ -25,7 +25,7 @@ from compare.rules.table import (
 from compare.rules.texts import Rewritten, expression_of, rewritten_stream
 from compare.rules.values import REMOVED, Tolerances, changed
 from compare.streams.events import Event, EventStream
-from contract.wire.dialect import Wire
+from contract.wire import Wire
 from contract.wire.paths import ANY_DEPTH, path_of
 
 EMPTY = b"{}"

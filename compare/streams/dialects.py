@@ -13,9 +13,10 @@ from compare.streams.payloads import Payloads
 from contract.declarations import DeclarationRefused
 from contract.flow import FlowSpec
 from contract.grammar import Grammar, Step, many, maybe, one
-from contract.wire.dialect import (
+from contract.wire import (
     EVERY,
     Dialect,
+    EventDecoder,
     EventNames,
     RecordedWire,
     StepTable,
@@ -25,7 +26,6 @@ from contract.wire.dialect import (
     choices_of,
     dialect_of,
 )
-from contract.wire.reader import EventDecoder
 
 _STEPS: Mapping[str, Callable[..., Step]] = {
     "one": one,

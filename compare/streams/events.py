@@ -13,9 +13,8 @@ from msgspec import inspect
 
 from compare.streams.alignment import repeats
 from compare.streams.payloads import NO_OBJECT, PayloadFault, Payloads, not_json
-from contract.wire.dialect import Growth, Wire
+from contract.wire import EventDecoder, Growth, Wire
 from contract.wire.paths import Path, take
-from contract.wire.reader import EventDecoder
 from contract.wire.sse import SseDecoder
 
 NOT_JSON = "(not JSON)"

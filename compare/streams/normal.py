@@ -16,7 +16,16 @@ from compare.streams.events import FAULT, NAME, NOT_JSON, REASONING, TEXT
 from compare.streams.payloads import PayloadFault, Payloads, not_json
 from contract.errors import CutoverError
 from contract.records import ErrorRecord, Outcome
-from contract.wire.dialect import EVERY, Dialect, Kind, TextPaths, ToolPaths
+from contract.wire import (
+    EVERY,
+    Dialect,
+    EventDecoder,
+    Kind,
+    TextPaths,
+    ToolPaths,
+    WireEvent,
+    WireReader,
+)
 from contract.wire.paths import (
     Path,
     branches_of,
@@ -28,7 +37,6 @@ from contract.wire.paths import (
     without_empties,
     without_nulls,
 )
-from contract.wire.reader import EventDecoder, WireEvent, WireReader
 
 JSON = dict[str, Any]
 

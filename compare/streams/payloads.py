@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from contract.wire.dialect import Wire
+from contract.wire import Wire
 
 _AT = re.compile(r"^(?P<why>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 

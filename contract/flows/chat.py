@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from contract.flow import Event, FlowSpec
 from contract.grammar import Grammar, many, one
-from contract.wire.dialect import Dialect, ErrorPaths, EventNames
+from contract.wire import Dialect, ErrorPaths, EventNames
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]*\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]

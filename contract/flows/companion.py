@@ -11,7 +11,7 @@ from contract.flow import AnswerEndpoint, ContinueEndpoint, Event, FlowSpec
 from contract.flows.chat import Identifier, Text, check_options
 from contract.grammar import Grammar, many, maybe, one
 from contract.human import Form, FormValue, HumanAnswer
-from contract.wire.dialect import Dialect
+from contract.wire import Dialect
 
 Feeling = Literal["neutral", "joy", "affection", "sadness", "anger", "fear", "surprise", "disgust"]
 Status = Literal["completed", "suspended", "failed"]

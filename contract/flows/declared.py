@@ -10,7 +10,7 @@ import msgspec
 
 from contract.flow import Event, FlowSpec, PassedEvent
 from contract.grammar import Grammar, many, one
-from contract.wire.dialect import Dialect, FailureFrame
+from contract.wire import Dialect, FailureFrame
 
 
 class DeclaredFlow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

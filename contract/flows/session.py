@@ -13,7 +13,7 @@ from contract.flow import Event, FlowSpec, SessionStore, StoreEndpoint
 from contract.flows.chat import Identifier, Text
 from contract.grammar import Grammar, many, maybe, one
 from contract.model import Usage
-from contract.wire.dialect import Dialect, ErrorPaths, EventNames, TextPaths
+from contract.wire import Dialect, ErrorPaths, EventNames, TextPaths
 
 LEARNS_WITHIN = 120.0
 """Seconds after the answer in which facts are extracted from a conversation."""

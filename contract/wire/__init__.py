@@ -1,25 +1,81 @@
 """Reading events off a wire, without I/O: what a dialect declares, one reader obeys.
 
 `WireReader` reads a stream, `FrameReader` and `FrameSplitter` the frames of one that is passed on.
+`sse`, `ndjson` and `paths` are imported by their own names.
 """
 
-from contract.wire.dialect import Dialect, RecordedWire, Wire, built_in, dialect_in, dialect_of
-from contract.wire.frames import FrameReader, FrameSplitter, FrameTooLarge, splitter_of
-from contract.wire.reader import EventDecoder, TextPlace, WireEvent, WireReader
+from contract.wire.dialect import (
+    EVERY,
+    Dialect,
+    ErrorPaths,
+    EventNames,
+    FailureFrame,
+    GrammarTable,
+    Growth,
+    Kind,
+    Paths,
+    RecordedWire,
+    StepTable,
+    TextPaths,
+    TextTable,
+    ToolPaths,
+    Wire,
+    built_in,
+    choices_of,
+    dialect_in,
+    dialect_of,
+)
+from contract.wire.frames import (
+    MAX_FRAME_BYTES,
+    FrameReader,
+    FrameSplitter,
+    FrameTooLarge,
+    LineSplitter,
+    SseSplitter,
+    splitter_of,
+)
+from contract.wire.reader import (
+    NO_JSON,
+    EventDecoder,
+    Place,
+    TextPlace,
+    WireEvent,
+    WireReader,
+    value_at,
+)
 
 __all__ = [
+    "EVERY",
+    "MAX_FRAME_BYTES",
+    "NO_JSON",
     "Dialect",
+    "ErrorPaths",
     "EventDecoder",
+    "EventNames",
+    "FailureFrame",
     "FrameReader",
     "FrameSplitter",
     "FrameTooLarge",
+    "GrammarTable",
+    "Growth",
+    "Kind",
+    "LineSplitter",
+    "Paths",
+    "Place",
     "RecordedWire",
+    "SseSplitter",
+    "StepTable",
+    "TextPaths",
     "TextPlace",
+    "TextTable",
+    "ToolPaths",
     "Wire",
     "WireEvent",
     "WireReader",
     "built_in",
+    "choices_of",
     "dialect_in",
     "dialect_of",
     "splitter_of",
+    "value_at",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from contract.wire.dialect import Dialect
+from contract.wire import Dialect
 from router.config.schema import FlowSettings, GatewaySettings, RemoteStackSettings, StackSettings
 from router.stack import IN_PROCESS, Powers, StackName
 

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from contract.declarations import DeclarationRefused
 from contract.flow import SESSION, FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect, built_in, dialect_in
+from contract.wire import Dialect, built_in, dialect_in
 from router.config.addresses import UrlPath, on_loopback
 from router.config.capabilities import (
     powers_of,

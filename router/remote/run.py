@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contract.records import ErrorRecord
-from contract.wire.frames import MAX_FRAME_BYTES, FrameReader, FrameTooLarge, splitter_of
+from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameTooLarge, splitter_of
 from effects.tape import Signal
 from router.remote.headers import returned
 from router.remote.http1.answer import AnswerLost

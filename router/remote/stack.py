@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
-from contract.wire.frames import FrameReader
+from contract.wire import FrameReader
 from router.config import powers_at
 from router.remote.endpoint import Endpoint, endpoint_url
 from router.remote.http1.client import Client

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
-from contract.wire.dialect import Dialect, Growth
-from contract.wire.reader import EventDecoder, Place, value_at
+from contract.wire import Dialect, EventDecoder, Growth, Place, value_at
 from effects.tape import Tape
 
 Track = str

@@ -19,7 +19,7 @@ from benchmarks.remote.stream_reader import StreamBroken, connect, request
 from benchmarks.remote.upstream import Upstream, answer
 from benchmarks.servers import BenchServer
 from contract.flows.chat import CHAT
-from contract.wire.frames import FrameReader
+from contract.wire import FrameReader
 
 pytestmark = pytest.mark.sockets
 

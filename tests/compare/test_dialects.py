@@ -14,7 +14,7 @@ from compare.streams.events import NOT_JSON, EventReader, read_stream
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, RunRecord
-from contract.wire.dialect import Dialect
+from contract.wire import Dialect
 from cutover.selftest.exchanges import exchange
 
 DELTA = replace(

@@ -18,7 +18,7 @@ from compare.input.pairing import Pair, pair_of
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, Outcome, RunRecord
-from contract.wire.dialect import Dialect
+from contract.wire import Dialect
 from cutover.flows import SPECS
 from cutover.selftest.exchanges import Events, Script, batch, exchange, store
 from cutover.selftest.run_faults import SOUND, add, drop, put

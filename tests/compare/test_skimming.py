@@ -30,7 +30,7 @@ from contract.flows.chat import (
 )
 from contract.grammar import Grammar, many
 from contract.records import RunRecord
-from contract.wire.dialect import Dialect, EventNames, RecordedWire, TextPaths
+from contract.wire import Dialect, EventNames, RecordedWire, TextPaths
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault
 

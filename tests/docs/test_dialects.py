@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.testing import CliRunner
 
-from contract.wire.dialect import (
+from contract.wire import (
     Dialect,
     ErrorPaths,
     EventNames,

@@ -21,7 +21,7 @@ from contract.flows.chat import (
     Success,
     ToolFeedback,
 )
-from contract.wire.dialect import Dialect, EventNames
+from contract.wire import Dialect, EventNames
 from loadtests.meter import How, Planned, StreamMeter
 from tests.loadtests.streams import MS, SENT, measured
 

@@ -12,7 +12,7 @@ from contract.flows.chat import CHAT, ChatRequest
 from contract.flows.companion import COMPANION
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.flows.session import SESSION
-from contract.wire.dialect import built_in
+from contract.wire import built_in
 from loadtests.messages import ConversationsUnnamed, LoadMessage, MessageFileRefused, read_messages
 from loadtests.plan import (
     FlowUnknown,

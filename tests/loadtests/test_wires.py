@@ -6,8 +6,7 @@ import pytest
 
 from contract.flow import FlowSpec
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import built_in, dialect_of
-from contract.wire.reader import EventDecoder, value_at
+from contract.wire import EventDecoder, built_in, dialect_of, value_at
 from loadtests.meter import How, Planned, StreamMeter, accepted
 from loadtests.rows import LoadRow
 from tests.loadtests.streams import MS, SENT

@@ -16,7 +16,7 @@ from contract.grammar import Grammar, many, one
 from contract.human import Form, FormField, HumanAnswer, OpenQuestion
 from contract.model import ModelCall, ToolCall, UserMessage
 from contract.ports import Effects
-from contract.wire.dialect import Dialect, EventNames
+from contract.wire import Dialect, EventNames
 from contract.wire.sse import SseDecoder
 from cutover.wiring.router import assemble_router
 from effects.stores import MemoryPauses

@@ -12,8 +12,7 @@ import msgspec
 
 from contract.model import Chunk
 from contract.records import EntryRecord, FeedbackRecord, PlayRecord, RunRecord
-from contract.wire.dialect import Dialect
-from contract.wire.reader import EventDecoder
+from contract.wire import Dialect, EventDecoder
 from router.capture.redaction.dictionary import Dictionary
 from router.capture.redaction.passes import (
     Json,

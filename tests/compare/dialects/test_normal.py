@@ -10,7 +10,7 @@ import pytest
 from compare.streams.dialects import RecordedDialect
 from compare.streams.events import NOT_JSON, EventReader, read_stream
 from compare.streams.normal import NormalStream
-from contract.wire.dialect import dialect_of
+from contract.wire import dialect_of
 from tests.compare.dialects.bodies import sse
 
 

@@ -10,7 +10,7 @@ from compare.streams.dialects import RecordedDialect, find_dialect, read_dialect
 from contract.declarations import DeclarationRefused
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, Step, many, maybe, one
-from contract.wire.dialect import built_in, dialect_of
+from contract.wire import built_in, dialect_of
 from cutover.flows import SPECS
 from tests.compare.dialects.bodies import DIALECTS
 

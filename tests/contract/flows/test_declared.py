@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contract.flow import FlowSpec, PassedEvent
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect, FailureFrame, built_in
+from contract.wire import Dialect, FailureFrame, built_in
 
 
 def flow(file: Dialect | None = None, **route_keys: str) -> FlowSpec:

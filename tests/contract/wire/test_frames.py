@@ -7,8 +7,7 @@ import pytest
 
 from contract.flow import Event
 from contract.flows.chat import CHAT, ChatOptions, End, Send
-from contract.wire.dialect import Dialect, EventNames
-from contract.wire.frames import FrameReader
+from contract.wire import Dialect, EventNames, FrameReader
 
 CHAT_READER = FrameReader(CHAT.dialect)
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
-from contract.wire import frames
-from contract.wire.frames import FrameTooLarge, LineSplitter, SseSplitter, splitter_of
+from contract.wire import FrameTooLarge, LineSplitter, SseSplitter, frames, splitter_of
 from contract.wire.sse import SseDecoder
 
 ENDS = [b"\n", b"\r\n", b"\r"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.records import RequestRecord, RunRecord, encode_run
-from contract.wire.dialect import built_in
+from contract.wire import built_in
 from cutover.erasure import SubjectMatcher, declared_fields
 from effects.stores.values import DataSubject
 from router.capture.redaction import Redactor, digest

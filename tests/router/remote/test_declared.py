@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect, built_in, dialect_of
-from contract.wire.frames import FrameReader
+from contract.wire import Dialect, FrameReader, built_in, dialect_of
 from router.capture.redaction import Redactor
 from router.config import compile_patterns
 from tests.e2e.deployment import Deployment, Setup, deployed

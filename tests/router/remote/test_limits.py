@@ -10,7 +10,7 @@ import pytest
 
 from contract.flow import Request
 from contract.flows.chat import CHAT, ChatOptions, ChatRequest
-from contract.wire.frames import FrameReader
+from contract.wire import FrameReader
 from effects.tape import TapeSession
 from effects.testing import World
 from router.config import RemoteStackSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect, ErrorPaths, EventNames, built_in
+from contract.wire import Dialect, ErrorPaths, EventNames, built_in
 from router.serving.prefix import TextFrames
 
 TOKENS = Dialect(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
 from contract.flows.declared import DeclaredFlow, declared_spec
-from contract.wire.dialect import Dialect
+from contract.wire import Dialect
 from router.serving.prefix import Prefix, PrefixMismatch, TextFrames
 from tests.router.serving.speaking import DIALECTS, TOKENS, Speech, heard, spoken
 

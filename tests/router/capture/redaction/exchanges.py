@@ -9,7 +9,7 @@ import msgspec
 from contract.errors import Fault
 from contract.model import Chunk, ModelCall, SystemMessage, ToolCallDelta, UserMessage
 from contract.records import EntryRecord, PlayRecord, RequestRecord, RunRecord, encode_run
-from contract.wire.dialect import Dialect, EventNames, TextPaths
+from contract.wire import Dialect, EventNames, TextPaths
 from router.capture.redaction import Redactor
 from router.capture.redaction.passes import Json
 from router.config import Patterns, RedactionSettings

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.records import RunRecord
-from contract.wire.dialect import Dialect
+from contract.wire import Dialect
 from tests.router.capture.redaction import exchanges as ex
 
 VALUES = {

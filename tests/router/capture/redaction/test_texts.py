@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from contract.model import Chunk
-from contract.wire.dialect import Dialect, EventNames
+from contract.wire import Dialect, EventNames
 from router.capture.redaction.texts import unescaped, views
 from router.config import Pattern, compile_patterns
 from tests.router.capture.redaction import exchanges as ex
