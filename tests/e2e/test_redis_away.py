@@ -94,7 +94,7 @@ async def test_streams_go_on_without_redis_and_locks_are_shared_again_with_it(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, during and after the outage every stream ends well; `/readyz` tells the outage."""
-    monkeypatch.setattr("loadtests.simulator.player.Presence", Held)
+    monkeypatch.setattr("loadtests.simulator.player.ClientPresence", Held)
     async with own_redis(tmp_path) as redis:
         setup = Setup(
             more=MORE, route_key="session_id", locks=redis.url, pins=redis.url, lock_ttl=1.5

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 
 @asynccontextmanager
@@ -45,3 +46,22 @@ def pgvector_server(folder: Path) -> Iterator[str]:
         yield dsn
     finally:
         server.cleanup()
+
+
+PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)]
+"""What a fixture that opens `empty_place` is parametrised by."""
+
+
+@asynccontextmanager
+async def empty_place(
+    request: pytest.FixtureRequest, folder: Path, dsn: str = "postgres_dsn"
+) -> AsyncIterator[str]:
+    """Return the address of a database of the kind a fixture is asked for, without tables.
+
+    `dsn` names the fixture of the server.
+    """
+    if request.param == "sqlite":
+        yield f"sqlite:///{folder}/store.db"
+        return
+    async with own_schema(request.getfixturevalue(dsn)) as address:
+        yield address

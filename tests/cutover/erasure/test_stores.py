@@ -1,58 +1,55 @@
-"""Rows of somebody are gone from the tables, sealed or not, in SQLite and in PostgreSQL."""
+"""Erasure in the stores: rows, vectors and threads are gone, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from contract.stores import Turn
-from cutover.erasure import erase_rows
+from cutover.erasure import erase_rows, erase_threads
+from cutover.flows import SPECS
 from cutover.stores import open_conversations, open_pauses
-from effects.stores import Pause
+from effects.memory import HashedEmbedder
+from effects.stores import DataSubject, Pause, SqlConversations
 from effects.stores.pauses.aes import AesEncryption
-from effects.stores.values import DataSubject, SubjectKind
-from router.config import StoreSettings
-from tests.support.postgres import own_schema
+from effects.stores.values import SubjectKind
+from graph_impl.threads import opened_threads
+from router.config import Settings, StoreSettings, parse_settings
+from tests.effects.memory.memories import Memories, entry
+from tests.flows.session.conversing import SESSION_ID, House, Place, hold
+from tests.support.postgres import PLACES, empty_place
 
-ADDRESS = "PAUSES_ADDRESS"
-IDS = "SELECT hitl_id FROM graph_checkpoints ORDER BY hitl_id"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Stores at an address, and a look at the table of pauses behind their back."""
-
-    address: str
-    stores: StoreSettings
-
-    def waiting(self) -> list[str]:
-        """Give the ids of the rows there are."""
-        if self.address.startswith("sqlite"):
-            path = self.address.removeprefix("sqlite:///")
-            with closing(sqlite3.connect(path)) as connection:
-                return [one for (one,) in connection.execute(IDS)]
-        with psycopg.connect(self.address) as connection:
-            return [one for (one,) in connection.execute(IDS)]
+ADDRESS = "STORE_ADDRESS"
+ENV = f"env:{ADDRESS}"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
-async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
-    """Give stores in which ann has a chat, and pauses beside it; those are sealed."""
+@pytest.fixture(params=PLACES)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """Return the address of an empty database."""
+    async with empty_place(request, tmp_path) as address:
+        yield address
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stays"),
+    [
+        ("user", "ann", ["of ben"]),
+        ("chat", "hers", ["of ben", "of her own"]),
+        ("message", "m1", ["of ben", "of her chat", "of her own"]),
+    ],
+)
+async def test_turns_and_pauses_of_a_subject_are_gone(
+    place: str, kind: SubjectKind, value: str, stays: list[str]
+) -> None:
+    """By user, by session and by exchange; without the key that encrypted them."""
     async with AsyncExitStack() as stack:
-        address = f"sqlite:///{tmp_path}/store.db"
-        if request.param == "postgres":
-            schema = own_schema(request.getfixturevalue("postgres_dsn"))
-            address = await stack.enter_async_context(schema)
-        conversations = await open_conversations(address, stack)
+        conversations = await open_conversations(place, stack)
         turn = Turn(message_id="m1", role="user", content="?", chat_id="hers", user_id="ann")
         await conversations.put("message", turn)
-        pauses = await open_pauses(address, stack, AesEncryption([bytes(32)]))
+        pauses = await open_pauses(place, stack, AesEncryption([bytes(32)]))
         for hitl_id, exchange, session, user in (
             ("of her exchange", "x1", None, None),
             ("of her chat", "x2", "hers", None),
@@ -71,22 +68,78 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
                 tape=b"tape",
             )
             assert await pauses.open(pause)
-        where = f"env:{ADDRESS}"
-        yield Kept(address, StoreSettings(conversations=where, memory="memory://", pauses=where))
+    stores = StoreSettings(conversations=ENV, memory="memory://", pauses=ENV)
+    rows = await erase_rows(stores, {ADDRESS: place}, DataSubject(kind, value), {"x1"})
+    assert (rows.turns, rows.pauses, rows.failures) == (1, 4 - len(stays), ())
+    ids = Place(place).execute("SELECT hitl_id FROM graph_checkpoints ORDER BY hitl_id")
+    assert [hitl_id for (hitl_id,) in ids] == stays
+
+
+@pytest.fixture(params=PLACES)
+async def vector_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """Return the address of an empty database that can store vectors."""
+    async with empty_place(request, tmp_path, "pgvector_dsn") as address:
+        yield address
+
+
+async def test_memories_go_with_their_vectors(vector_place: str) -> None:
+    """Though erasure knows of no embedder; other users keep theirs."""
+    memories = Memories(vector_place)
+    async with memories.open(HashedEmbedder(64)) as memory:
+        await memory.write("w", (entry("tea", "ann"), entry("cake", "ann"), entry("tea", "ben")))
+    stores = StoreSettings(conversations="memory://", memory=ENV, pauses="memory://")
+    erased = await erase_rows(stores, {ADDRESS: vector_place}, DataSubject("user", "ann"), ())
+    assert (erased.memories, erased.failures) == (2, ())
+    assert memories.counts() == [1, 1, 0]
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of what is in a folder."""
+    return [path.name for path in folder.iterdir()]
+
+
+def settings(folder: Path, checkpoints: str = ENV) -> Settings:
+    """Configure the stores."""
+    text = f"""
+[stores]
+conversations = "sqlite:///{folder}/turns.db"
+memory = "memory://"
+pauses = "memory://"
+checkpoints = "{checkpoints}"
+"""
+    return parse_settings(text, "cutover.toml", SPECS)
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "stays"),
-    [
-        ("user", "ann", ["of ben"]),
-        ("chat", "hers", ["of ben", "of her own"]),
-        ("message", "m1", ["of ben", "of her chat", "of her own"]),
-    ],
+    ("kind", "value"), [("user", "u"), ("chat", SESSION_ID), ("message", "id-1")]
 )
-async def test_pauses_of_somebody_are_gone(
-    kept: Kept, kind: SubjectKind, value: str, stays: list[str]
-) -> None:
-    """By user, by session and by exchange; without the key that sealed them."""
-    rows = await erase_rows(kept.stores, {ADDRESS: kept.address}, DataSubject(kind, value), {"x1"})
-    assert (rows.turns, rows.pauses, rows.failures) == (1, 4 - len(stays), ())
-    assert kept.waiting() == stays
+async def test_no_thread_remains(place: str, tmp_path: Path, kind: SubjectKind, value: str) -> None:
+    """By user, by session, and by a message that stands in it."""
+    house, threads = House(), Place(place)
+    async with opened_threads(place) as opened:
+        await hold(opened, house, 2)
+    async with SqlConversations.open(tmp_path / "turns.db") as store:
+        for turn in house.conversations.turns:
+            await store.put("", turn)
+    environ, own = {ADDRESS: place}, settings(tmp_path)
+    assert threads.rows()["checkpoints"] == 1
+    rows = await erase_rows(own.stores, environ, DataSubject(kind, value), ())
+    assert rows.chats == {SESSION_ID}
+    assert await erase_threads(own, environ, rows.chats) == (1, ())
+    assert set(threads.rows().values()) == {0}
+
+
+async def test_where_there_are_no_threads_nothing_is_made(tmp_path: Path) -> None:
+    """No file, no thread of this process, no address."""
+    for where in (f"sqlite:///{tmp_path}/absent/threads.db", "memory://", ""):
+        assert await erase_threads(settings(tmp_path, where), {}, {SESSION_ID}) == (0, ())
+    assert names(tmp_path) == []
+
+
+async def test_a_store_of_threads_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """The turns are gone by then: the sentence names the sessions to erase again."""
+    own = settings(tmp_path, f"sqlite:///{tmp_path}/no.db")
+    (tmp_path / "no.db").write_bytes(b"this is no database at all, but a text" * 99)
+    why = "the sqlite store of threads ([stores] checkpoints) cannot be opened: DatabaseError"
+    failures = (f"threads of 's-1', 's-2': {why}; use --chat",)
+    assert await erase_threads(own, {}, {"s-2", "s-1"}) == (None, failures)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import closing
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -14,26 +13,22 @@ from contract.stores import MemoryEntry, Recall, Turn
 from effects.memory import open_memory
 from effects.stores import Pause, SqlConversations, SqlPauses
 from effects.stores.values import DataSubject
-from tests.support.postgres import own_schema
-
-Store: TypeAlias = SqlConversations
+from tests.support.postgres import PLACES, empty_place
 
 SECRET = "a-secret-word-of-ann"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """Give a store with two chats: one of ann's, one in which ann and ben talk."""
-    async with AsyncExitStack() as stack:
-        kept: Store
-        if request.param == "sqlite":
-            path = tmp_path / "turns.db"
-            kept = await stack.enter_async_context(SqlConversations.open(path))
-        else:
-            dsn = await stack.enter_async_context(
-                own_schema(request.getfixturevalue("postgres_dsn"))
-            )
-            kept = await stack.enter_async_context(SqlConversations.open(dsn, connections=1))
+@pytest.fixture(params=PLACES)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """Return the address of an empty database."""
+    async with empty_place(request, tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
+async def store(place: str) -> AsyncIterator[SqlConversations]:
+    """Return a store with two chats: one of ann's, one in which ann and ben talk."""
+    async with SqlConversations.open(place, connections=1) as store:
         for turn in (
             asked("a1", "ann", "hers"),
             replied("r1", "a1", "hers"),
@@ -42,12 +37,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             asked("b1", "ben", "shared"),
             replied("r3", "b1", "shared"),
         ):
-            assert await kept.put("message", turn)
-        yield kept
+            assert await store.put("message", turn)
+        yield store
 
 
 def asked(message: str, user: str, chat: str) -> Turn:
-    """Give what a user said."""
+    """Build a user's turn."""
     return Turn(message_id=message, role="user", content=SECRET, chat_id=chat, user_id=user)
 
 
@@ -56,14 +51,14 @@ def replied(message: str, to: str, chat: str) -> Turn:
     return Turn(message_id=message, role="assistant", content=SECRET, chat_id=chat, reply_to=to)
 
 
-async def left(store: Store) -> list[str]:
-    """Tell the messages that are still there."""
+async def left(store: SqlConversations) -> list[str]:
+    """Return the messages that are still there."""
     ids = ("a1", "r1", "a2", "r2", "b1", "r3")
     return [one for one in ids if await store.find("message", one)]
 
 
 @pytest.mark.parametrize(
-    ("whose", "chats", "stays"),
+    ("subject", "chats", "stays"),
     [
         (DataSubject("user", "ann"), frozenset({"hers", "shared"}), ["b1", "r3"]),
         (DataSubject("chat", "shared"), frozenset({"shared"}), ["a1", "r1"]),
@@ -72,17 +67,17 @@ async def left(store: Store) -> list[str]:
         (DataSubject("user", "%"), frozenset(), ["a1", "r1", "a2", "r2", "b1", "r3"]),
     ],
 )
-async def test_conversations_forget_turns_and_the_replies_to_them(
-    store: Store, whose: DataSubject, chats: frozenset[str], stays: list[str]
+async def test_turns_go_with_the_replies_to_them(
+    store: SqlConversations, subject: DataSubject, chats: frozenset[str], stays: list[str]
 ) -> None:
-    """The second time there is nothing left to forget."""
-    forgotten = await store.erase(whose)
-    assert (forgotten.turns, forgotten.chats) == (6 - len(stays), chats)
+    """The second time there is nothing left to erase."""
+    erased = await store.erase(subject)
+    assert (erased.turns, erased.chats) == (6 - len(stays), chats)
     assert await left(store) == stays
-    assert await store.erase(whose) == (0, frozenset())
+    assert await store.erase(subject) == (0, frozenset())
 
 
-async def test_nothing_forgotten_stays_in_the_file_of_conversations(tmp_path: Path) -> None:
+async def test_nothing_erased_stays_in_the_file_of_conversations(tmp_path: Path) -> None:
     """Neither in free pages nor in the log: rows that are deleted usually do."""
     async with SqlConversations.open(tmp_path / "turns.db") as store:
         await store.put("message", asked("a1", "ann", "hers"))
@@ -91,17 +86,17 @@ async def test_nothing_forgotten_stays_in_the_file_of_conversations(tmp_path: Pa
 
 
 def remembered(text: str, user: str, session: str) -> MemoryEntry:
-    """Give an entry."""
+    """Build an entry."""
     return MemoryEntry(memory_id=text, user_id=user, text=text, session_id=session)
 
 
 def files(folder: Path) -> list[Path]:
-    """Give the files of a folder."""
+    """Return the files of a folder."""
     return sorted(folder.iterdir())
 
 
 @pytest.mark.parametrize("column", ["user_id", "session_id"])
-async def test_memory_finds_what_to_forget_by_an_index(tmp_path: Path, column: str) -> None:
+async def test_memory_finds_what_to_erase_by_an_index(tmp_path: Path, column: str) -> None:
     """A recall meanwhile does not wait for a search through all users' entries."""
     async with open_memory(tmp_path / "memory.db"):
         with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
@@ -111,17 +106,17 @@ async def test_memory_finds_what_to_forget_by_an_index(tmp_path: Path, column: s
 
 
 @pytest.mark.parametrize(
-    ("whose", "stays"),
+    ("subject", "stays"),
     [
         (DataSubject("user", "ann"), ["ben likes tea"]),
         (DataSubject("chat", "shared"), ["ann likes quinces"]),
         (DataSubject("message", "a1"), ["ann likes tea", "ann likes quinces", "ben likes tea"]),
     ],
 )
-async def test_memory_forgets_what_is_known_and_its_index(
-    tmp_path: Path, whose: DataSubject, stays: list[str]
+async def test_memories_go_with_their_index(
+    tmp_path: Path, subject: DataSubject, stays: list[str]
 ) -> None:
-    """What was forgotten is not found, and its words are gone from the index."""
+    """What was erased is not found, and its words are gone from the index."""
     entries = (
         remembered("ann likes tea", "ann", "shared"),
         remembered("ann likes quinces", "ann", "hers"),
@@ -129,57 +124,44 @@ async def test_memory_forgets_what_is_known_and_its_index(
     )
     async with open_memory(tmp_path / "memory.db") as memory:
         await memory.write("write", entries)
-        assert await memory.erase(whose) == len(entries) - len(stays)
+        assert await memory.erase(subject) == len(entries) - len(stays)
         found = [
             entry.text
             for user in ("ann", "ben")
             for entry in await memory.recall("r", Recall(user_id=user, query="likes", limit=9))
         ]
         assert sorted(found) == sorted(stays)
-        assert await memory.erase(whose) == 0
+        assert await memory.erase(subject) == 0
         assert await memory.write("write", entries) == len(entries) - len(stays)
-        if whose.kind == "user":
-            await memory.erase(whose)
+        if subject.kind == "user":
+            await memory.erase(subject)
             assert b"quince" not in b"".join(one.read_bytes() for one in files(tmp_path))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sockets)])
-async def pauses(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlPauses]:
-    """Give an empty store of pauses."""
-    if request.param == "sqlite":
-        async with SqlPauses.open_store(tmp_path / "pauses.db") as kept:
-            yield kept
-    else:
-        dsn = request.getfixturevalue("postgres_dsn")
-        async with own_schema(dsn) as place, SqlPauses.open_store(place) as kept:
-            yield kept
-
-
-async def test_pauses_are_forgotten_by_exchange_session_and_user(
-    pauses: SqlPauses, tmp_path: Path
-) -> None:
+async def test_pauses_go_by_exchange_session_and_user(place: str, tmp_path: Path) -> None:
     """Tapes hold whole conversations: they go with them."""
-    for number, session in enumerate(("hers", "shared", None, "shared")):
-        await pauses.open(
-            Pause(
-                hitl_id=f"h{number}",
-                exchange=f"x{number}",
-                flow="chat",
-                stack="graph",
-                created_at=0.0,
-                expires_at=2e9,
-                session_id=session,
-                user_id="ann" if number == 3 else None,
-                tape=SECRET.encode(),
+    async with SqlPauses.open_store(place) as pauses:
+        for number, session in enumerate(("hers", "shared", None, "shared")):
+            await pauses.open(
+                Pause(
+                    hitl_id=f"h{number}",
+                    exchange=f"x{number}",
+                    flow="chat",
+                    stack="graph",
+                    created_at=0.0,
+                    expires_at=2e9,
+                    session_id=session,
+                    user_id="ann" if number == 3 else None,
+                    tape=SECRET.encode(),
+                )
             )
-        )
-    assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 3
-    assert [await pauses.get(f"h{number}") is None for number in range(4)] == [
-        True,
-        False,
-        True,
-        True,
-    ]
-    assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 0
-    assert await pauses.erase({"x1"}, set()) == 1
-    assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))
+        assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 3
+        assert [await pauses.get(f"h{number}") is None for number in range(4)] == [
+            True,
+            False,
+            True,
+            True,
+        ]
+        assert await pauses.erase({"x2"}, {"hers"}, {"ann"}) == 0
+        assert await pauses.erase({"x1"}, set()) == 1
+        assert SECRET.encode() not in b"".join(one.read_bytes() for one in files(tmp_path))

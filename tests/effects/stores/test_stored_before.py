@@ -26,7 +26,7 @@ from effects.stores import (
 )
 from effects.stores.pauses.aes import AesEncryption
 from router.admin.history import History
-from tests.support.postgres import own_schema
+from tests.support.postgres import PLACES, empty_place
 
 STORED = Path(__file__).resolve().parents[2] / "data" / "stores-3245704"
 NOW = 1_790_000_000.0
@@ -41,14 +41,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.sockets])])
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+@pytest.fixture(params=PLACES)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     """Return the address of the stores."""
-    async with AsyncExitStack() as stack:
-        if request.param == "sqlite":
-            yield f"sqlite:///{request.getfixturevalue('file')}"
-            return
-        dsn = await stack.enter_async_context(own_schema(request.getfixturevalue("pgvector_dsn")))
+    if request.param == "sqlite":
+        yield f"sqlite:///{request.getfixturevalue('file')}"
+        return
+    async with empty_place(request, tmp_path, "pgvector_dsn") as dsn:
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute((STORED / "stores.sql").read_bytes())
         yield dsn

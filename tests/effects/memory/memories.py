@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,32 +18,28 @@ from effects.memory import open_memory
 from effects.memory.embeddings import Embedder, Vectors, maker
 from effects.memory.fake import HashedEmbedder
 from effects.memory.search import LongTermMemory
+from effects.stores import sqlite_file
 
 TABLES = ("memories", "memory_vectors", "memory_waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """A place of memories, opened as often as one likes."""
+class Memories:
+    """Memories at a place, opened as often as one likes."""
 
     place: Path | str
 
     def open(self, embedder: Embedder | None) -> AbstractAsyncContextManager[LongTermMemory]:
         """Open the memory with an embedder, or without."""
-        if isinstance(self.place, Path):
-            return open_memory(self.place, embedder)
         return open_memory(self.place, embedder, connections=2)
 
     def read(self, query: str) -> list[tuple[object, ...]]:
         """Read the tables from outside."""
-        if isinstance(self.place, Path):
-            file = sqlite3.connect(self.place)
-            try:
-                return file.execute(query).fetchall()
-            finally:
-                file.close()
-        with psycopg.connect(self.place, autocommit=True) as connection:
-            return connection.execute(query.encode()).fetchall()
+        if str(self.place).startswith("postgresql:"):
+            with psycopg.connect(str(self.place), autocommit=True) as connection:
+                return connection.execute(query.encode()).fetchall()
+        with closing(sqlite3.connect(sqlite_file(self.place))) as file:
+            return file.execute(query).fetchall()
 
     def counts(self) -> list[object]:
         """Count entries, vectors and those that wait."""
