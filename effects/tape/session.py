@@ -146,7 +146,7 @@ class TapeSession:
         """Note the bytes of a frame that is stored until the exchange is recorded."""
         self.unprompted += size
         if self._records:
-            self._usage.add_frame(size)
+            self._usage.add(size, frame=True)
 
     @property
     def history(self) -> OwnHistory | None:

@@ -94,8 +94,9 @@ class TapeUsage:
 
     def charge(self, budget: Budget) -> None:
         """Count against a common budget, too: what is there by now, and what comes."""
-        self._budget, charged, self._charged = budget, self._charged, 0
-        self._add(charged)
+        self._budget = budget
+        budget.left -= self._charged
+        self.add(0)
 
     def release(self) -> None:
         """Return the bytes to the common budget; idempotent."""
@@ -103,23 +104,18 @@ class TapeUsage:
             self._budget.left += self._charged
             self._budget = None
 
-    def add(self, size: int) -> None:
-        """Count bytes on the tape; an overflowed one holds no more."""
-        if not self.overflowed:
-            self.size += size
-            self._add(size)
-
-    def add_frame(self, size: int) -> None:
-        """Count the bytes of a frame that is stored until the exchange is recorded.
+    def add(self, size: int, *, frame: bool = False) -> None:
+        """Count bytes on the tape, or of a frame that is stored until the exchange is recorded.
 
         Cumulative frames weigh much more than what they say, but a record of hundreds of
-        megabytes would take minutes to write.
+        megabytes would take minutes to write. An overflowed tape holds no more.
         """
-        self.frames += size
-        if not self.overflowed:
-            self._add(size)
-
-    def _add(self, size: int) -> None:
+        if frame:
+            self.frames += size
+        if self.overflowed:
+            return
+        if not frame:
+            self.size += size
         self._charged += size
         budget = self._budget
         if budget is not None:
@@ -137,7 +133,6 @@ class Entry:
     """
 
     __slots__ = (
-        "_drained",
         "_dropped",
         "_usage",
         "args",
@@ -177,7 +172,6 @@ class Entry:
         self.items: list[Any] = []
         self.changed = Signal()
         self._dropped = 0
-        self._drained = Signal()
 
     def append(self, item: Any) -> None:
         """Record one item and wake the readers."""
@@ -202,12 +196,12 @@ class Entry:
         for index in range(self._dropped, position + 1):
             self.items[index] = None
         self._dropped = max(self._dropped, position + 1)
-        self._drained.wake()
+        self.changed.wake()
 
     async def wait_for_reader(self) -> None:
         """Wait until the one reader of an overflowed tape is not far behind."""
         while self._usage.overflowed and len(self.items) - self._dropped > _AHEAD:
-            await self._drained.wait()
+            await self.changed.wait()
 
     @property
     def label(self) -> str:

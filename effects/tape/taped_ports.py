@@ -58,7 +58,9 @@ async def call_live(live: Effects, operation: Operation, site: str, arguments: A
         value = await method(site, arguments)
     else:
         fields = msgspec.structs.asdict(arguments)
-        named = {name: fields.pop(name) for name in operation.named}
+        named = {}
+        for name in operation.named:
+            named[name] = fields.pop(name)
         value = await method(site, *fields.values(), **named)
     if operation.result == "":
         return value

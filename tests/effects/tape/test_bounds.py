@@ -106,17 +106,17 @@ async def test_frames_weigh_on_the_common_budget_and_not_on_the_tape() -> None:
     """They are given back with the tape; beyond the limit they are called too heavy."""
     budget = Budget(1_000)
     tape = sharing(budget, limit=600)
-    tape.usage.add_frame(900)
+    tape.usage.add(900, frame=True)
     assert (tape.usage.size, tape.overflowed, tape.usage.frames_overflowed, budget.left) == (
         0,
         False,
         False,
         100,
     )
-    tape.usage.add_frame(101)
+    tape.usage.add(101, frame=True)
     assert tape.overflowed
     assert tape.usage.frames_overflowed
-    tape.usage.add_frame(1_000)
+    tape.usage.add(1_000, frame=True)
     tape.usage.release()
     assert budget.left == 1_000
 
@@ -172,7 +172,7 @@ async def test_the_pump_of_an_overflowed_tape_ends_with_its_exchange() -> None:
 def test_frames_without_end_outgrow_a_tape_that_is_nearly_empty() -> None:
     """A service behind an address has nothing on the tape, and may answer without end."""
     tape = Tape(limit=100)
-    tape.usage.add_frame(FRAMES_FACTOR * 100)
+    tape.usage.add(FRAMES_FACTOR * 100, frame=True)
     assert not tape.overflowed
-    tape.usage.add_frame(1)
+    tape.usage.add(1, frame=True)
     assert (tape.overflowed, tape.usage.frames_overflowed) == (True, True)
