@@ -28,6 +28,7 @@ _ACTS = {
 
 
 def demo(
+    *,
     messages: Annotated[Path, typer.Option(help="JSONL of {content} or {turns}.")] = BUNDLED,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder; what an earlier one wrote there goes.")
@@ -36,7 +37,7 @@ def demo(
         float, typer.Option(min=1, help="Length of one load run; there are four.")
     ] = 5.0,
     users: Annotated[int, typer.Option(min=1, help="Users under load.")] = 10,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,  # noqa: FBT002 - a flag on the command line
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
 ) -> None:
     """Serve, mirror, crash, ask, load and compare: the whole story, on a simulated provider.
 

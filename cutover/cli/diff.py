@@ -160,10 +160,11 @@ def diff(
         if noise and (dialect is not None or len(places) != 1):
             raise NoiseMisplaced
         if dialect is None and len(places) != 1:
-            if len(places) != 2:  # noqa: PLR2004 - older and newer
-                raise PlacesMisread(len(places))
-            older, newer = map(Path, places)
-            raise typer.Exit(report_against(older, newer, out, tables()))
+            match list(map(Path, places)):
+                case [older, newer]:
+                    raise typer.Exit(report_against(older, newer, out, tables()))
+                case _:
+                    raise PlacesMisread(len(places))
         accepted = rules_at(rules), waivers_at(waivers)
         comparison: Comparison
         if dialect is not None:

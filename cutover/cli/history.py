@@ -27,8 +27,9 @@ REFUSED = 2
 def history(
     flow: Annotated[str, typer.Argument(help="Only this flow; default: everything.")] = "",
     config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
+    *,
     limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 50,
-    as_json: Annotated[  # noqa: FBT002 (a flag of the command line)
+    as_json: Annotated[
         bool, typer.Option("--json", help="One JSON line each instead of a table.")
     ] = False,
 ) -> None:

@@ -36,6 +36,7 @@ class WaiverPast(CutoverError):
 
 def waive(
     finding: Annotated[str, typer.Argument(help="The finding's id, from a report.", metavar="ID")],
+    *,
     owner: Annotated[str, typer.Option(help="Who answers for it.")],
     reason: Annotated[str, typer.Option(help="Why it is accepted.")],
     until: Annotated[
@@ -43,7 +44,7 @@ def waive(
     ],
     file: Annotated[Path, typer.Option(help="The file of waivers; made if need be.")] = WAIVERS,
     flow: Annotated[str, typer.Option(help="Only in this flow; default: in all.")] = "",
-    replace: Annotated[  # noqa: FBT002 (a flag of the command line)
+    replace: Annotated[
         bool, typer.Option("--replace", help="Write over the waiver there is for this id.")
     ] = False,
 ) -> None:

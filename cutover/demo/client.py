@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ class DemoAnswer:
     def complete(self) -> bool:
         """Whether the answer ended well."""
         events = self.events
-        return self.status == 200 and bool(events) and '"END"' in events[-1]  # noqa: PLR2004 - HTTP
+        return self.status == HTTPStatus.OK and bool(events) and '"END"' in events[-1]
 
     @property
     def takeover(self) -> str | None:
