@@ -20,9 +20,9 @@ from cutover.wiring.history import HistoryWriter, follow_history
 from cutover.wiring.models import model_entries, rescue_policy
 from effects.memory.search import LongTermMemory
 from router.admin.audit import AuditLog
+from router.admin.auth import AdminTokens, read_tokens
 from router.admin.operations import Operations
 from router.admin.routes import add_admin
-from router.admin.tokens import Tokens, read_tokens
 from router.config import Settings, SettingsWatcher, on_loopback
 from router.gateway import Gateway, WorkerPeers, add_gateway
 from router.http.app import create_app
@@ -170,7 +170,7 @@ class _ModelUpdater:
             task.add_done_callback(self._tasks.discard)
 
 
-def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> Tokens | None:
+def admin_tokens(settings: Settings, environ: Mapping[str, str], host: str) -> AdminTokens | None:
     """Return the tokens of the admin API on a listening address; None where it is not offered.
 
     Raises `TokensUnusable` where tokens are configured that cannot be used.
@@ -190,7 +190,7 @@ def _add_operations(
     app: FastAPI,
     services: Services,
     watched: SettingsWatcher,
-    tokens: Tokens,
+    tokens: AdminTokens,
     history: HistoryWriter | None,
 ) -> None:
     operations = Operations(

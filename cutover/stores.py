@@ -44,7 +44,7 @@ from effects.stores.tables import (
     SHARED_STATE,
     Schema,
 )
-from router.admin.history import HISTORY
+from router.admin.audit import HISTORY
 
 if TYPE_CHECKING:
     from effects.memory.embeddings import Embedder

@@ -18,7 +18,7 @@ from contract.errors import CutoverError
 from cutover.cli.terminal import UNFOLDED, in_words, tables
 from cutover.flows import DEFAULT_CONFIG, settings_at
 from cutover.wiring.history import opening
-from router.admin.history import Entry
+from router.admin.audit import HistoryEntry
 from router.config import unknown_name
 
 REFUSED = 2
@@ -51,7 +51,7 @@ def history(
         typer.echo("no change yet")
 
 
-async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
+async def _read(config: Path, flow: str, limit: int) -> list[HistoryEntry]:
     settings = settings_at(config)
     if flow and flow not in settings.flows:
         raise unknown_name(str(config), f"flows.{flow}", settings.flows, "flow")
@@ -62,7 +62,7 @@ async def _read(config: Path, flow: str, limit: int) -> list[Entry]:
         return await stored.entries(flow, limit)
 
 
-def _show(entries: list[Entry], console: Console) -> None:
+def _show(entries: list[HistoryEntry], console: Console) -> None:
     """Print a table if the console is wide enough, else two lines a change."""
     table = _table(entries)
     wide = console.options.update(width=UNFOLDED)
@@ -75,7 +75,7 @@ def _show(entries: list[Entry], console: Console) -> None:
         console.print(Text(lines), soft_wrap=True)
 
 
-def _table(entries: list[Entry]) -> Table:
+def _table(entries: list[HistoryEntry]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("when (UTC)", "who", "what", "before", "after", "version"):
         table.add_column(title, no_wrap=True)
@@ -85,7 +85,7 @@ def _table(entries: list[Entry]) -> Table:
     return table
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _cells(entry: HistoryEntry) -> tuple[str, ...]:
     return (
         _moment(entry.at),
         entry.who,

@@ -16,7 +16,7 @@ from cutover.flows import DEFAULT_CONFIG, SPECS
 from cutover.wiring.history import opening
 from cutover.wiring.stacks import DEFAULTS
 from router.admin.audit import AuditLog, Change, now
-from router.admin.file_edit import edit_flow
+from router.admin.config_file import edit_flow
 from router.config import Settings
 
 REFUSED = 2

@@ -18,7 +18,7 @@ from contract.flows.chat import ChatRequest
 from contract.human import Form, FormField, FormValue
 from contract.wire.sse import SseDecoder, is_comment
 from cutover.flows import SPECS
-from router.admin.file_edit import edit_flow
+from router.admin.config_file import edit_flow
 
 BUNDLED = Path(__file__).parent.parent / "demo_messages.jsonl"
 MARK = "demo-crash"

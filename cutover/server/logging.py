@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from cutover.wiring.models import KEY
 from cutover.wiring.telemetry import HEADERS
 from effects.tasks import EXCHANGE
-from router.admin.tokens import split_tokens
+from router.admin.auth import split_tokens
 from router.config import LogSettings, Patterns, PatternTooSlow, Settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"

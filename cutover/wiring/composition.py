@@ -44,7 +44,7 @@ from effects.model import ModelEntry, ModelRegistry, RescuingModel
 from effects.stores.shadow_replies import ShadowReplies
 from effects.tape import NodeTimes
 from effects.tools import ToolRegistry, builtin_tools
-from router.admin.recent import Recent
+from router.admin.pages import RecentExchanges
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings, Settings, powers_of
 from router.context import Observer
@@ -74,7 +74,7 @@ class Services:
     captures: CaptureWriter
     faults: dict[str, str]
     metrics: Metrics | None
-    recent: Recent
+    recent: RecentExchanges
     stores: Mapping[str, object]
     sessions: StoredSessions
     state_sync: StateSync | None
@@ -151,7 +151,7 @@ async def open_services(
         key = environ.get(first.captures.pseudonym_key_env, "").encode()
         captures = CaptureWriter(first.captures, flows, salt=first.rollout.salt, key=key)
         stack.push_async_callback(captures.aclose)
-        metrics, recent = open_metrics(models) if first.metrics.enabled else None, Recent()
+        metrics, recent = open_metrics(models) if first.metrics.enabled else None, RecentExchanges()
         pins = Pins(await open_pins(stores.pins, stack), time.monotonic, time.time)
         stack.push_async_callback(pins.aclose)
         router = assemble_router(
@@ -204,7 +204,9 @@ async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) 
     return sync
 
 
-def _observers(settings: Settings, recent: Recent, metrics: Metrics | None) -> list[Observer]:
+def _observers(
+    settings: Settings, recent: RecentExchanges, metrics: Metrics | None
+) -> list[Observer]:
     """Return the observers that are configured: each costs every exchange a little."""
     observers: list[Observer] = [metrics.exchanges] if metrics else []
     if settings.log.format == "json":

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from contract.errors import CutoverError
 from cutover.flows import SPECS
-from router.admin.audit import Change
-from router.admin.history import PROVIDER, History, in_force
+from router.admin.audit import PROVIDER, Change, History, in_force
 from router.config import Settings, SettingsWatcher, parse_settings, resolve_address
 from router.routing.flags import Flagged, Targeting, defaults
 

@@ -1,1 +1,1 @@
-"""What people may do to a router while it runs, who did it, and what they are shown."""
+"""Admin: the operations API, its tokens, edits of the configuration and their record."""

@@ -1,23 +1,36 @@
-"""What the operations API answers and is asked: frozen shapes, described in the document."""
+"""What the operations API shows: frozen shapes, and how they are made from a router."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections import OrderedDict
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta
 
 from router.config import Stage
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from effects.model import ModelEntry, Provider, ProviderBreakerState
+    from router.config import FlowSettings
+    from router.context import ExchangeContext, LedgerLine
+    from router.router import Router
+
+
 Percent = Annotated[float, Meta(ge=0, le=100, description="In steps of 0.001.")]
 
 
 class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the API shows."""
+    """A body of the API."""
 
 
 class Share(_Page, frozen=True, forbid_unknown_fields=True):
-    """Asks for a percentage; `enable` also switches the graph stack on or off."""
+    """A new percentage; `enable` also switches the graph stack on or off."""
 
     percent: Percent
     enable: bool | None = None
@@ -40,16 +53,16 @@ class FlowSwitches(_Page, frozen=True):
 
 
 class BreakerPage(_Page, frozen=True):
-    """A breaker, in this process; `seconds` until it is probed, `told` where another opened it."""
+    """A breaker in this process; `seconds` until it is probed, `reported` by another router."""
 
     stack: Literal["legacy", "graph"]
     state: Literal["closed", "open", "probing"]
     seconds: float
-    told: bool
+    reported: bool
 
 
-class LedgerLine(_Page, frozen=True):
-    """How many exchanges of a flow had their shadow end so."""
+class LedgerCount(_Page, frozen=True):
+    """How many exchanges of a flow had their shadow end in a state."""
 
     state: str
     reason: str
@@ -65,7 +78,7 @@ class FlowPage(_Page, frozen=True):
     settings: FlowSwitches
     breakers: list[BreakerPage]
     open_streams: int
-    ledger: list[LedgerLine]
+    ledger: list[LedgerCount]
 
 
 class FlowsPage(_Page, frozen=True):
@@ -80,14 +93,14 @@ class FlowsPage(_Page, frozen=True):
     flows: list[FlowPage]
     counts: dict[str, int]
     shed: dict[str, int]
-    places: dict[str, int]
+    streams: dict[str, int]
     shadow: dict[str, float]
 
 
 class ProviderBreakerPage(_Page, frozen=True):
     """A provider's breaker for one of its models, by its own name; `seconds` until it is probed.
 
-    `calls` and `failures` are those of its window, `spared` are all calls it kept away.
+    `calls` and `failures` are those of its window, `refused` are all calls it refused.
     """
 
     model: str
@@ -95,7 +108,7 @@ class ProviderBreakerPage(_Page, frozen=True):
     seconds: float
     calls: int
     failures: int
-    spared: int
+    refused: int
 
 
 class ProviderPage(_Page, frozen=True):
@@ -168,6 +181,173 @@ class PausePage(_Page, frozen=True):
 
 
 class PausesPage(_Page, frozen=True):
-    """What waits for a human, the oldest first; nothing that was said, asked or answered."""
+    """Open pauses, the oldest first; without question and answer."""
 
     pauses: list[PausePage]
+
+
+def flows_page(router: Router, fault: str | None) -> FlowsPage:
+    """Return all flows and counts; `fault` is that of the configuration's file."""
+    settings, open_streams = router.settings(), router.admission.streams
+    return FlowsPage(
+        version=settings.version,
+        fault=fault,
+        flags=settings.flags.provider,
+        flows=[flow_page(router, name) for name in settings.flows],
+        counts=asdict(router.counts),
+        shed=dict(router.admission.shed),
+        streams={
+            "open": open_streams.total,
+            **{name: n for name, n in open_streams.stacks.items() if n},
+        },
+        shadow={
+            "waiting": router.shadows.scheduler.waiting,
+            "tokens_today": router.shadows.scheduler.budget.tokens,
+            "cost_today": router.shadows.scheduler.budget.cost,
+        },
+    )
+
+
+def flow_page(router: Router, name: str) -> FlowPage:
+    """Return one flow."""
+    flow = router.settings().flows[name]
+    return FlowPage(
+        flow=name,
+        path=router.flows[name].path,
+        stage=flow.stage,
+        settings=_switches(flow),
+        breakers=_breakers(router, name),
+        open_streams=router.admission.streams.flows[name],
+        ledger=[
+            LedgerCount(state=line.state, reason=line.reason, count=count)
+            for line, count in sorted(router.ledger.counts.items(), key=str)
+            if line.flow == name
+        ],
+    )
+
+
+def models_page(
+    entries: Mapping[str, ModelEntry], breakers: Sequence[ProviderBreakerState]
+) -> ModelsPage:
+    """Return what is registered, without secrets."""
+    providers = {entry.provider.name: entry.provider for entry in entries.values()}
+    return ModelsPage(
+        providers=[_provider(provider, breakers) for _, provider in sorted(providers.items())],
+        models=[_model(entry) for _, entry in sorted(entries.items())],
+    )
+
+
+def _switches(flow: FlowSettings) -> FlowSwitches:
+    same = {name: getattr(flow, name) for name in FlowSwitches.__struct_fields__}
+    return FlowSwitches(
+        **same
+        | {
+            "langgraph_percent": float(flow.langgraph_percent),
+            "shadow_percent": float(flow.shadow_percent),
+            "force_graph": sorted(flow.force_graph),
+            "force_legacy": sorted(flow.force_legacy),
+        }
+    )
+
+
+def _breakers(router: Router, flow: str) -> list[BreakerPage]:
+    now = router.admission.breakers.monotonic()
+    breakers = {stack: router.admission.breakers.of(flow, stack) for stack in router.stacks}
+    return [
+        BreakerPage(
+            stack=stack,
+            state=breaker.circuit.state(now),
+            seconds=breaker.circuit.wait(now),
+            reported=breaker.reported,
+        )
+        for stack, breaker in breakers.items()
+    ]
+
+
+def _provider(provider: Provider, breakers: Sequence[ProviderBreakerState]) -> ProviderPage:
+    return ProviderPage(
+        name=provider.name,
+        address=bare_address(provider.base_url),
+        has_key=bool(provider.key.reveal()),
+        limits=asdict(provider.limits),
+        breakers=[_provider_breaker(one) for one in breakers if one.provider == provider.name],
+    )
+
+
+def _provider_breaker(known: ProviderBreakerState) -> ProviderBreakerPage:
+    return ProviderBreakerPage(
+        model=known.model,
+        state=known.state,
+        seconds=known.wait,
+        calls=known.calls,
+        failures=known.failures,
+        refused=known.refused,
+    )
+
+
+def _model(entry: ModelEntry) -> ModelPage:
+    prices = entry.prices
+    return ModelPage(
+        id=entry.model_id,
+        model=entry.model,
+        provider=entry.provider.name,
+        context_tokens=entry.context_tokens,
+        max_output_tokens=entry.max_output_tokens,
+        input_price=prices.prompt if prices else None,
+        output_price=prices.completion if prices else None,
+        fallbacks=list(entry.fallbacks),
+    )
+
+
+def bare_address(address: str) -> str:
+    """Return an address without user, password and query."""
+    parts = urlsplit(address)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+MOST_EXCHANGES = 1_000
+
+
+class RecentExchanges:
+    """Remembers the outcomes of the last exchanges, never their content."""
+
+    def __init__(self, kept: int = MOST_EXCHANGES) -> None:
+        self._kept = kept
+        self._pages: OrderedDict[str, ExchangePage] = OrderedDict()
+
+    def last(self, count: int) -> list[ExchangePage]:
+        """Return the last ones, the latest first."""
+        return list(islice(reversed(self._pages.values()), count))
+
+    def refused(self, flow: str, status: int, code: str) -> None:
+        """A request that never became an exchange is not remembered."""
+
+    def finished(self, context: ExchangeContext) -> None:
+        """Remember an exchange, and forget the oldest."""
+        self._pages[context.exchange] = _exchange_page(context)
+        if len(self._pages) > self._kept:
+            self._pages.popitem(last=False)
+
+    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
+        """Note where its shadow ended."""
+        page = self._pages.get(context.exchange)
+        if page is not None:
+            shadow = f"{line.state}({line.reason})" if line.reason else line.state
+            self._pages[context.exchange] = msgspec.structs.replace(page, shadow=shadow)
+
+
+def _exchange_page(context: ExchangeContext) -> ExchangePage:
+    outcome = context.outcome
+    return ExchangePage(
+        id=context.exchange,
+        flow=context.spec.name,
+        assigned=context.assignment.stack,
+        served=context.served,
+        reason=context.reason,
+        outcome=outcome.kind if outcome else "cancelled",
+        error=outcome.error.code if outcome and outcome.error else None,
+        began=context.began,
+        first_frame=context.first_frame,
+        ended=context.ended,
+        lost=context.lost_us,
+    )

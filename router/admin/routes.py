@@ -10,8 +10,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 from starlette.responses import Response
 
+from router.admin.auth import AdminTokens
 from router.admin.operations import Operations
 from router.admin.pages import (
+    MOST_EXCHANGES,
     ExchangesPage,
     FlowPage,
     FlowsPage,
@@ -20,8 +22,6 @@ from router.admin.pages import (
     PausesPage,
     Share,
 )
-from router.admin.recent import KEPT
-from router.admin.tokens import Tokens
 from router.http.body import BodyMemory
 from router.http.endpoints import decode
 from router.http.openapi import answer, body_of, page_of
@@ -37,7 +37,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token of `[admin] token_en
 admin = APIRouter(prefix="/admin", tags=["operations"])
 
 
-def add_admin(app: FastAPI, operations: Operations, tokens: Tokens) -> None:
+def add_admin(app: FastAPI, operations: Operations, tokens: AdminTokens) -> None:
     """Add the operations API to an application."""
     app.state.operations = operations
     app.state.tokens = tokens
@@ -47,11 +47,11 @@ def add_admin(app: FastAPI, operations: Operations, tokens: Tokens) -> None:
 async def _who(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> str:
-    """Give the name of who asks; raises `Problem` 401 or 403."""
+    """Return the name of the caller; raises `Problem` 401 or 403."""
     if given is None:
         why = "send the token as `Authorization: Bearer …`"
         raise Problem(401, "token_missing", why, challenge="Bearer")
-    tokens: Tokens = request.app.state.tokens
+    tokens: AdminTokens = request.app.state.tokens
     name = tokens.who(given.credentials)
     if name is None:
         raise Problem(403, "token_wrong")
@@ -72,7 +72,7 @@ def _answers(page: type[msgspec.Struct], *statuses: int) -> dict[int | str, dict
     return answers | {status: answer(status) for status in (401, 403, *statuses)}
 
 
-def _asks(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
+def _takes(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
     return {"requestBody": body_of(struct)}
 
 
@@ -100,15 +100,15 @@ async def models(_: Who, operations: Ops) -> Response:
 
 @admin.get("/exchanges", response_class=Response, responses=_answers(ExchangesPage, 422))
 async def exchanges(
-    _: Who, operations: Ops, limit: Annotated[int, Query(ge=1, le=KEPT)] = 100
+    _: Who, operations: Ops, limit: Annotated[int, Query(ge=1, le=MOST_EXCHANGES)] = 100
 ) -> Response:
-    """Show the last exchanges of this process, the latest first; nothing that was said in them."""
+    """Show the last exchanges of this process, the latest first; without their content."""
     return _page(operations.show_exchanges(limit))
 
 
 @admin.get("/pauses", response_class=Response, responses=_answers(PausesPage, 404, 503))
 async def pauses(_: Who, operations: Ops) -> Response:
-    """Show what waits for a human, the oldest first; nothing it holds."""
+    """Show open pauses, the oldest first, without what they hold."""
     return _page(await operations.waiting.show())
 
 
@@ -118,7 +118,7 @@ async def pauses(_: Who, operations: Ops) -> Response:
     responses=_answers(PausePage, 404, 409, 410, 422, 503),
 )
 async def expire_pause(who: Who, operations: Ops, hitl_id: str) -> Response:
-    """Expire a pause: its question is open no more, and what it held is gone."""
+    """Expire a pause: its question is closed, and what it held is deleted."""
     return _page(await operations.waiting.expire(who, hitl_id))
 
 
@@ -126,11 +126,11 @@ async def expire_pause(who: Who, operations: Ops, hitl_id: str) -> Response:
     "/flows/{flow}/percent",
     response_class=Response,
     responses=_answers(FlowPage, 400, 404, 408, 409, 413, 422),
-    openapi_extra=dict(_asks(Share)),
+    openapi_extra=dict(_takes(Share)),
 )
 async def set_percent(who: Who, operations: Ops, flow: str, request: Request) -> Response:
     """Set the share of route keys that graph serves."""
-    share = await _asked(request)
+    share = await _share_of(request)
     return _page(await operations.share(who, "percent", flow, "langgraph_percent", share))
 
 
@@ -138,11 +138,11 @@ async def set_percent(who: Who, operations: Ops, flow: str, request: Request) ->
     "/flows/{flow}/shadow",
     response_class=Response,
     responses=_answers(FlowPage, 400, 404, 408, 409, 413, 422),
-    openapi_extra=dict(_asks(Share)),
+    openapi_extra=dict(_takes(Share)),
 )
 async def set_shadow(who: Who, operations: Ops, flow: str, request: Request) -> Response:
     """Set the share of requests that are mirrored."""
-    share = await _asked(request)
+    share = await _share_of(request)
     return _page(await operations.share(who, "shadow", flow, "shadow_percent", share))
 
 
@@ -162,7 +162,7 @@ async def rollback(who: Who, operations: Ops, flow: str) -> Response:
     responses=_answers(FlowPage, 404, 422),
 )
 async def reset_breaker(who: Who, operations: Ops, flow: str, stack: str) -> Response:
-    """Close a breaker, here and in routers that share it, and let it count from nothing."""
+    """Close a breaker, here and in routers that share it, and reset its counts."""
     return _page(await operations.reset(who, flow, stack))
 
 
@@ -172,11 +172,11 @@ async def reset_breaker(who: Who, operations: Ops, flow: str, stack: str) -> Res
     responses=_answers(ModelsPage, 404, 422),
 )
 async def reset_provider(who: Who, operations: Ops, provider: str) -> Response:
-    """Close a provider's breakers, in this process, and let them count from nothing."""
+    """Close a provider's breakers, in this process, and reset their counts."""
     return _page(await operations.reset_provider(who, provider))
 
 
-async def _asked(request: Request) -> Share:
+async def _share_of(request: Request) -> Share:
     memory: BodyMemory = request.app.state.body_memory
     body = await memory.read(request.scope, request.receive, _BODY_BYTES)
     share: Share = decode(_share, body)

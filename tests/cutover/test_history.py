@@ -19,14 +19,14 @@ from cutover.cli import app
 from cutover.flows import SPECS
 from cutover.wiring.history import follow_history, owner
 from effects.stores import sqlite_file
-from router.admin.history import History
+from router.admin.audit import History
 from router.config import SettingsWatcher
 from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
 from tests.patience import PATIENCE_S
 from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
 
 if TYPE_CHECKING:
-    from router.admin.history import Entry
+    from router.admin.audit import HistoryEntry
 
 HERE = f"{__name__}:"
 MADE: list[InMemoryProvider] = []
@@ -52,7 +52,7 @@ def kept_in(folder: Path, more: str = "") -> Setup:
     return Setup(history=f"sqlite:///{folder}/history.sqlite", more=more)
 
 
-async def written(place: Deployment) -> list[Entry]:
+async def written(place: Deployment) -> list[HistoryEntry]:
     """Wait until everything is written down; gives it, newest first."""
     await until(lambda: not tasks("history"))
     async with History.open(place.folder / "history.sqlite") as history:

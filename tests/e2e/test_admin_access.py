@@ -12,8 +12,8 @@ import pytest
 from contract.errors import CutoverError
 from cutover.application import application
 from cutover.flows import SPECS
-from router.admin.tokens import TokensUnusable
-from router.admin.views import bare
+from router.admin.auth import TokensUnusable
+from router.admin.pages import bare_address
 from router.config import SettingsWatcher, on_loopback
 from tests.e2e.deployment import (
     KEY,
@@ -140,7 +140,7 @@ async def test_a_log_that_quotes_a_token_is_struck(place: Deployment) -> None:
 
 def test_an_address_is_shown_without_what_opens_it() -> None:
     """Some providers take their key in the query."""
-    assert bare("https://u:p@host:1/v1?api-key=k#f") == "https://host:1/v1"
+    assert bare_address("https://u:p@host:1/v1?api-key=k#f") == "https://host:1/v1"
 
 
 async def admin_routes(folder: Path, environ: Mapping[str, str], more: str, host: str) -> int:

@@ -25,7 +25,7 @@ from effects.stores import (
     SqlSharedState,
 )
 from effects.stores.pauses.aes import AesEncryption
-from router.admin.history import History
+from router.admin.audit import History
 from tests.support.postgres import PLACES, empty_place
 
 STORED = Path(__file__).resolve().parents[2] / "data" / "stores-3245704"

@@ -41,7 +41,7 @@ async def test_flows_are_shown(place: Deployment, alice: Operator) -> None:
     assert status == 200
     assert page["version"] == place.watched.current.version
     assert page["counts"]["requests"] == 1
-    assert page["places"] == {"open": 0}
+    assert page["streams"] == {"open": 0}
     flow = next(one for one in page["flows"] if one["flow"] == "chat")
     assert (flow["flow"], flow["path"], flow["stage"]) == ("chat", "/chat/sse", "full")
     assert flow["settings"]["langgraph_percent"] == 100.0
@@ -76,7 +76,7 @@ async def test_the_breakers_of_providers_are_shown_and_reset(
     assert breaker.permit(now) is None
     ((shown,),) = [one["breakers"] for one in (await alice.get("/models"))[1]["providers"]]
     assert 0 < shown.pop("seconds") <= breaker.policy.rest
-    failed = {"calls": breaker.policy.calls, "failures": breaker.policy.calls, "spared": 1}
+    failed = {"calls": breaker.policy.calls, "failures": breaker.policy.calls, "refused": 1}
     assert shown == {"model": "sim-chat", "state": "open", **failed}
     status, page = await alice.post("/providers/simulated/reset")
     assert status == 200

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from contract.flows.chat import CHAT
-from router.admin.audit import Change
-from router.admin.history import PROVIDER, Entry, History, in_force
+from router.admin.audit import PROVIDER, Change, History, HistoryEntry, in_force
 from router.config import parse_settings
 
 FILE = {"flows.chat.percent": "10", "flows.chat.on": "true", "models.a.price": "2"}
@@ -41,7 +40,7 @@ async def told(history: History, flow: str = "", **more: int) -> list[tuple[str,
     return [plain(entry) for entry in await history.entries(flow, **more)]
 
 
-def plain(entry: Entry) -> tuple[str, str, Any, Any]:
+def plain(entry: HistoryEntry) -> tuple[str, str, Any, Any]:
     """Decode an entry."""
     before, after = (msgspec.json.decode(value) for value in (entry.before, entry.after))
     return entry.who, entry.what, before, after

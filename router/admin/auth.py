@@ -1,4 +1,4 @@
-"""Who may use the operations API: names and their tokens, from one variable."""
+"""Access to the operations API: names and their tokens, from one variable."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ALONE = "admin"
-"""The name of whoever has the only token."""
+"""The name of a single token's holder."""
 
 SHORTEST = 16
-"""Characters a token has at least: shorter ones can be guessed over the wire."""
+"""Characters of a token, at least: shorter ones can be guessed over the wire."""
 
 _NAME = re.compile(r"[\w.@-]{1,64}")
 _TOKEN = re.compile(r"[!-+\--9;-~]*")
@@ -29,14 +29,14 @@ class TokensUnusable(CutoverError):
         super().__init__(f"the tokens in {variable!r} cannot be used: {why}")
 
 
-class Tokens:
-    """Names by token; compared in a time that tells nothing of either."""
+class AdminTokens:
+    """Names by token; compared in constant time."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._known = [(name, _digest(token)) for name, token in pairs]
 
     def who(self, token: str) -> str | None:
-        """Give the name a token stands for; None where it stands for none."""
+        """Return the name of a token's holder; None for an unknown token."""
         given, found = _digest(token), None
         for name, known in self._known:
             if hmac.compare_digest(given, known):
@@ -44,7 +44,7 @@ class Tokens:
         return found
 
 
-def read_tokens(text: str, variable: str) -> Tokens:
+def read_tokens(text: str, variable: str) -> AdminTokens:
     """Read `name:token,name:token`, or a single token; raises `TokensUnusable`.
 
     One name may have several tokens: that is how one is changed without an interruption.
@@ -56,17 +56,19 @@ def read_tokens(text: str, variable: str) -> Tokens:
         if not _NAME.fullmatch(name):
             raise TokensUnusable(variable, f"entry {number} is not name:token")
         if len(token) < SHORTEST:
-            why = f"that of {name!r} has {len(token)} characters, {SHORTEST} are due"
+            why = f"that of {name!r} has {len(token)} characters, it needs {SHORTEST}"
             raise TokensUnusable(variable, why)
         if not _TOKEN.fullmatch(token):
-            raise TokensUnusable(variable, f"that of {name!r} has characters no header carries")
+            raise TokensUnusable(
+                variable, f"that of {name!r} has characters that no header can hold"
+            )
     if len({token for _, token in pairs}) < len(pairs):
-        raise TokensUnusable(variable, "one stands for two names")
-    return Tokens(pairs)
+        raise TokensUnusable(variable, "a token has two names")
+    return AdminTokens(pairs)
 
 
 def split_tokens(text: str) -> Iterable[tuple[str, str]]:
-    """Give (name, token) for each entry of a variable, usable or not."""
+    """Return (name, token) for each entry of a variable, usable or not."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) == 1 and ":" not in entries[0]:
         return [(ALONE, entries[0])]
@@ -75,5 +77,5 @@ def split_tokens(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _digest(token: str) -> bytes:
-    # Of equal length whatever the token: a comparison of two lengths would tell.
+    # Of equal length for all tokens: comparing lengths would leak them.
     return sha256(token.encode()).digest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.admin.tokens import TokensUnusable, read_tokens
+from router.admin.auth import TokensUnusable, read_tokens
 
 ALICE = "a" * 16
 OPS = "b" * 40
@@ -28,13 +28,13 @@ def test_a_single_token_is_enough() -> None:
     [
         ("", "not set, or empty"),
         (" , ", "not set, or empty"),
-        ("short", "has 5 characters, 16 are due"),
+        ("short", "has 5 characters, it needs 16"),
         (f"alice:{ALICE},bob", "that of 'bob' has 0 characters"),
         (f"al ice:{ALICE}", "entry 1 is not name:token"),
         (f":{ALICE}", "entry 1 is not name:token"),
-        (f"alice:{ALICE[:-1]}字", "no header carries"),
-        (f"alice:{ALICE[:8]} {ALICE[:8]}", "no header carries"),
-        (f"alice:{ALICE},bob:{ALICE}", "one stands for two names"),
+        (f"alice:{ALICE[:-1]}字", "that no header can hold"),
+        (f"alice:{ALICE[:8]} {ALICE[:8]}", "that no header can hold"),
+        (f"alice:{ALICE},bob:{ALICE}", "a token has two names"),
     ],
 )
 def test_what_cannot_be_used_is_refused_without_naming_it(text: str, words: str) -> None:

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
-from router.admin import file_edit
-from router.admin.file_edit import NotWritten, edit_flow
+from router.admin import config_file
+from router.admin.config_file import NotWritten, edit_flow
 from router.config import ConfigRefused, load_settings
 
 SPECS = {"chat": CHAT}
@@ -175,10 +175,10 @@ def test_a_writer_that_does_not_end_is_not_waited_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so, and the file is as it was."""
-    monkeypatch.setattr(file_edit, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(config_file, "LOCK_SECONDS", 0.0)
     with path.with_name(".cutover.toml.lock").open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(NotWritten, match="somebody else is writing it"):
+        with pytest.raises(NotWritten, match="another process is writing it"):
             edit_flow(path, SPECS, "chat", OFF)
     assert path.read_text("utf-8") == FULL
     edit_flow(path, SPECS, "chat", OFF)

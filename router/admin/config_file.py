@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from router.config import Settings
 
 Value = bool | Decimal
-"""What can be set: a switch, or a percentage."""
+"""A switch, or a percentage."""
 
 LOCK_SECONDS = 5.0
 _LOCK_POLL = 0.02
@@ -40,7 +40,7 @@ class NotWritten(CutoverError):
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """An edit of one flow: the values before and after, the settings it leads to, the file's text.
+    """An edit of one flow: the values before and after, the new settings, the file's text.
 
     Where nothing had to change, `before` and `after` are equal and the file was not touched.
     """
@@ -52,7 +52,7 @@ class Edited:
 
     @property
     def changed(self) -> bool:
-        """Whether the file is another one now."""
+        """Whether the file was written."""
         return self.before != self.after
 
 
@@ -64,8 +64,8 @@ def edit_flow(
     Raises `ConfigRefused` where the file or a value cannot be used, `NotWritten` where it cannot
     be written; then it is as it was.
     """
-    target = path.resolve()  # a link is to stay one
-    with _trouble(target), _only_writer(target):
+    target = path.resolve()  # a link stays a link
+    with _os_errors(target), _only_writer(target):
         text = read_config_text(target)
         old = parse_settings(text, str(path), specs)
         if flow not in old.flows:
@@ -87,7 +87,7 @@ def _values(settings: Settings, flow: str, keys: Mapping[str, Value]) -> dict[st
 
 
 def _without(settings: Settings, flow: str, values: Mapping[str, Value]) -> Settings:
-    """Give the settings with these values of a flow, whatever they were: what an edit leaves."""
+    """Return the settings with these values of a flow: what an edit must leave as it was."""
     found = settings.flows[flow].model_copy(update=values)
     return settings.model_copy(update={"flows": {**settings.flows, flow: found}, "version": ""})
 
@@ -111,7 +111,7 @@ def _below(parent: MutableMapping[str, Any], name: str) -> MutableMapping[str, A
 
 
 def _replace(path: Path, text: str) -> None:
-    """Put a text in the file's place, by rename; owner and mode are kept where that is allowed."""
+    """Replace the file by rename, with its owner and mode where that is allowed."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     there = path.stat()
     try:
@@ -129,7 +129,7 @@ def _replace(path: Path, text: str) -> None:
 
 @contextmanager
 def _only_writer(path: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Hold the lock beside the file; it goes with the process, whatever becomes of that."""
+    """Hold the lock beside the file; the system releases it with the process."""
     deadline = monotonic() + LOCK_SECONDS
     with path.with_name(f".{path.name}.lock").open("a", encoding="utf-8") as lock:
         while True:
@@ -137,7 +137,7 @@ def _only_writer(path: Path, monotonic: Callable[[], float] = time.monotonic) ->
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if monotonic() >= deadline:
-                    raise NotWritten(path, "somebody else is writing it") from None
+                    raise NotWritten(path, "another process is writing it") from None
                 time.sleep(_LOCK_POLL)
             else:
                 break
@@ -145,8 +145,8 @@ def _only_writer(path: Path, monotonic: Callable[[], float] = time.monotonic) ->
 
 
 @contextmanager
-def _trouble(path: Path) -> Iterator[None]:
-    """Tell what the system refuses as `NotWritten`."""
+def _os_errors(path: Path) -> Iterator[None]:
+    """Raise `NotWritten` for what the system refuses."""
     try:
         yield
     except OSError as error:
