@@ -68,45 +68,44 @@ def states() -> Iterator[tuple[str, bytes]]:
 
 
 STATES: Final = list(states())
+DAMAGE = (
+    "UPDATE checkpoint_blobs SET type = 'msgpack', blob = '\\xc1'",
+    "UPDATE checkpoint_blobs SET type = 'made up'",
+    "DELETE FROM checkpoint_blobs",
+    "UPDATE checkpoints SET checkpoint = '{}'",
+    "UPDATE checkpoints SET checkpoint = '[1]'",
+    (
+        "UPDATE checkpoints SET checkpoint = "
+        "jsonb_set(checkpoint, '{channel_versions}', '{\"messages\": 3}')"
+    ),
+)
 
 
-@pytest.mark.parametrize("number", range(len(STATES)))
-async def test_what_is_no_state_of_ours_is_overwritten(tmp_path: Path, number: int) -> None:
-    """Garbage, other serialisers, other graphs: the turn is answered, and the thread is whole."""
-    place = Place(f"sqlite:///{tmp_path}/threads.db")
+async def overwritten(place: Place, statement: str, *values: object) -> None:
+    """Check that a turn is answered, and its thread whole, after a statement damaged it."""
     async with opened_threads(place.address) as threads:
         house = House()
         await hold(threads, house, 1)
-        place.execute("UPDATE checkpoints SET type = ?, checkpoint = ?", *STATES[number])
+        place.execute(statement, *values)
         await hold(threads, house, 1)
         assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
     assert place.rows()["checkpoints"] == 1
     assert CALLED == []
 
 
+@pytest.mark.parametrize("number", range(len(STATES)))
+async def test_a_foreign_state_is_overwritten(tmp_path: Path, number: int) -> None:
+    """Garbage, other serialisers, other graphs."""
+    place = Place(f"sqlite:///{tmp_path}/threads.db")
+    await overwritten(place, "UPDATE checkpoints SET type = ?, checkpoint = ?", *STATES[number])
+
+
 @pytest.mark.sockets
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE checkpoint_blobs SET type = 'msgpack', blob = '\\xc1'",
-        "UPDATE checkpoint_blobs SET type = 'made up'",
-        "DELETE FROM checkpoint_blobs",
-        "UPDATE checkpoints SET checkpoint = '{}'",
-        "UPDATE checkpoints SET checkpoint = '[1]'",
-        (
-            "UPDATE checkpoints SET checkpoint = "
-            "jsonb_set(checkpoint, '{channel_versions}', '{\"messages\": 3}')"
-        ),
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGE)
 async def test_damage_in_postgres_is_overwritten(postgres_dsn: str, damage: str) -> None:
-    """Also where values are kept apart from states."""
-    async with own_schema(postgres_dsn) as address, opened_threads(address) as threads:
-        house = House()
-        await hold(threads, house, 1)
-        Place(address).execute(damage)
-        await hold(threads, house, 1)
-        assert await said(threads, SESSION_ID) == shown(house.conversations.turns)
+    """Also where values are stored apart from states."""
+    async with own_schema(postgres_dsn) as address:
+        await overwritten(Place(address), damage)
 
 
 class Troubled(MemoryThreads):
@@ -137,10 +136,8 @@ class Troubled(MemoryThreads):
 
 
 @pytest.mark.virtual
-async def test_a_store_that_fails_costs_no_answer(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Turn by turn it is asked again; the log says what is the matter, in no words of others."""
+async def test_a_store_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """Each turn calls it again; the log names the error's class, not its text."""
     threads, house = Troubled("raises"), House()
     with caplog.at_level(logging.WARNING):
         await hold(threads, house, 2)
@@ -191,9 +188,9 @@ async def test_one_turn_finds_out_whether_a_store_that_hung_answers() -> None:
 @pytest.mark.parametrize("how", ["raises", "hangs"])
 async def test_a_thread_that_cannot_be_deleted_is_a_fault(how: str) -> None:
     """The caller gets the fault."""
-    with pytest.raises(EffectFailed) as told:
+    with pytest.raises(EffectFailed) as raised:
         await Troubled(how).forget(SESSION_ID)
-    assert told.value.fault.code == "store_unavailable"
+    assert raised.value.fault.code == "store_unavailable"
 
 
 @pytest.mark.parametrize("address", ["mysql://h/x", "sqlite:////dev/null/x/y"])
@@ -209,14 +206,19 @@ async def test_an_address_without_a_store_is_refused(address: str) -> None:
 async def test_a_password_is_in_no_error() -> None:
     """Nothing listens there."""
     address = f"postgresql://me:{SECRET}@127.0.0.1:1/x"
-    with pytest.raises(ThreadsNotOpened) as told:
+    with pytest.raises(ThreadsNotOpened) as raised:
         async with opened(address):
             pass
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
 
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "s-1", "checkpoint_ns": ""}}
+OTHER: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
 METADATA: CheckpointMetadata = {"source": "loop", "step": 1}
+REFUSES = (
+    "CREATE TRIGGER refuses BEFORE INSERT ON checkpoints WHEN new.thread_id = 's-1' "
+    "BEGIN SELECT RAISE(ABORT, 'not this'); END"
+)
 
 
 def state(value: object) -> Checkpoint:
@@ -225,47 +227,35 @@ def state(value: object) -> Checkpoint:
     return {**empty_checkpoint(), "channel_values": values}
 
 
-async def test_only_the_newest_state_of_a_thread_is_kept(tmp_path: Path) -> None:
-    """In one transaction: no reader sees two, or none."""
-    async with sqlite_threads(tmp_path / "t.db") as threads:
-        for value in ("one", "two"):
-            await threads.aput(CONFIG, state(value), METADATA, {})
-        other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
-        await threads.aput(other, state("three"), METADATA, {})
-        found = await threads.read("s-1")
-    assert found is not None
-    assert found.checkpoint["channel_values"] == {"messages": "two"}
-    assert Place(f"sqlite:///{tmp_path / 't.db'}").rows() == {"checkpoints": 2, "writes": 0}
-
-
-async def test_what_cannot_be_kept_leaves_what_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("second", "statement", "stored", "logged"),
+    [
+        ("two", "SELECT 1", "two", ""),
+        (object(), "SELECT 1", "one", "a thread is not stored: TypeError"),
+        ("two", REFUSES, "one", "a thread is not stored: IntegrityError"),
+    ],
+    ids=["replaced", "not plain", "refused by the file"],
+)
+async def test_a_thread_is_replaced_or_stays_as_it_was(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    second: object,
+    statement: str,
+    stored: str,
+    logged: str,
 ) -> None:
-    """Nor does it leave anything undone that the next turn of another thread would complete."""
-    async with sqlite_threads(tmp_path / "t.db") as threads:
-        await threads.aput(CONFIG, state("one"), METADATA, {})
-        await threads.aput(CONFIG, state(object()), METADATA, {})
-        other: RunnableConfig = {"configurable": {"thread_id": "s-2", "checkpoint_ns": ""}}
-        await threads.aput(other, state("two"), METADATA, {})
-        found = await threads.read("s-1")
-    assert found is not None
-    assert found.checkpoint["channel_values"] == {"messages": "one"}
-    assert "a thread is not stored: TypeError" in caplog.text
-
-
-async def test_what_the_file_refuses_leaves_what_was(tmp_path: Path) -> None:
-    """Also where what was is out of the way already."""
+    """In one transaction: nothing is left undone that the turn of another thread would complete."""
     place = Place(f"sqlite:///{tmp_path / 't.db'}")
     async with sqlite_threads(tmp_path / "t.db") as threads:
         await threads.aput(CONFIG, state("one"), METADATA, {})
-        place.execute(
-            "CREATE TRIGGER refuses BEFORE INSERT ON checkpoints "
-            "BEGIN SELECT RAISE(ABORT, 'not this'); END"
-        )
-        await threads.aput(CONFIG, state("two"), METADATA, {})
+        place.execute(statement)
+        await threads.aput(CONFIG, state(second), METADATA, {})
+        await threads.aput(OTHER, state("three"), METADATA, {})
         found = await threads.read("s-1")
     assert found is not None
-    assert found.checkpoint["channel_values"] == {"messages": "one"}
+    assert found.checkpoint["channel_values"] == {"messages": stored}
+    assert place.rows() == {"checkpoints": 2, "writes": 0}
+    assert logged in caplog.text
 
 
 async def test_a_turn_that_stops_waiting_for_the_file_stores_nothing(tmp_path: Path) -> None:
@@ -284,12 +274,8 @@ async def test_a_turn_that_stops_waiting_for_the_file_stores_nothing(tmp_path: P
     assert Place(f"sqlite:///{path}").rows() == {"checkpoints": 0, "writes": 0}
 
 
-pytestmark = pytest.mark.sockets
-
-
-async def test_a_cancelled_statement_does_not_wait_for_the_server(
-    postgres_dsn: str,
-) -> None:
+@pytest.mark.sockets
+async def test_a_cancelled_statement_does_not_wait_for_the_server(postgres_dsn: str) -> None:
     """The library would wait ten seconds: an answer would come out so much later."""
     there = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
     async with relayed(int(str(there["port"]))) as relay:
