@@ -1,9 +1,19 @@
-"""Reading requests: what is refused, what decides the digest."""
+"""Requests: which are refused, what decides the digest, how tokens are counted."""
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from loadtests.simulator.request import ChatCompletionRequest, Refusal, decode, digest_of
+from loadtests.simulator.request import (
+    ChatCompletionRequest,
+    Refusal,
+    count,
+    decode,
+    digest_of,
+    pieces,
+    prompt_tokens,
+)
 from tests.loadtests.simulator.asking import asked
 
 
@@ -65,3 +75,27 @@ def test_the_question_is_the_last_user_message_without_its_name() -> None:
     """The prefix of the chat flow is not part of what is asked."""
     assert asked("Hello").question == "Hello"
     assert asked("", messages=[{"role": "system", "content": "x"}]).question == ""
+
+
+@given(st.text())
+def test_nothing_is_lost(text: str) -> None:
+    """Joined again, tokens are the text."""
+    assert "".join(pieces(text)) == text
+    assert count(text) == len(pieces(text))
+
+
+def test_the_estimate_is_the_documented_one() -> None:
+    """Words, pairs of characters, groups of digits, single signs."""
+    assert pieces("Hello world, 1234 你好吗🚴") == [
+        "Hello",
+        " world",
+        ",",
+        " 123",
+        "4",
+        " ",
+        "你好",
+        "吗",
+        "🚴",
+    ]
+    # 3 for the prompt, 4 for each message, and their tokens
+    assert prompt_tokens(asked("Hello")) == 3 + (4 + 4) + (4 + 5)

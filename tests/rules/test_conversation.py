@@ -1,7 +1,8 @@
-"""The window: the newest turns that fit, in the order they were said."""
+"""Conversations: the newest turns that fit, and the estimate of their tokens."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +48,34 @@ def test_a_window_is_the_longest_ending_within_the_budget(texts: list[str], budg
     if len(kept) < len(said):
         more = said[len(said) - len(kept) - 1 :]
         assert sum(estimate(turn.content) for turn in more) > budget
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 0),
+        ("a", 1),
+        ("abcd", 1),
+        ("abcde", 2),
+        ("你好", 2),
+        ("你好abcd", 3),
+        ("é", 1),
+        ("😀", 1),
+    ],
+)
+def test_four_ascii_characters_are_a_token_and_any_other_is_one(text: str, tokens: int) -> None:
+    """Rounded up."""
+    assert estimate(text) == tokens
+
+
+@given(st.text(max_size=40))
+def test_the_estimate_is_what_its_sentence_says(text: str) -> None:
+    """Counted character by character."""
+    plain = sum(character.isascii() for character in text)
+    assert estimate(text) == len(text) - plain + (plain + 3) // 4
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_more_text_is_never_fewer_tokens(text: str, more: str) -> None:
+    """A window that fits still fits when a turn is left out."""
+    assert estimate(text) <= estimate(text + more) <= estimate(text) + estimate(more)
