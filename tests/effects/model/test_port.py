@@ -7,23 +7,42 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import msgspec
 import pytest
 
 from contract.errors import EffectFailed, Fault
-from contract.model import Chunk, ModelInfo, ToolCallDelta, Usage
+from contract.model import (
+    Chunk,
+    ImagePart,
+    ImageUrl,
+    ModelCall,
+    ModelInfo,
+    SystemMessage,
+    TextPart,
+    ToolCallDelta,
+    Usage,
+    UserMessage,
+    field_of,
+    reference,
+)
 from contract.ports import Model
 from effects.model import (
     Fail,
     Hang,
+    LimitedModel,
     ModelRegistry,
     RescuePolicy,
     RescuingModel,
     ScriptedModel,
     Step,
+    resolving,
+    resolving_effects,
+    says,
 )
+from effects.tape import TapeSession
+from effects.testing import World
 from tests.effects.model.loopback import (
     CALL,
     Wire,
@@ -184,3 +203,102 @@ async def test_closing_the_stream_is_noticed(play: Play) -> None:
             assert await anext(stream) == Chunk(text="Hel")
         async with asyncio.timeout(PATIENCE_S):
             await played.left.wait()
+
+
+EMPTY_CALL = ModelCall(model_id="m", messages=())
+
+
+async def text(model: LimitedModel) -> str:
+    """Ask, and read to the end."""
+    return "".join([chunk.text async for chunk in model.stream("s", EMPTY_CALL)])
+
+
+async def test_a_limited_model_answers_as_the_other() -> None:
+    """All of it, and what is registered too."""
+    model = LimitedModel(ScriptedModel(says("Hello")), 1)
+    assert await text(model) == "Hello"
+    assert (await model.lookup("s", "m")).model_id == "m"
+
+
+async def test_a_hanging_answer_holds_up_others_until_it_is_cancelled() -> None:
+    """No call is made beyond the number; a cancelled answer passes its turn on."""
+    asked = ScriptedModel([Hang()])
+    model = LimitedModel(asked, 2)
+    calls = [asyncio.create_task(text(model)) for _ in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (len(asked.calls), asked.open) == (2, 2)
+    calls[0].cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (len(asked.calls), asked.cancelled, asked.open) == (3, 1, 2)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert asked.open == 0
+
+
+class Body(msgspec.Struct):
+    """A request with an image."""
+
+    by_reference: ClassVar[tuple[str, ...]] = ("image",)
+    image: str = "data:image/png;base64,AAAA"
+    secret: str = "s"
+
+
+class Plain(msgspec.Struct):
+    """A request without one."""
+
+    image: str = "x"
+
+
+def call(url: str) -> ModelCall:
+    """Ask about an image."""
+    parts = (TextPart("look"), ImagePart(ImageUrl(url)))
+    return ModelCall(model_id="m", messages=(SystemMessage("s"), UserMessage(parts)))
+
+
+async def test_the_model_gets_the_image_and_the_tape_its_name() -> None:
+    """Whatever its size, the tape holds a line."""
+    world = World()
+    exchange = world.exchange(live=resolving_effects(world.effects, Body()))
+    asked = call(reference("image", "abc"))
+    async for _ in TapeSession(exchange, "r").effects().model.stream("look", asked):
+        pass
+    await exchange.close()
+    (got,) = (one for _, one in world.model.calls)
+    assert got == call(Body().image)
+    assert b"request:image#sha256=abc" in exchange.tape.entries[0].args
+
+
+async def test_only_what_a_request_may_name_is_shown() -> None:
+    """Another field is an error, not a secret told."""
+    world = World()
+    model = resolving(world.effects.model, Body())
+    with pytest.raises(EffectFailed, match="model_bad_request"):
+        model.stream("look", call(reference("secret", "abc")))
+    assert (await model.lookup("m", "m")).model_id == "m"
+
+
+async def test_what_is_no_name_stays_as_it_is() -> None:
+    """Addresses, data URLs, plain texts."""
+    world = World()
+    model = resolving(world.effects.model, Body())
+    plain = ModelCall(model_id="m", messages=(UserMessage("request:image#sha256=x"),))
+    for one in (call("https://example.com/a.png"), call("request:image"), plain):
+        async for _ in model.stream("look", one):
+            pass
+        assert world.model.calls[-1][1] == one
+
+
+async def test_a_request_that_names_nothing_asks_the_model_itself() -> None:
+    """It costs nothing there."""
+    live = World().effects
+    assert resolving_effects(live, Plain()) is live
+    assert resolving(live.model, {"image": "x"}) is live.model
+
+
+@pytest.mark.parametrize(("url", "field"), [("request:a#sha256=", "a"), ("request:a", None)])
+def test_a_reference_names_a_field(url: str, field: str | None) -> None:
+    """And nothing without a digest."""
+    assert field_of(url) == field

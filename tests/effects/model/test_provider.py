@@ -391,3 +391,45 @@ async def test_no_key_is_shown_anywhere(body: bytes, caplog: pytest.LogCaptureFi
     shown = [repr(entry), str(entry), caplog.text, repr(caught.value.fault)]
     shown += traceback.format_exception(caught.value)
     assert not [text for text in shown if KEY in text]
+
+
+async def test_leaving_before_the_headers_is_noticed() -> None:
+    """A cancelled call drops a connection without an answer."""
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def answer(wire: Wire) -> None:
+        asked.set()
+        await wire.gone()
+        left.set()
+
+    async with serving(answer) as loopback:
+        asking = asyncio.create_task(ask(loopback.entry()))
+        await asked.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(PATIENCE_S):
+            await left.wait()
+
+
+def test_a_loop_that_ends_closes_a_forgotten_stream(recwarn: pytest.WarningsRecorder) -> None:
+    """Its generator is closed by the loop, its connection with it; nothing is complained of."""
+
+    async def forget() -> None:
+        async def answer(wire: Wire) -> None:
+            await wire.head()
+            await wire.events(delta(content="Hi"))
+            await wire.gone()
+            left.append(True)
+
+        async with serving(answer) as loopback, registry_of(loopback.entry()) as registry:
+            stream = once(registry).stream("reply", CALL)
+            await anext(stream)
+            del stream
+            async with asyncio.timeout(PATIENCE_S):
+                while not left:  # noqa: ASYNC110 (the collector calls, not a task)
+                    await asyncio.sleep(0)
+
+    left: list[bool] = []
+    asyncio.run(forget())
+    assert not list(recwarn)

@@ -24,6 +24,7 @@ from effects.tools import (
     schema_tool,
     tool,
 )
+from effects.tools.registry import MAX_ANSWER
 from effects.tools.tool import SelfContainedSchema, schema_of
 from tests.effects.tools.mcp.suite_server import suite_tools
 
@@ -354,3 +355,25 @@ async def test_no_tool_takes_longer_than_the_deployment_allows() -> None:
         await registry.aclose()
     assert result.error == "tool_timeout"
     assert asyncio.get_running_loop().time() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "characters", "text"),
+    [
+        ("家家家", 3, "家家家"),
+        ("家家家😀", 3, "家家家\n[1 characters left out]"),
+        ("\ud83d" * 5, 3, "???\n[2 characters left out]"),
+        (["a"], 3, '["a\n[2 characters left out]'),
+        ("x" * (MAX_ANSWER + 2), MAX_ANSWER, "x" * 65_536 + "\n[2 characters left out]"),
+    ],
+    ids=["at the limit", "longer", "half characters", "a structure", "the default"],
+)
+async def test_a_long_answer_is_cut_and_says_so(answer: object, characters: int, text: str) -> None:
+    """Between two characters; at the limit it is whole."""
+    one = tool("answer", "?", Nothing, read_only=True)(lambda _, __: answer)
+    by_default = characters == MAX_ANSWER
+    registry = ToolRegistry([one]) if by_default else ToolRegistry([one], characters=characters)
+    try:
+        assert await registry.run("tools", call("answer")) == ToolResult(text)
+    finally:
+        await registry.aclose()

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
-from contract.model import ToolResult
+from contract.model import ToolCall, ToolResult
 from effects.clock import ManualClock
+from effects.tape import Exchange, TapeSession
+from effects.testing import World
 from effects.tools import ToolRegistry, builtin_tools
 from effects.tools.mcp import McpConnection, McpServer
 from effects.tools.mcp.connection import CHECK_SECONDS, reconnect_wait
-from tests.effects.tools.mcp.connecting import FakeServer, listed, names, run, tools_of, until
+from tests.effects.tape.calls import turns
+from tests.effects.tools.mcp.connecting import (
+    FakeServer,
+    Mode,
+    in_process,
+    listed,
+    names,
+    run,
+    tools_of,
+    until,
+)
+from tests.effects.tools.mcp.tools_server import tools_server
 
 pytestmark = pytest.mark.virtual
 
@@ -178,3 +192,49 @@ async def test_closing_ends_everything_at_any_time() -> None:
     await connection.aclose()
     await connection.aclose()
     assert asyncio.get_running_loop().time() == 1.0
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_tool_that_is_added_is_offered(mode: Mode) -> None:
+    """And can be called, without a new connection."""
+    server = McpServer("s")
+    async with tools_of(server, in_process(tools_server(), mode)) as (registry, connection):
+        assert (await run(registry, "more")).error == "unknown_tool"
+        assert await run(registry, "grow", '{"name":"more"}') == ToolResult("grown")
+        await until(connection, lambda: "more" in names(connection))
+        assert await run(registry, "more") == ToolResult("more")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_arguments_the_server_will_not_have_are_bad(mode: Mode) -> None:
+    """Those that break the schema never reach it."""
+    server = McpServer("s")
+    async with tools_of(server, in_process(tools_server(), mode)) as (registry, _):
+        for arguments in ('{"text":1}', "{}", "[]", "{"):
+            assert await run(registry, "echo", arguments) == ToolResult(error="bad_arguments")
+        assert await run(registry, "echo", '{"text":"a"}') == ToolResult("a")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_call_that_only_reads_dies_and_a_write_goes_on(mode: Mode) -> None:
+    """At once, and the server is told; the write is on the tape with its result."""
+    server = McpServer("s", timeout=30.0)
+    async with tools_of(server, in_process(tools_server(), mode)) as (registry, _):
+        exchange = Exchange(replace(World().live(), tools=registry))
+        tools = TapeSession(exchange, "x-1").effects().tools
+        write = ToolCall("b", "write", '{"text":"paid","seconds":5}')
+        readers = [
+            asyncio.create_task(tools.run("tool", call))
+            for call in (ToolCall("a", "slow", "{}"), write)
+        ]
+        await turns(50)
+        left = asyncio.get_running_loop().time()
+        await exchange.cancel_reads()
+        assert asyncio.get_running_loop().time() == left
+        await exchange.close()
+        ends = {entry.end: entry.items for entry in exchange.tape.entries}
+        assert ends.keys() == {"cut", "complete"}
+        (written,) = ends["complete"]
+        assert written.content == "written"
+        assert await run(registry, "told") == ToolResult("slow paid")
+        await asyncio.gather(*readers, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 
 import pytest
 from mcp_types import (
@@ -15,7 +16,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from effects.tools.mcp.client import answer_text
+from effects.tools.mcp.client import MAX_LINE_BYTES, LineLogger, answer_text
 
 
 def encoded(size: int) -> str:
@@ -62,3 +63,29 @@ def test_a_structure_is_told_where_there_is_no_text() -> None:
     both = CallToolResult(content=[TextContent(text="one")], structured_content=structure)
     assert answer_text(both) == "one"
     assert answer_text(CallToolResult(content=[])) == ""
+
+
+def told(caplog: pytest.LogCaptureFixture, *pieces: bytes) -> list[str]:
+    """Return the lines the log gets."""
+    caplog.set_level(logging.INFO)
+    lines = LineLogger("s")
+    for piece in pieces:
+        lines.data_received(piece)
+    lines.eof_received()
+    return [one.getMessage().removeprefix("MCP server 's': ") for one in caplog.records]
+
+
+def test_lines_are_put_together(caplog: pytest.LogCaptureFixture) -> None:
+    """However they are cut; empty ones say nothing, the last may lack its end."""
+    assert told(caplog, b"on", b"e\n\ntw", b"o\r\n", b"\xe5\xae\xb6\xff\nend") == [
+        "one",
+        "two",
+        "家\ufffd",
+        "end",
+    ]
+
+
+def test_a_long_line_is_told_by_its_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing of it is kept, and the next is told again."""
+    long = [b"x" * 700] * 10
+    assert told(caplog, *long, b"\nnext\n") == ["x" * MAX_LINE_BYTES, "next"]
