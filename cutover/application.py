@@ -130,7 +130,7 @@ def _faults(
         "configuration": watched,
         "pins": assigner.pins.lookup,
         "flags": assigner.flags,
-        "board": services.state_sync,
+        "shared_state": services.state_sync,
         "locks": services.live.locks,
         "event_loop": watchdog,
         **services.stores,

@@ -59,7 +59,7 @@ SCHEMES: Final = {
     "pauses": ("memory", "sqlite", "postgresql"),
     "locks": _SHARED,
     "pins": _SHARED,
-    "board": _SHARED,
+    "shared_state": _SHARED,
 }
 """Where each store can be."""
 
@@ -69,7 +69,7 @@ _SCHEMAS: Final[Mapping[str, Schema]] = {
     "pauses": PAUSE_STORE,
     "locks": LEASES,
     "pins": PIN_STORE,
-    "board": SHARED_STATE,
+    "shared_state": SHARED_STATE,
     "history": HISTORY,
 }
 
@@ -155,7 +155,7 @@ async def open_pins(address: str, stack: AsyncExitStack) -> PinStore:
 
 async def open_shared_state(address: str, stack: AsyncExitStack) -> SharedState | None:
     """Open the state routers share, closed with `stack`; None where they share none."""
-    match _scheme("board", address):
+    match _scheme("shared_state", address):
         case "process":
             return None
         case "sqlite":

@@ -109,12 +109,12 @@ class StateSync:
 
     def _failed(self, detail: str) -> None:
         if self.fault is None:
-            log.warning("the board: %s; %s", detail, _CONSEQUENCE)
+            log.warning("the shared state: %s; %s", detail, _CONSEQUENCE)
         self.fault = f"{detail}; {_CONSEQUENCE}"
         self._breakers.alone = True
 
     def _succeeded(self) -> None:
         if self.fault is not None:
-            log.info("the board: answers again")
+            log.info("the shared state: answers again")
         self.fault = None
         self._breakers.alone = False

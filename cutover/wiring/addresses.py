@@ -13,7 +13,7 @@ from router.router import new_exchange_id
 
 _STORES = ("conversations", "memory", "pauses")
 _COORDINATION = ("locks", "pins")
-_BOARD = "board"
+_SHARED_STATE = "shared_state"
 _CHECKPOINTS = "checkpoints"
 _IN_MEMORY = "memory://"
 
@@ -48,13 +48,13 @@ def resolve_stores(
     """Return the addresses of the stores, variables looked up and `auto` decided.
 
     For one worker `auto` is `process`, for several the first SQLite file of the other stores; for
-    the board it is where the locks are.
+    the shared state it is where the locks are.
 
     Raises:
         NotShared: a store cannot be shared by several workers.
         ConfigRefused: a variable is not set.
     """
-    names = (*_STORES, *_COORDINATION, _BOARD, _CHECKPOINTS)
+    names = (*_STORES, *_COORDINATION, _SHARED_STATE, _CHECKPOINTS)
     found = {name: resolve_address(getattr(stores, name), environ) for name in names}
     found[_CHECKPOINTS] = checkpoints_address(found["conversations"], found[_CHECKPOINTS])
     common = PROCESS
@@ -70,8 +70,8 @@ def resolve_stores(
         if found[name] == PROCESS and workers > 1:
             value = getattr(stores, name)
             raise NotShared(workers, name, value, "sqlite:///… or redis://…")
-    if found[_BOARD] == AUTO:
-        found[_BOARD] = found["locks"]
+    if found[_SHARED_STATE] == AUTO:
+        found[_SHARED_STATE] = found["locks"]
     return stores.model_copy(update=found)
 
 

@@ -187,19 +187,19 @@ async def open_services(
                     "pauses": pauses,
                 },
                 sessions=StoredSessions(live, known, pauses, replies),
-                state_sync=await _open_state_sync(stores.board, router, stack),
+                state_sync=await _open_state_sync(stores.shared_state, router, stack),
             )
         finally:
             await router.aclose(settings().server.drain_seconds)
 
 
 async def _open_state_sync(address: str, router: Router, stack: AsyncExitStack) -> StateSync | None:
-    """Synchronise with the other routers until `stack` closes; None where no board is shared."""
-    board = await open_shared_state(address, stack)
-    if board is None:
+    """Synchronise with the other routers until `stack` closes; None where no state is shared."""
+    state = await open_shared_state(address, stack)
+    if state is None:
         return None
     breakers, budget = router.admission.breakers, router.shadows.scheduler.budget
-    sync = StateSync(board, breakers, budget, lambda: router.flows)
+    sync = StateSync(state, breakers, budget, lambda: router.flows)
     await stack.enter_async_context(sync.running())
     return sync
 

@@ -162,7 +162,7 @@ _spending = msgspec.json.Decoder(Spending)
 class RedisSharedState(_RedisStore):
     """Shared state whose notes hold by the clock of Redis."""
 
-    def __init__(self, url: str, *, prefix: str = "cutover:board:", limit: float = LIMIT) -> None:
+    def __init__(self, url: str, *, prefix: str = "cutover:state:", limit: float = LIMIT) -> None:
         super().__init__(url, prefix=prefix, limit=limit)
         self._update_notes = self._client.register_script(_UPDATE_NOTES)
 

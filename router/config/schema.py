@@ -246,7 +246,7 @@ class RateSettings(Section):
 
 
 class BreakerSettings(Section):
-    """Per flow and stack, shared through [stores] board; an edit closes them."""
+    """Per flow and stack, shared through [stores] shared_state; an edit closes them."""
 
     enabled: bool = True
     failure_ratio: Ratio = _key("of the requests in the window, at which it opens", 0.5)
@@ -284,7 +284,7 @@ class ShadowSettings(Section):
     seconds: Seconds = _key("for one shadow", 60.0)
     model_calls: Positive = _key('open at once in mode "live"', 4)
     tokens_per_day: Limit = _key(
-        "spent by shadows of all routers that share [stores] board, by UTC day; 0: no limit", 0
+        "spent by all routers that share [stores] shared_state, by UTC day; 0: no limit", 0
     )
     cost_per_day: Price = _key(
         "the same in the currency of the models' prices; alone, all models need one", 0.0
@@ -368,7 +368,7 @@ class StoreSettings(Section):
         AUTO,
     )
     pins: Coordination = AUTO
-    board: Coordination = _key(
+    shared_state: Coordination = _key(
         "breakers and the shadow's budget; the same, auto: where the locks are", AUTO
     )
     history: HistoryStore = _key(

@@ -26,7 +26,7 @@ provider = "simulated"
 model = "sim-chat?rate=50&tokens=50&limit=50"
 """
 FAULTS = {
-    "board": "store_unavailable; breakers and the shadow's budget are this router's own",
+    "shared_state": "store_unavailable; breakers and the shadow's budget are this router's own",
     "locks": "lock_unavailable; messages are locked within each process alone",
     "pins": "store_unavailable; conversations are assigned by the hash alone",
 }

@@ -1,4 +1,4 @@
-"""Routers that share a board: one budget, and a stack that is down is found out once."""
+"""Routers that share state: one budget, and a stack that is down is found out once."""
 
 from __future__ import annotations
 
