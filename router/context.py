@@ -131,7 +131,7 @@ class ExchangeContext:
 
 
 @dataclass(slots=True)
-class Counts:
+class RouterCounts:
     """What the router has done since it started."""
 
     requests: int = 0
@@ -159,27 +159,10 @@ class Observer(Protocol):
         ...
 
 
-class Observers:
-    """Calls each observer, isolated from the others."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = observers
-
-    def refused(self, flow: str, status: int, code: str) -> None:
-        """Report a request that never became an exchange."""
-        self._call("refused", flow, status, code)
-
-    def finished(self, context: ExchangeContext) -> None:
-        """Report an exchange that has ended."""
-        self._call("finished", context)
-
-    def settled(self, context: ExchangeContext, line: LedgerLine) -> None:
-        """Report an exchange that is settled."""
-        self._call("settled", context, line)
-
-    def _call(self, event: str, *facts: Any) -> None:
-        for observer in self._observers:
-            try:
-                getattr(observer, event)(*facts)
-            except Exception:
-                log.exception("an observer failed on %r", event)
+def notify(observers: Sequence[Observer], event: str, *facts: Any) -> None:
+    """Call a method of each observer, isolated from the others."""
+    for observer in observers:
+        try:
+            getattr(observer, event)(*facts)
+        except Exception:
+            log.exception("an observer failed on %r", event)

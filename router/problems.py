@@ -12,9 +12,9 @@ CONTENT_TYPE = b"application/problem+json"
 
 
 class Problem(CutoverError):
-    """What a client is told; never an exception's text.
+    """An error response; never an exception's text.
 
-    `challenge` says how to prove who one is, where that is missing.
+    `challenge` is the authentication scheme, where credentials are missing.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class Problem(CutoverError):
         self.challenge = challenge
 
     def body(self) -> bytes:
-        """Encode what goes over the wire."""
+        """Encode the body."""
         title = phrase(self.status)
         return msgspec.json.encode(ProblemBody(title, self.status, self.code, self.detail or None))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Give the headers that belong to it."""
+        """Return its headers."""
         headers = [(b"content-type", CONTENT_TYPE)]
         if self.retry_after:
             headers.append((b"retry-after", str(self.retry_after).encode()))
@@ -43,7 +43,7 @@ class Problem(CutoverError):
 
 
 def phrase(status: int) -> str:
-    """Give a status's own words; stacks elsewhere know some that are in no register."""
+    """Return the phrase of a status; remote stacks may use unregistered ones."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -51,12 +51,12 @@ def phrase(status: int) -> str:
 
 
 def word(status: int) -> str:
-    """Give the stable word for a status nobody has said more about: `not_found`."""
+    """Return the default code of a status, such as `not_found`."""
     return phrase(status).lower().replace(" ", "_").replace("'", "")
 
 
 class ProblemBody(msgspec.Struct, omit_defaults=True):
-    """What stands in the body; `code` is the stable word for programs."""
+    """The body of a problem; `code` is stable, for programs."""
 
     title: str
     status: int

@@ -27,7 +27,7 @@ from effects.tape import Budget, Exchange, PauseOrigin, Tape
 from router.capture.recorder import ExchangeRecorder
 from router.capture.records import request_record
 from router.config import FlowSettings, Settings
-from router.context import Counts, ExchangeContext, LedgerLine, Observer, Observers
+from router.context import ExchangeContext, LedgerLine, Observer, RouterCounts, notify
 from router.problems import Problem
 from router.resume.pauses import Pauses, ResumedPause
 from router.routing.admission import Admission, Admitted
@@ -85,14 +85,12 @@ class Router:
     traces: Traces = field(default_factory=Traces)
     draining: bool = field(default=False, init=False)
     _budget: Budget = field(init=False)
-    _observers: Observers = field(init=False)
     _open: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _unsettled: dict[str, _OpenExchange] = field(default_factory=dict, init=False)
     _closing: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._budget = Budget(self.settings().limits.total_bytes)
-        self._observers = Observers(self.observers)
         self.ledger.on_settled = self._settled
 
     @property
@@ -106,7 +104,7 @@ class Router:
         }
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> RouterCounts:
         """What was done since the start."""
         return self.assigner.counts
 
@@ -193,7 +191,7 @@ class Router:
 
     def refused(self, flow: str, problem: Problem) -> None:
         """Report a request that was refused before it became an exchange."""
-        self._observers.refused(flow, problem.status, problem.code)
+        notify(self.observers, "refused", flow, problem.status, problem.code)
 
     def close(self, stream: ServedStream) -> None:
         """Nothing more is sent: end, record and mirror the exchange, in the background.
@@ -387,13 +385,13 @@ class Router:
         self._count(stream)
         _log_world_failure(context, stream)
         recorded = self.recorder.record_served(context, stream.runs)
-        self._observers.finished(context)
+        notify(self.observers, "finished", context)
         self.shadows.finished(context, stream, recorded=recorded)
 
     def _settled(self, exchange: str, line: LedgerLine) -> None:
         self.traces.forget(exchange)
         context = self._unsettled.pop(exchange).context
-        self._observers.settled(context, line)
+        notify(self.observers, "settled", context, line)
         self.recorder.hand_over(context)
 
     def _count(self, stream: ServedStream) -> None:

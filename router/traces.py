@@ -1,4 +1,4 @@
-"""Trace ids of open exchanges: a stack that is traced tells them with everything it asks."""
+"""Trace ids of open exchanges: a traced stack sends them with every call to the gateway."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Traces:
         self._traces: dict[str, bytes] = {}
 
     def note(self, exchange: str, headers: Headers) -> None:
-        """Note what an exchange's request says of its trace."""
+        """Note the trace of an exchange's request."""
         trace = trace_of(headers)
         if trace is not None:
             self._traces[exchange] = trace
             self._exchanges.setdefault(trace, []).append(exchange)
 
     def forget(self, exchange: str) -> None:
-        """Forget an exchange that is over."""
+        """Drop an exchange that is settled."""
         trace = self._traces.pop(exchange, None)
         if trace is None:
             return
@@ -37,14 +37,14 @@ class Traces:
             del self._exchanges[trace]
 
     def exchange(self, headers: Headers) -> str | None:
-        """Give the exchange a request belongs to: None unless there is exactly one."""
+        """Return the exchange a request belongs to; None unless there is exactly one."""
         trace = trace_of(headers)
         open_ones = [] if trace is None else self._exchanges.get(trace, [])
         return open_ones[0] if len(open_ones) == 1 else None
 
 
 def trace_of(headers: Headers) -> bytes | None:
-    """Read the trace id of `traceparent`; None where there is none, or none that is one."""
+    """Return the trace id of `traceparent`; None where it is missing or malformed."""
     for name, value in headers:
         if name == b"traceparent":
             found = _TRACEPARENT.fullmatch(value.strip())

@@ -32,7 +32,7 @@ from router.http.openapi import answer, body_of, identifier, page_of
 from router.problems import Problem
 from router.remote import RemoteRefused
 from router.router import Router
-from router.routing.qa_header import HEADER as QA_HEADER
+from router.routing.qa_header import QA_HEADER
 from router.serving.completion import GRACE_SECONDS
 from router.serving.failure import NotServed
 from router.serving.stream import ServedStream, WriteNow

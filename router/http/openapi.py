@@ -24,14 +24,14 @@ _OF_FLOWS = (400, 404, 408, 409, 413, 422, 429, 500, 503)
 _MEANINGS = {
     400: "The body is not JSON, or not whole.",
     401: "No token was sent.",
-    403: "The token is nobody's.",
+    403: "The token is unknown.",
     404: "What the request names is unknown.",
     408: "The body did not come in time.",
-    409: "Somebody else is at it, or the id belongs to something else.",
+    409: "Another request is under way, or the id belongs to something else.",
     410: "The question is not open any more.",
     413: "The body is too large.",
     422: "The body is JSON, but not what is due.",
-    429: "Whoever asks, asks too often.",
+    429: "Too many requests.",
     500: "No stack could serve.",
     503: "No place or no stack is left, something outside is not available, or it shuts down.",
 }

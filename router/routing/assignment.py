@@ -10,7 +10,7 @@ import msgspec
 
 from contract.flow import Body, FlowSpec, value_in
 from router.config import FlowSettings, Settings
-from router.context import Assignment, Counts
+from router.context import Assignment, RouterCounts
 from router.routing.flags import Flagged, Targeting
 from router.routing.pins import Pins
 from router.routing.qa_header import Forced, verify
@@ -39,7 +39,7 @@ class Assigner:
     wall: Callable[[], float]
     flags: Flagged | None = None
     qa_key: bytes = b""
-    counts: Counts = field(default_factory=Counts)
+    counts: RouterCounts = field(default_factory=RouterCounts)
 
     async def decide(
         self,

@@ -44,7 +44,7 @@ class Pins:
     async def settle(
         self, flow: str, conversation: str, found: Assignment, version: str, seconds: float
     ) -> Assignment:
-        """Give the assignment of a turn: its conversation's pin, `found` where it is the first.
+        """Return the assignment of a turn: its conversation's pin, or `found` on its first turn.
 
         A pin is kept for so many seconds after its last turn. Where the store does not answer,
         `found` holds for this turn. Never raises.
@@ -66,7 +66,7 @@ class Pins:
         return Assignment(held[0].stack, found.bucket, "pinned")
 
     async def aclose(self) -> None:
-        """Ask no more; whoever opened the store closes it."""
+        """Cancel all lookups; the store is closed where it was opened."""
         await self.lookup.aclose()
 
     async def _hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:

@@ -1,4 +1,4 @@
-"""The QA header: a signed wish to be served by one stack, for one route key, for a while.
+"""The QA header: a signed request to be served by one stack, for one route key, for a while.
 
 x-cutover-qa: graph;exp=1790000000;sig=<hex of HMAC-SHA256 over "graph|1790000000|route key">
 """
@@ -12,7 +12,7 @@ from typing import Literal
 
 from router.stack import StackName
 
-HEADER = "x-cutover-qa"
+QA_HEADER = "x-cutover-qa"
 
 Ignored = Literal["no_key", "malformed", "bad_signature", "expired"]
 
@@ -21,20 +21,20 @@ _SHAPE = re.compile(r"(?P<stack>legacy|graph);exp=(?P<exp>[0-9]{1,12});sig=(?P<s
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """A valid wish."""
+    """The stack of a valid header."""
 
     stack: StackName
 
 
 @dataclass(frozen=True, slots=True)
 class NotForced:
-    """A wish that does not count, and why; the user is served as if there were none."""
+    """Why a header is ignored; the user is served as without one."""
 
     why: Ignored
 
 
 def sign(stack: StackName, expires: int, route_key: str, key: bytes) -> str:
-    """Give the header's value; `expires` in Unix seconds."""
+    """Return the header's value; `expires` in Unix seconds."""
     return f"{stack};exp={expires};sig={_signature(stack, str(expires), route_key, key)}"
 
 

@@ -1,4 +1,4 @@
-"""Who serves whom: pure arithmetic over salted hashes, equal on every host and in every version."""
+"""Which stack serves a key: pure arithmetic over salted hashes, equal on every host."""
 
 from __future__ import annotations
 

@@ -53,5 +53,5 @@ async def post(session: aiohttp.ClientSession, place: str, body: Any) -> Answer:
 
 
 def hitl_id(answer: Answer) -> str:
-    """Give the id of the question in an answer."""
+    """Return the id of the question in an answer."""
     return str(next(event["hitl_id"] for event in answer.events if "hitl_id" in event))

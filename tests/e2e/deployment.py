@@ -74,18 +74,18 @@ class Deployment:
         await until(lambda: not self.services.router.ledger.open and not tasks("close"))
 
     async def lines(self) -> list[RunRecord]:
-        """Give all runs captured so far."""
+        """Return all runs captured so far."""
         await self.settled()
         await self.services.captures.flush()
         return [decode_run(line) for line in captured(self.folder, "flow=*").splitlines()]
 
     async def run(self) -> RunRecord:
-        """Give the one run captured so far."""
+        """Return the one run captured so far."""
         (record,) = await self.lines()
         return record
 
     def books(self) -> dict[str, int]:
-        """Give the ledger as `state(reason)` to how many."""
+        """Return the ledger as `state(reason)` to how many."""
         counts = self.services.router.ledger.counts
         return {f"{line.state}({line.reason})": count for line, count in counts.items()}
 
@@ -150,7 +150,7 @@ class Setup:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def threads(self, folder: Path) -> str:
-        """Say where the threads are: in a file where the other stores are in one."""
+        """Return where the threads are: in a file where the other stores are in one."""
         kept = "memory://" if self.others == "memory://" else f"sqlite:///{folder}/threads.sqlite"
         return self.checkpoints or kept
 
@@ -158,7 +158,7 @@ class Setup:
 def configuration(folder: Path, provider: str, setup: Setup) -> str:
     """Write a configuration that keeps everything in `folder`.
 
-    Unless limits are set, nobody tells how long the loop stood still: that is the machine's affair.
+    Unless limits are set, a loop that stands still is not reported: that is the machine's affair.
     """
     return f"""
 {"" if "[limits]" in setup.more else _UNWATCHED}
@@ -258,17 +258,17 @@ async def moment() -> None:
 
 
 def tasks(word: str) -> list[str]:
-    """Give the names of the loop's tasks that begin with a word."""
+    """Return the names of the loop's tasks that begin with a word."""
     return [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith(word)]
 
 
 def captured(folder: Path, kind: str = "*") -> bytes:
-    """Give everything captured below a folder, decompressed."""
+    """Return everything captured below a folder, decompressed."""
     return b"".join(_plain(path) for path in segments(folder, kind))
 
 
 def segments(folder: Path, kind: str = "*") -> list[Path]:
-    """Give the files of captures below a folder."""
+    """Return the files of captures below a folder."""
     return sorted((folder / "captures").glob(f"{kind}/**/*.zst"))
 
 

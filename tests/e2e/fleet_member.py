@@ -1,4 +1,4 @@
-"""One router of a fleet, in a process of its own: says whom it assigns, and serves a sample.
+"""One router of a fleet, in a process of its own: prints its assignments, and serves a sample.
 
     python -m tests.e2e.fleet_member CONFIGURATION RUN [serve]
 
@@ -22,13 +22,13 @@ from contract.flows.chat import CHAT, Accept, ChatRequest, End, StartReply, Succ
 from cutover.wiring.router import assemble_router
 from effects.stores import SqlPins
 from router.config import Settings, load_settings
-from router.context import Counts
 from router.http.body import BodyMemory
 from router.http.endpoints import FlowEndpoint
 from router.router import Router
 from router.routing import lookup
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
+from tests.router.house import CapturedCounts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -53,7 +53,7 @@ class Assigned(msgspec.Struct, frozen=True):
 class Discarded:
     """Captures that keep nothing."""
 
-    counts: Any = field(default_factory=Counts)
+    counts: Any = field(default_factory=CapturedCounts)
 
     def put(self, records: Sequence[Any]) -> None:
         """Drop the lines of an exchange."""
@@ -86,7 +86,7 @@ def assembled(settings: Settings, store: PinStore | None = None) -> Router:
 
 
 async def letters(made: Router, bodies: Iterable[ChatRequest]) -> str:
-    """Decide as the router does; gives a letter for each request."""
+    """Decide as the router does; returns a letter for each request."""
     return "".join(
         [(await made.assigner.decide(CHAT, one, None)).assignment.stack[0] for one in bodies]
     )
@@ -105,7 +105,7 @@ async def member(settings: Settings, run: str, stores: dict[str, PinStore]) -> A
 
 
 async def main(configuration: str, run: str, *, serve: bool) -> None:
-    """Say whom this router assigns; then serve, until it is killed."""
+    """Print this router's assignments; then serve, until it is killed."""
     settings = load_settings(Path(configuration), {"chat": CHAT})
     async with AsyncExitStack() as stack:
         path = settings.stores.pins.removeprefix("sqlite:///")

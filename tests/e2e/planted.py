@@ -32,21 +32,21 @@ PLAIN = 12
 
 
 def changed_prompt(folder: Path) -> Flow:
-    """Say one rule of the system prompt in other words."""
+    """Reword one rule of the system prompt."""
     text = (FOLDER / "chat_system.md").read_text("utf-8")
     (folder / "chat_system.md").write_text(text.replace("short, precise", "long, vague"), "utf-8")
     return chat(folder)
 
 
 class OtherArguments:
-    """Tools the first of which is called with an argument nobody asked for."""
+    """Tools of which the first is called with an unexpected argument."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._planted = False
 
     async def list(self, site: str) -> tuple[ToolSpec, ...]:
-        """Tell which tools can be offered."""
+        """Return which tools can be offered."""
         return await self._tools.list(site)
 
     async def run(self, site: str, call: ToolCall) -> ToolResult:
@@ -106,7 +106,7 @@ Plant = Callable[[Path], Flow]
 
 
 def served(cases: Iterable[Case], graph: Flow | None = None) -> list[list[RunRecord]]:
-    """Serve cases on legacy, graph in the shadow; gives the lines of each exchange."""
+    """Serve cases on legacy, graph in the shadow; returns the lines of each exchange."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return [batch for one in cases for batch in runner.run(_serve(one, graph))]
 
@@ -131,7 +131,7 @@ async def _write(batches: list[list[RunRecord]], folder: Path) -> None:
 
 
 def with_tools() -> Case:
-    """Give a case in which a tool is called and the answer ends well."""
+    """Return a case in which a tool is called and the answer ends well."""
     return next(one for one in map(case, range(PLAIN, 1_000)) if _fits(one))
 
 

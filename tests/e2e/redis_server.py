@@ -27,7 +27,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """Give its address."""
+        """Return its address."""
         return f"redis://127.0.0.1:{self._port}/0"
 
     async def start(self) -> None:

@@ -20,7 +20,7 @@ class Relay:
         self._passing: set[asyncio.Task[None]] = set()
         self.port = 0
         self.flows = asyncio.Event()
-        """Cleared, nothing passes, and nobody is told."""
+        """Cleared, nothing passes, without an error."""
         self.flows.set()
 
     async def mend(self) -> None:

@@ -49,7 +49,7 @@ lock_ttl = 1.5
 
 
 def body(says: str, session: str | None = None) -> dict[str, Any]:
-    """Say something in a session, or begin one."""
+    """Make a turn in a session, or in a new one."""
     return {"message": says, "user_id": "ann"} | ({"session_id": session} if session else {})
 
 
@@ -70,13 +70,13 @@ async def call(client: aiohttp.ClientSession, method: str, url: str, session: st
 
 
 def announced(answer: Answer) -> str:
-    """Give the session an answer says has begun."""
+    """Return the session an answer says has begun."""
     assert answer.events[0]["type"] == "session_created"
     return str(answer.events[0]["data"]["session_id"])
 
 
 def types(answer: Answer) -> list[str]:
-    """Give the types of the events, repetitions of text left out."""
+    """Return the types of the events, repetitions of text left out."""
     names = [event["type"] for event in answer.events]
     return [name for i, name in enumerate(names) if name != "text" or names[i - 1] != "text"]
 

@@ -1,4 +1,4 @@
-"""A stack for processes of their own: it ends when nobody wants it to, or does not when all do."""
+"""A stack for processes of their own: it exits unasked, or ignores its cancellation."""
 
 from __future__ import annotations
 

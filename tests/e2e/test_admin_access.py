@@ -1,4 +1,4 @@
-"""Who gets into the operations API: nobody without a token, and no token out of it."""
+"""Access to the operations API needs a token, and no token leaks out of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BODIES: dict[str, list[object]] = {
     "DELETE": [None],
     "POST": [SHARE, {"percent": ALICE}, b"{", f"[{WRONG}".encode()],
 }
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - nobody listens there: it is what must not answer
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there: it must not answer
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
 
 
 async def routes(place: Deployment) -> list[tuple[str, str]]:
-    """Give method and path of everything below /admin, from the router's own document."""
+    """Return method and path of everything below /admin, from the router's own document."""
     document = await place.get("/openapi.json")
     return [
         (method.upper(), path.removeprefix("/admin").format_map(NAMED))
@@ -132,7 +132,7 @@ async def test_no_secret_comes_out(place: Deployment) -> None:
 
 
 async def test_a_log_that_quotes_a_token_is_struck(place: Deployment) -> None:
-    """Each of them, whoever wrote it there."""
+    """Each of them, from whichever logger."""
     with logged(place, ENVIRON) as log:
         logging.getLogger("somebody").warning("got %s and %s", ALICE, "o" * 20)
     assert "got [secret] and [secret]" in log.getvalue()

@@ -1,4 +1,4 @@
-"""Whoever tells the simulated model to ask back is asked and heard, by either stack."""
+"""A simulated model that asks back is answered, on either stack."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
 
 
 def told(problem: Any) -> str:
-    """Give a problem's text, for what must not be in it."""
+    """Return a problem's text, for what must not be in it."""
     return msgspec.json.encode(problem).decode()
 
 
@@ -154,7 +154,7 @@ async def test_too_large_is_413_however_it_is_sent(place: Deployment) -> None:
 
 
 async def test_a_body_that_breaks_off_is_dropped(place: Deployment) -> None:
-    """Half a body and a closed connection are nobody's request."""
+    """Half a body and a closed connection are no request."""
     host, port = place.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"POST /chat/sse HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
@@ -167,12 +167,12 @@ async def test_a_body_that_breaks_off_is_dropped(place: Deployment) -> None:
 
 async def test_an_unknown_message_is_404(place: Deployment) -> None:
     """Without content the message must be in the store."""
-    answer = await place.ask({"message_id": "nobody-has-said-this"})
+    answer = await place.ask({"message_id": "unknown-message"})
     assert (answer.status, answer.problem["code"]) == (404, "unknown_message")
 
 
 async def test_a_locked_message_is_409(place: Deployment) -> None:
-    """Somebody is at it already."""
+    """The message is being answered already."""
     other = place.services.router.live(ChatRequest(message_id="m")).locks
     assert await other.acquire("test", "msg_lock:m", 60)
     answer = await place.ask(body())
@@ -180,7 +180,7 @@ async def test_a_locked_message_is_409(place: Deployment) -> None:
 
 
 async def test_an_unknown_model_is_422(place: Deployment) -> None:
-    """Nothing is asked of a model nobody has registered."""
+    """No provider is called for an unregistered model."""
     answer = await place.ask(body(model_config={"model_id": "gpt-nowhere"}))
     assert (answer.status, answer.problem["code"]) == (422, "unknown_model")
 

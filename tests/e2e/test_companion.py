@@ -42,7 +42,7 @@ async def ask(place: Deployment, path: str, body: object) -> Answer:
 
 
 async def paused(place: Deployment) -> str:
-    """Show a picture that holds something to remember; gives the question's id."""
+    """Show a picture that holds something to remember; returns the question's id."""
     answer = await ask(place, "/chat/image", picture())
     assert answer.events[-1] == {"status": "suspended"}, answer.body
     return hitl_id(answer)
@@ -146,14 +146,14 @@ def _remembered(folder: Path) -> int:
 
 
 async def test_answers_are_held_against_the_form(tmp_path: Path) -> None:
-    """A field nobody asked for, a wrong type, an unknown question, one without an answer."""
+    """An unexpected field, a wrong type, an unknown question, one without an answer."""
     async with deployed(tmp_path, setup(tmp_path, "graph")) as place:
         hitl = await paused(place)
         for body, status, code in (
             ({"hitl_id": hitl, "action": "edit", "data": {"x": "y"}}, 422, "invalid_answer"),
             ({"hitl_id": hitl, "action": "edit", "data": {"memory_1": 1}}, 422, "invalid_answer"),
             ({"hitl_id": hitl, "action": "shrug"}, 422, "invalid_request"),
-            ({"hitl_id": "nobody", "action": "approve"}, 404, "unknown_pause"),
+            ({"hitl_id": "unknown", "action": "approve"}, 404, "unknown_pause"),
         ):
             answer = await ask(place, "/hitl/respond", body)
             assert (answer.status, answer.problem["code"]) == (status, code)
@@ -182,7 +182,7 @@ async def invoked(*command: str) -> int:
 
 
 def louder(flow: Flow) -> Flow:
-    """Say everything with an exclamation mark."""
+    """Add an exclamation mark to every text."""
 
     async def shouting(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
         async for event in flow(request, effects):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.routing.qa_header import HEADER, sign
+from router.routing.qa_header import QA_HEADER, sign
 from tests.e2e.deployment import Deployment, Setup, deployed
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def test_a_signed_header_chooses_the_stack(tmp_path: Path, stack: StackNam
             "\xff" * 300: assigned,
         }
         for header, expected in cases.items():
-            assert await served(place, ["m0"], headers={HEADER: header}) == [expected], header
+            assert await served(place, ["m0"], headers={QA_HEADER: header}) == [expected], header
         assert place.services.router.counts.qa_ignored == 6
 
 

@@ -132,7 +132,7 @@ async def test_a_started_tool_that_writes_finishes_and_is_recorded(
 
 @pytest.mark.parametrize("stack", STACKS)
 async def test_a_started_tool_that_only_reads_dies(tmp_path: Path, stack: StackName) -> None:
-    """Nobody waits for its answer any more."""
+    """Its answer has no reader any more."""
     machine = Machine(read_only=True)
     async with deployed(tmp_path, Setup(stack=stack)) as place:
         await leave_at_work(place, machine)
@@ -155,7 +155,7 @@ async def leave_at_work(place: Deployment, machine: Machine) -> None:
 async def test_leaving_after_the_terminal_frame_is_no_cancel(
     tmp_path: Path, stack: StackName
 ) -> None:
-    """Whoever has read END has got everything."""
+    """A client that has read END was served."""
     async with deployed(tmp_path, Setup(stack=stack, shadow=100)) as place:
         await leave_after(place, {"message_id": "m", "content": "Hello"}, b'"END"')
         await place.lines()

@@ -47,7 +47,7 @@ async def line(child: asyncio.subprocess.Process) -> bytes:
 
 
 async def fleet(folder: Path, run: str, percent: int, redis: str, *, ask: bool = False) -> Assigned:
-    """Start all members at once, and see that they agree; gives what they say."""
+    """Start all members at once, and see that they agree; returns what they say."""
     (folder / "cutover.toml").write_text(
         f"""
 [rollout]
@@ -77,7 +77,7 @@ locks = "{redis}"
 
 
 async def served(url: str) -> str:
-    """Ask a member under the first route keys; gives who is assigned, a letter each."""
+    """Ask a member under the first route keys; returns who is assigned, a letter each."""
     found = ""
     async with aiohttp.ClientSession() as session:
         for number in range(SAMPLE):
@@ -91,7 +91,7 @@ async def served(url: str) -> str:
 
 @pytest.fixture
 def redis(request: pytest.FixtureRequest) -> str:
-    """Give the address of a Redis; without one there is less to see, and under CI it must be."""
+    """Return the address of a Redis; without one there is less to see, and under CI it must be."""
     try:
         url: str = request.getfixturevalue("redis_url")
     except pytest.skip.Exception:
@@ -104,7 +104,7 @@ async def test_a_fleet_agrees_over_restarts_and_a_raise_moves_nobody_out(
 ) -> None:
     """Ten thousand keys at 10 %, again at 10 % after a restart, at 25 % after another one.
 
-    Conversations that are frozen stay where they were, whoever of the fleet is asked, also when
+    Conversations that are frozen stay where they were, on every router of the fleet, also when
     those who froze them were killed.
     """
     run = uuid4().hex

@@ -1,4 +1,4 @@
-"""`cutover forget` beside a router that serves: whoever is forgotten is nowhere any more."""
+"""`cutover forget` beside a router that serves: an erased user is nowhere any more."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def conversing(place: Deployment) -> None:
 
 
 def stored(folder: Path) -> bytes:
-    """Give the store's files as they are."""
+    """Return the store's files as they are."""
     return b"".join(path.read_bytes() for path in folder.glob("store.sqlite*"))
 
 
@@ -142,8 +142,8 @@ def test_a_store_out_of_reach_is_named(tmp_path: Path) -> None:
         f'checkpoints = "sqlite:///{threads}"\n'
     )
     command = ["forget", "--config", str(path), "--user", "ann", "--plain"]
-    nobody = {"DB": "postgresql://u:s3cr3t@127.0.0.1:1/x"}
-    result = CliRunner().invoke(app, command, env=nobody)
+    closed = {"DB": "postgresql://u:s3cr3t@127.0.0.1:1/x"}
+    result = CliRunner().invoke(app, command, env=closed)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "captures: 0 exchanges, 0 with feedback, 0 long texts",

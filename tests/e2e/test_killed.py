@@ -51,7 +51,7 @@ def setup(folder: Path) -> Setup:
 
 
 def body(message: str, model: str = "gpt-4.1") -> dict[str, Any]:
-    """Give the first turn of a chat of its own."""
+    """Return the first turn of a chat of its own."""
     return {
         "message_id": message,
         "chat_id": f"chat {message}",
@@ -75,7 +75,7 @@ async def test_kill_minus_nine_under_200_open_streams(tmp_path: Path) -> None:
             assigned = [answer.headers["x-cutover-assigned"] for answer in brief]
             certain = await written(router, session)
             await broken(router, session, provider)
-        assert leases(tmp_path) == OPEN, "nobody has let go of them"
+        assert leases(tmp_path) == OPEN, "nothing has released them"
         assert equal(tmp_path, certain)
         async with router_process(tmp_path, provider.base_url, setup(tmp_path)) as router:
             assert (await router.ready(session))["faults"] == {}
@@ -90,7 +90,7 @@ async def test_kill_minus_nine_under_200_open_streams(tmp_path: Path) -> None:
 
 
 async def written(router: RouterProcess, session: aiohttp.ClientSession) -> int:
-    """Wait until all but the last batch is on disk; gives how many exchanges that are."""
+    """Wait until all but the last batch is on disk; returns how many exchanges that are."""
     async with asyncio.timeout(PATIENCE_S):
         while (count := (await router.ready(session))["captures"]["written"]) < BRIEF - BATCH:
             await moment()
@@ -120,7 +120,7 @@ async def unlocked(router: RouterProcess, session: aiohttp.ClientSession) -> Non
 
 
 def follow_up(number: int) -> dict[str, Any]:
-    """Give the second turn of a chat."""
+    """Return the second turn of a chat."""
     return body(f"b{number} again") | {"chat_id": f"chat b{number}"}
 
 
@@ -132,7 +132,7 @@ def leases(folder: Path) -> int:
 
 
 def equal(folder: Path, least: int) -> bool:
-    """Tell whether what was captured compares as equal, in at least so many exchanges."""
+    """Return whether what was captured compares as equal, in at least so many exchanges."""
     out = folder / "report"
     command = ["diff", str(folder / "captures"), "-o", str(out), "--format", "json"]
     result = CliRunner().invoke(app, [*command, "--processes", "1"])

@@ -61,10 +61,10 @@ async def test_a_router_is_asked_for_both_of_its_stacks(flow: str, tmp_path: Pat
     async with deployed(tmp_path, Setup(more=SHARES)) as deployment:
         targets = tuple(Target(stack=one, url=deployment.url, qa_key="qa") for one in STACKS)
         plan = brief(flow, targets, messages, "open")
-        if flow == "session":  # each message opens one, whose name nobody knows before
+        if flow == "session":  # each message opens one, whose name is not known before
             with pytest.raises(ConversationsUnnamed, match="--route-key") as refused:
                 await run_load(plan, tmp_path / "out")
-            assert str(messages) not in str(refused.value)  # a file nobody has named
+            assert str(messages) not in str(refused.value)  # a file that was not named
             plan = msgspec.structs.replace(plan, route_key="user_id")
         await check(plan, tmp_path / "out")
 
@@ -111,7 +111,7 @@ def brief(
 
 
 def test_what_to_ask_a_declared_flow_has_to_be_said(tmp_path: Path) -> None:
-    """Nobody here knows what it takes."""
+    """What it accepts is unknown here."""
     with pytest.raises(MessagesDue, match="--messages"):
         bundled("support", tmp_path)
 

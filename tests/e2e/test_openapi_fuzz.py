@@ -83,7 +83,7 @@ async def test_whatever_is_sent_is_answered_as_documented(
 
 
 def failed(place: Deployment) -> list[str]:
-    """Tell the accounts of shadows that the router itself failed."""
+    """Return the accounts of shadows that the router itself failed."""
     return [line for line in place.books() if line.startswith("failed")]
 
 

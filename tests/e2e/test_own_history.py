@@ -76,7 +76,7 @@ async def conversing(folder: Path, history: str) -> AsyncIterator[Deployment]:
 
 
 async def say(place: Deployment, body: Json) -> tuple[str, str]:
-    """Say something and wait for the shadow; gives the session and the answer."""
+    """Make a turn and wait for its shadow; returns the session and the answer."""
     async with place.session.post(f"{place.url}/api/v1/chat", json=body) as response:
         lines = (await response.text()).split("\n\n")
         assert response.status == 200, lines
@@ -87,7 +87,7 @@ async def say(place: Deployment, body: Json) -> tuple[str, str]:
 
 
 async def talk(place: Deployment, turns: int) -> tuple[str, list[str]]:
-    """Hold a conversation; gives the session and the answers."""
+    """Hold a conversation; returns the session and the answers."""
     session, first = await say(place, {"message": "hello"})
     more = [
         (await say(place, {"message": "and", "session_id": session}))[1] for _ in range(1, turns)
@@ -96,7 +96,7 @@ async def talk(place: Deployment, turns: int) -> tuple[str, list[str]]:
 
 
 def answers(runs: list[RunRecord]) -> list[str]:
-    """Give what each shadow answered."""
+    """Return what each shadow answered."""
     ends = (msgspec.json.decode(run.frames[-1][1][6:]) for run in runs if run.role == "shadow")
     return [end["data"]["final_message"]["content"] for end in ends]
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.sockets
 BEFORE_TEXT = ["ACCEPT", "START_REPLY", "FAILED", "END"]
 AFTER_TEXT = ["ACCEPT", "START_REPLY", "SEND", "FAILED", "END"]
 FAULTS = {
-    "unreachable": ("nobody", "sim-chat", "model_unavailable", BEFORE_TEXT),
+    "unreachable": ("closed", "sim-chat", "model_unavailable", BEFORE_TEXT),
     "garbage": ("garbage", "sim-chat", "model_truncated", BEFORE_TEXT),
     "wrong key": ("keyless", "sim-chat", "model_auth", BEFORE_TEXT),
     "no money": ("simulated", "ending=http_error&status=429", "model_rate_limited", BEFORE_TEXT),
@@ -41,13 +41,13 @@ FAULTS = {
 }
 
 
-def more(nobody: int, garbage: int) -> str:
+def more(closed: int, garbage: int) -> str:
     """Configure providers that fail, and a model for every fault."""
     providers = f"""
 [rescue]
 first_wait_seconds = 0.001
-[providers.nobody]
-base_url = "http://127.0.0.1:{nobody}/v1"
+[providers.closed]
+base_url = "http://127.0.0.1:{closed}/v1"
 key_env = "CUTOVER_TEST_KEY"
 [providers.garbage]
 base_url = "http://127.0.0.1:{garbage}/v1"
@@ -80,7 +80,7 @@ def _model(asked: str) -> str:
 
 @asynccontextmanager
 async def babbling() -> AsyncIterator[int]:
-    """Serve what is HTTP, but no answer of a provider; gives the port."""
+    """Serve what is HTTP, but no answer of a provider; returns the port."""
 
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -97,8 +97,8 @@ async def babbling() -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def nobody() -> int:
-    """Return a port of loopback where nobody listens."""
+def closed_port() -> int:
+    """Return a port of loopback where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -107,11 +107,11 @@ def nobody() -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", ["legacy", "graph"])
 async def test_a_failing_provider_is_told_honestly(
-    tmp_path: Path, stack: StackName, nobody: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, stack: StackName, closed_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """FAILED with a stable code, then END; the other stack is not asked to do better."""
     async with babbling() as garbage:
-        setup = Setup(stack=stack, more=more(nobody, garbage))
+        setup = Setup(stack=stack, more=more(closed_port, garbage))
         async with deployed(tmp_path, setup) as place:
             for name, (_, _, code, steps) in FAULTS.items():
                 caplog.clear()

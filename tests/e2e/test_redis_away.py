@@ -66,7 +66,7 @@ class Streams:
 
 
 def body(message: str, model: str = "steady") -> dict[str, object]:
-    """Give the first turn of a chat of its own."""
+    """Return the first turn of a chat of its own."""
     return {
         "message_id": message,
         "chat_id": f"chat {message}",

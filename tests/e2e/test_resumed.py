@@ -112,12 +112,12 @@ resumable = {resumable}
 
 
 def calls(place: Deployment) -> int:
-    """Tell how often the provider was asked."""
+    """Return how often the provider was asked."""
     return sum(place.services.model.counts.attempts.values())
 
 
 def grown(answer: Answer) -> list[str]:
-    """Give the texts of a stream; each goes on from the one before, and says more."""
+    """Return the texts of a stream; each goes on from the one before, and says more."""
     texts = [event["content"] for event in answer.events if event["step"] == "SEND"]
     assert all(b.startswith(a) and len(b) > len(a) for a, b in pairwise(texts))
     return texts
@@ -170,7 +170,7 @@ async def test_another_text_ends_in_failure_frames(tmp_path: Path) -> None:
 async def test_nobody_goes_on_where_the_text_could_not_be_the_same(
     tmp_path: Path, resumable: str, gateway: str
 ) -> None:
-    """Not declared resumable, or not on the gateway's tape: failure frames, nobody else asked."""
+    """Not declared resumable, or not on the gateway's tape: failure frames, no other call."""
     graph, legacy = Chatter(breaks=2, gateway=gateway), Chatter(gateway=gateway)
     async with house(tmp_path, legacy, graph, resumable=resumable) as place:
         answer = await place.ask(HELLO)

@@ -39,7 +39,7 @@ async def until_on_legacy(router: RouterProcess, session: aiohttp.ClientSession)
 
 @pytest.mark.slow
 async def test_two_routers_follow(tmp_path: Path) -> None:
-    """Both serve from graph; one command, and nobody is assigned to graph any more.
+    """Both serve from graph; one command, and no request is assigned to graph any more.
 
     That a change is in force within a second is seen where time is virtual: test_watching.py.
     """

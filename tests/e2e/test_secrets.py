@@ -1,4 +1,4 @@
-"""What nobody may read: keys and personal data, looked for in everything that was written."""
+"""Keys and personal data appear in nothing that is written."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def logged(place: Deployment, environ: Mapping[str, str] = SECRETS) -> Iterator[
 
 
 def leaks(text: str) -> list[str]:
-    """Give what was planted and stands in a text, as it is, escaped, or with its gaps closed."""
+    """Return what was planted and stands in a text, as it is, escaped, or with its gaps closed."""
     plain = text + text.encode().decode("unicode_escape", "replace")
     closed = re.sub(r"[\s.-]", "", plain)
     return [
@@ -117,7 +117,7 @@ def leaks(text: str) -> list[str]:
 
 
 def on_disk(folder: Path) -> bytes:
-    """Give all files as they are, the store's included."""
+    """Return all files as they are, the store's included."""
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 

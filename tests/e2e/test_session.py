@@ -65,7 +65,7 @@ async def test_a_session_from_its_first_turn_to_its_end(tmp_path: Path, percent:
 
 
 def files(folder: Path) -> bytes:
-    """Give the stores' files as they are."""
+    """Return the stores' files as they are."""
     return b"".join(path.read_bytes() for path in folder.glob("*.sqlite*"))
 
 
@@ -110,7 +110,7 @@ async def test_sessions_stay_where_they_began_and_compare_as_equal(tmp_path: Pat
 
 
 async def conversed(place: Deployment) -> str:
-    """Be three turns of a session; gives the stack all were assigned to."""
+    """Be three turns of a session; returns the stack all were assigned to."""
     answers = [await say(place.session, place.url, "What is 12*7?")]
     named = announced(answers[0])
     answers += [await say(place.session, place.url, text, named) for text in ("And 3*4?", "Hm.")]

@@ -24,7 +24,7 @@ async def status(place: Deployment, method: str, path: str) -> int:
 
 
 async def test_every_session_can_be_listed_and_deleted(tmp_path: Path) -> None:
-    """Slashes, escapes and characters nobody sees."""
+    """Slashes, escapes and invisible characters."""
     async with deployed(tmp_path, setup(tmp_path, "legacy")) as place:
         for one in IDS:
             body = {"session_id": one, "message": "hi"}

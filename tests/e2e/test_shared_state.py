@@ -43,12 +43,12 @@ DROPPED = re.compile(rf'^cutover_ledger_total{{.*reason="budget".*}} {ENOUGH}\.0
 
 
 def body(message: str) -> dict[str, object]:
-    """Give a request."""
+    """Return a request."""
     return {"message_id": message, "content": "Hello"}
 
 
 def breaker(place: Deployment) -> tuple[str, bool]:
-    """Tell the state of graph's breaker, and whether another router opened it."""
+    """Return the state of graph's breaker, and whether another router opened it."""
     known = place.services.router.admission.breakers.of("chat", "graph")
     return known.circuit.state(place.services.router.admission.breakers.monotonic()), known.reported
 

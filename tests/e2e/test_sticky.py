@@ -29,7 +29,7 @@ def sticky(pins: str, stack: StackName = "graph", percent: float | None = None) 
 
 
 async def turns(place: Deployment, chats: Iterable[str]) -> dict[str, str]:
-    """Be a turn of each conversation; gives who was assigned."""
+    """Be a turn of each conversation; returns who was assigned."""
     found = {}
     for chat in chats:
         body = {"message_id": uuid4().hex, "content": "Hello", "chat_id": chat}
@@ -55,13 +55,13 @@ async def test_conversations_keep_their_stack_over_a_restart(tmp_path: Path) -> 
 
 @pytest.fixture
 def chats() -> list[str]:
-    """Give conversations nobody else has."""
+    """Return new conversations."""
     return [uuid4().hex for _ in range(6)]
 
 
 @pytest.fixture
 async def redis(redis_url: str, chats: list[str]) -> AsyncIterator[Relay]:
-    """Give a Redis that can go away and come back; what the test pinned is removed."""
+    """Return a Redis that can go away and come back; what the test pinned is removed."""
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     async with relayed(port) as relay:
         yield relay

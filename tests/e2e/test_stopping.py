@@ -73,7 +73,7 @@ def _ask(
 async def test_what_is_cut_ends_in_failure_frames_and_frees_its_lock(
     tmp_path: Path, stack: StackName
 ) -> None:
-    """The stack that serves is stopped, no other one takes over, no shadow blames anybody."""
+    """The stack that serves is stopped, no other one takes over, no shadow is blamed."""
     async with deployed(tmp_path, Setup(stack=stack, shadow=100)) as place:
         slow = {"message_id": "m", "content": "Hello", "model_config": {"model_id": "slow"}}
         asking = asyncio.create_task(place.ask(slow))

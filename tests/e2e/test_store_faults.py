@@ -28,8 +28,8 @@ async def test_an_unreachable_store_is_503(
     """Nothing was sent, so the client may simply try again; the other stack would not help."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    async with deployed(tmp_path, Setup(stack=stack, conversations=nobody)) as place:
+        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    async with deployed(tmp_path, Setup(stack=stack, conversations=closed)) as place:
         for body in (HELLO, {"message_id": "m"}):
             answer = await place.ask(body)
             assert (answer.status, answer.problem["code"]) == (503, "store_unavailable")
@@ -72,7 +72,7 @@ async def test_a_store_that_breaks_under_way_ends_in_failure_frames(
 
 
 class Silent:
-    """A store nobody waits for now."""
+    """A store that no request waits for."""
 
     fault = "memory_unavailable; as long as it is away"
 
@@ -88,5 +88,5 @@ async def test_a_store_nobody_waits_for_is_a_fault(tmp_path: Path) -> None:
 
 
 async def outcomes(place: Deployment) -> list[tuple[str, str]]:
-    """Give outcome and error of every captured run."""
+    """Return outcome and error of every captured run."""
     return [(run.outcome, run.error.code if run.error else "") for run in await place.lines()]

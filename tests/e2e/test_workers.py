@@ -43,7 +43,7 @@ REFUSED = re.compile(rf"^cutover_refusals_total{{.*message_locked.*}} {ENOUGH}\.
 
 
 def body(message: str, model: str = "slow") -> dict[str, object]:
-    """Give a request for a model of the configuration."""
+    """Return a request for a model of the configuration."""
     return {"message_id": message, "content": "Hello", "model_config": {"model_id": model}}
 
 
@@ -70,7 +70,7 @@ async def test_two_workers_share_locks_drain_together_and_keep_every_capture(
         await until(lambda: provider.ledger.counts()["in_flight"] == 1)
         again = await asyncio.gather(*(router.ask(session, body("held")) for _ in range(ENOUGH)))
         assert {(one.status, one.problem["code"]) for one in again} == {(409, "message_locked")}
-        async with asyncio.timeout(PATIENCE_S):  # whoever is asked tells of all, in the end
+        async with asyncio.timeout(PATIENCE_S):  # every worker reports all of them, in the end
             while not REFUSED.search(await metrics(router, session)):
                 await moment()
         streams += [

@@ -26,7 +26,7 @@ ENOUGH = 10
 
 
 def by_trace(asked: Asked) -> tuple[str, dict[str, str]]:
-    """Say nothing but the trace of the request."""
+    """Send nothing but the trace of the request."""
     return "", {"traceparent": asked.header("traceparent")[0]}
 
 

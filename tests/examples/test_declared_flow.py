@@ -21,7 +21,7 @@ COMMANDS = {name: (sys.executable, "service.py", "0", name) for name in ("old", 
 
 
 async def ask(example: Example, ticket: str, said: str = "my lamp") -> tuple[str, list[Any]]:
-    """Ask; give the stack that served, and the payloads of its events."""
+    """Ask; return the stack that served, and the payloads of its events."""
     body = {
         "model": "desk",
         "metadata": {"ticket": ticket},

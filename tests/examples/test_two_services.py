@@ -35,7 +35,7 @@ def node() -> None:
 
 
 async def ask(example: Example, message_id: str) -> tuple[dict[str, str], str]:
-    """Ask; give the stack that was assigned and served, and the reply."""
+    """Ask; return the stack that was assigned and served, and the reply."""
     body = {"message_id": message_id, "content": "hello there"}
     async with example.session.post(f"{example.url}/chat/sse", json=body) as response:
         assert response.status == 200

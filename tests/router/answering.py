@@ -21,7 +21,7 @@ ASSIGNED: list[StackName] = ["legacy", "graph"]
 
 
 def pieces(*texts: str) -> tuple[Step, ...]:
-    """Say texts, one each quarter of a second."""
+    """Stream texts, one each quarter of a second."""
     return tuple(step for text in texts for step in (Wait(0.25), Chunk(text=text)))
 
 
@@ -56,7 +56,7 @@ def house(
 
 
 async def undisturbed(assigned: StackName) -> list[bytes]:
-    """Give the stream as it is when nothing breaks."""
+    """Return the stream as it is when nothing breaks."""
     async with house(assigned, FLOWS[assigned]) as quiet:
         return (await quiet.ask()).wire
 
@@ -84,7 +84,7 @@ def other(assigned: StackName) -> StackName:
 
 
 def shouted(event: Event) -> Event:
-    """Say it louder."""
+    """Change the text to upper case."""
     if isinstance(event, Send | Success):
         return msgspec.structs.replace(event, content=event.content.upper())
     return event

@@ -45,7 +45,7 @@ def runs(folder: Path) -> list[RunRecord]:
 
 
 def a_run(exchange: str, content: object = "hello", flow: str = "chat") -> RunRecord:
-    """Give a small record."""
+    """Return a small record."""
     from_user = {"message_id": exchange, "content": content}
     return RunRecord(
         v=1,

@@ -29,7 +29,7 @@ async def crash(_: Effects) -> None:
 
 
 async def cancelled(_: Effects) -> None:
-    """Raise what nobody asked for."""
+    """Raise an unexpected exception."""
     raise asyncio.CancelledError
 
 
@@ -172,7 +172,7 @@ class Tripwire:
         return wired
 
     async def before(self, effects: Effects) -> bool:
-        """Count a call; gives whether it is the one to break after."""
+        """Count a call; returns whether it is the one to break after."""
         self.calls += 1
         if self.calls - 1 != self._at:
             return False

@@ -281,7 +281,7 @@ def memory(made: House) -> BodyMemory:
 
 
 async def each(stream: ServedStream) -> AsyncIterator[bytes]:
-    """Give what goes to the client frame by frame."""
+    """Return what goes to the client frame by frame."""
     async for piece in stream.pieces():
         for data in piece:
             yield data

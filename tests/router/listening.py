@@ -23,12 +23,12 @@ class Lines(logging.Handler):
         self.said.append((record.getMessage(), EXCHANGE.get(), getattr(record, FIELDS, {})))
 
     def fields(self, event: str = "exchange") -> dict[str, Any]:
-        """Give what stands beside the one line that says this."""
+        """Return what stands beside the one line that says this."""
         (found,) = (fields for said, _, fields in self.said if said == event)
         return found
 
     def exchanges(self, words: str) -> list[str]:
-        """Give the exchanges of the lines with these words."""
+        """Return the exchanges of the lines with these words."""
         return [exchange for said, exchange, _ in self.said if words in said]
 
 

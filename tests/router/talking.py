@@ -39,7 +39,7 @@ def slow_to_begin(call: ModelCall) -> Iterable[Step]:
 
 
 class Talk:
-    """A conversation with somebody who is served red."""
+    """A conversation that is served red."""
 
     body = SessionRequest(message="hello")
     options = SessionOptions(enable_tools=False)
@@ -58,12 +58,12 @@ def free(asks: ScriptedModel | None = None, **rules: Any) -> Rules:
 
 
 def hello() -> SessionRequest:
-    """Say the first thing of a session."""
+    """Make the first turn of a session."""
     return SessionRequest(message="hello")
 
 
 def turn(session: str, message: str = "and") -> SessionRequest:
-    """Say one thing more in a session."""
+    """Make one more turn in a session."""
     return SessionRequest(message=message, session_id=session)
 
 
@@ -92,7 +92,7 @@ async def talk(house: House, turns: int) -> str:
 
 
 async def say(house: House, session: str, message: str = "and") -> Served:
-    """Say one thing more."""
+    """Make one more turn."""
     return await house.ask(turn(session, message))
 
 
@@ -103,7 +103,7 @@ async def recorded(house: House, served: Served) -> None:
 
 
 def served_by(house: House, stack: StackName) -> Settings:
-    """Give the settings with everybody served by a stack."""
+    """Return the settings with everybody served by a stack."""
     flow = house.settings.flows["session"]
     share = Decimal(100 if stack == "graph" else 0)
     served = flow.model_copy(update={"langgraph_percent": share})
@@ -111,16 +111,16 @@ def served_by(house: House, stack: StackName) -> Settings:
 
 
 def with_budget(house: House, tokens: int) -> Settings:
-    """Give the settings with another budget of the shadows."""
+    """Return the settings with another budget of the shadows."""
     shadow = house.settings.shadow.model_copy(update={"tokens_per_day": tokens})
     return house.settings.model_copy(update={"shadow": shadow})
 
 
 def shadows(house: House) -> list[RunRecord]:
-    """Give the shadows' runs, in the order of their exchanges."""
+    """Return the shadows' runs, in the order of their exchanges."""
     return [run for run in house.runs if run.role == "shadow"]
 
 
 def texts(runs: Iterable[RunRecord]) -> list[str]:
-    """Give what each run answered."""
+    """Return what each run answered."""
     return [run.frames[-1][1].split('"content":"')[1].split('"')[0] for run in runs]

@@ -30,7 +30,7 @@ def named(message_id: str, **fields: Any) -> ChatRequest:
 
 
 async def begun(house: House, body: ChatRequest, qa: str | None = None) -> tuple[str, str]:
-    """Give who is assigned to a request, and why; it is served to its end."""
+    """Return who is assigned to a request, and why; it is served to its end."""
     served = await house.ask(body, qa=qa)
     assignment = served.stream.plan.assignment
     assert house.runs[-1].assigned == assignment.stack
@@ -146,7 +146,7 @@ async def reading(house: House, body: ChatRequest) -> Served:
 
 
 async def test_closing_ends_open_streams_in_failure_frames() -> None:
-    """Nobody is left hanging, and everything is on record when it returns."""
+    """No stream is left open, and everything is recorded when it returns."""
     case = Case(CASE.body, answers=((*pieces("so ", "far"), Hang()),))
     made = House(case, Rules(shadow=100))
     stream = asyncio.ensure_future(reading(made, case.body))
@@ -162,7 +162,7 @@ async def test_closing_ends_open_streams_in_failure_frames() -> None:
 
 
 async def test_time_in_which_the_machine_stood_still_is_not_spent_by_closing() -> None:
-    """Who is deaf to its end is on record when it returns, though nobody had a turn for long."""
+    """A run that ignores cancellation is recorded when it returns, though the loop stood still."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     made = House(CASE, Rules(stand_in=False), legacy=after(FLOWS["legacy"], 4, deaf(40.0)))

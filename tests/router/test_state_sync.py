@@ -29,7 +29,7 @@ MEANWHILE = "breakers and the shadow's budget are this router's own"
 
 
 def now() -> float:
-    """Tell the loop's time."""
+    """Return the loop's time."""
     return asyncio.get_running_loop().time()
 
 
@@ -78,12 +78,12 @@ class Purse:
 
 
 def exhausted(*purses: Purse) -> list[bool]:
-    """Say whose shadows may not begin."""
+    """Return the flows whose shadows may not begin."""
     return [purse.budget.exhausted for purse in purses]
 
 
 async def test_one_budget_for_all() -> None:
-    """What the others have spent counts after a look; tomorrow nobody has spent anything."""
+    """What other routers have spent counts after an exchange; tomorrow starts at zero."""
     wall, clock, limits = Wall(), [WALL], ShadowSettings(tokens_per_day=10, cost_per_day=9.0)
     one, two = (Purse.at(wall, limits, clock) for _ in range(2))
     assert exhausted(one, two) == [False, False]
@@ -140,7 +140,7 @@ async def test_a_board_that_is_away_is_told_and_what_is_known_holds() -> None:
 
 
 async def test_one_that_never_answers_is_away() -> None:
-    """So is one whose answer nobody foresaw; each router goes on alone."""
+    """So is one that raises anything unexpected; each router goes on alone."""
     wall = Wall()
     breakers = Breakers(lambda: RULES, now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
@@ -201,7 +201,7 @@ async def ask(made: House, number: int) -> Served:
 
 
 def by(served: Served) -> str:
-    """Say who served."""
+    """Return the stack that served."""
     return served.stream.served_by.name
 
 
@@ -238,7 +238,7 @@ async def test_two_routers_spare_probe_and_trust_together() -> None:
 
 
 async def test_without_the_board_each_router_finds_out_by_itself() -> None:
-    """As without any board: nobody waits for a claim."""
+    """As without a shared state: no probe waits for a claim."""
     crashing, wall = [True], Wall()
     async with house(crashing) as made, news_of(made, wall).running():
         await asyncio.sleep(SOON)
@@ -270,6 +270,6 @@ async def test_news_of_flows_one_does_not_have_are_passed_over() -> None:
 
 
 def states(made: House) -> dict[str, str]:
-    """Give the state of graph's breaker."""
+    """Return the state of graph's breaker."""
     breakers = made.router.admission.breakers
     return {stack: state for _, stack, state in breakers.states() if stack == "graph"}

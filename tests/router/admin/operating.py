@@ -34,7 +34,7 @@ class Operator:
         return await self.ask("POST", path, body)
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Give status and answer."""
+        """Return status and answer."""
         given = {} if self.token is None else {"authorization": f"{self.scheme} {self.token}"}
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
         url = f"{self.place.url}/admin{path}"
@@ -42,7 +42,7 @@ class Operator:
             return response.status, json.loads(await response.read())
 
     def audited(self) -> list[Any]:
-        """Give what is on record."""
+        """Return what is on record."""
         path = self.place.folder / "audit.jsonl"
         text = path.read_text("utf-8") if path.exists() else ""
         return [json.loads(line) for line in text.splitlines()]

@@ -44,14 +44,14 @@ PIECES = [
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a real file."""
+    """Return a real file."""
     file = tmp_path / "cutover.toml"
     file.write_text(FULL, "utf-8")
     return file
 
 
 def left(path: Path) -> list[str]:
-    """Give what lies beside the file, but for the lock."""
+    """Return what lies beside the file, but for the lock."""
     others = {path.name, f".{path.name}.lock"}
     return [one.name for one in path.parent.iterdir() if one.name not in others]
 

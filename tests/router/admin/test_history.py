@@ -23,7 +23,7 @@ class Clock:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         self.now += 1.0
         return self.now
 
@@ -36,7 +36,7 @@ async def history(tmp_path: Path) -> AsyncIterator[History]:
 
 
 async def told(history: History, flow: str = "", **more: int) -> list[tuple[str, str, Any, Any]]:
-    """Give who, what, before and after, newest first."""
+    """Return who, what, before and after, newest first."""
     return [plain(entry) for entry in await history.entries(flow, **more)]
 
 

@@ -35,7 +35,7 @@ LONG = "ab" * 40_000
 
 
 def writer_to(folder: Path | str, **changes: object) -> CaptureWriter:
-    """Give a writer that keeps everything."""
+    """Return a writer that keeps everything."""
     captures = CaptureSettings(path=str(folder)).model_copy(update=changes)
     return CaptureWriter(captures, SPECS, salt="salt", key=b"key")
 

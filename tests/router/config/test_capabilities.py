@@ -45,7 +45,7 @@ def able(
 
 
 def said(found: Capabilities) -> dict[str, str]:
-    """Give the answers alone."""
+    """Return the answers alone."""
     return {kind: getattr(found, kind).answer for kind in KINDS}
 
 

@@ -30,7 +30,7 @@ def read(text: str) -> Settings:
 
 
 def refusal(text: str) -> str:
-    """Give the sentence a text is refused with."""
+    """Return the sentence a text is refused with."""
     with pytest.raises(ConfigRefused) as caught:
         read(text)
     return str(caught.value)

@@ -17,7 +17,7 @@ OFF = "[flows.chat]\nenable_langgraph = false\nlanggraph_percent = 10\n"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Give a real file that sends a tenth to graph."""
+    """Return a real file that sends a tenth to graph."""
     file = tmp_path / "cutover.toml"
     file.write_text(ON, "utf-8")
     return file

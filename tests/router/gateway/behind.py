@@ -107,7 +107,7 @@ class House:
         return self.place.services.model.counts.rescues
 
     async def last(self) -> RunRecord:
-        """Give the run captured last."""
+        """Return the run captured last."""
         return (await self.place.lines())[-1]
 
     async def tokens(self) -> dict[tuple[str, ...], float]:

@@ -40,7 +40,7 @@ def body(messages: Any, **more: Any) -> bytes:
 
 
 def whole(messages: Any, **more: Any) -> bytes:
-    """Give the key of a call that was decoded whole."""
+    """Return the key of a call that was decoded whole."""
     return canonical(PassedCall(model_id="m", messages=messages, more=more))
 
 

@@ -24,7 +24,7 @@ def texts(*chunks: object) -> list[bytes]:
 
 
 async def message(*chunks: bytes) -> Any:
-    """Give the message that an answer of these events has in one piece."""
+    """Return the message that an answer of these events has in one piece."""
     async with placed(events(*chunks)) as place:
         status, body = await place.post(HELLO)
     assert status == 200

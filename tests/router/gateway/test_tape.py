@@ -124,7 +124,7 @@ async def ask(place: Deployment) -> None:
 
 
 def calls(place: Deployment) -> int:
-    """Tell how often the provider was asked."""
+    """Return how often the provider was asked."""
     return sum(place.services.model.counts.attempts.values())
 
 

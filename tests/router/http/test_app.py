@@ -46,7 +46,7 @@ async def send(place: Deployment, data: bytes) -> tuple[int, Any]:
 
 
 async def kept(place: Deployment) -> list[FeedbackRecord]:
-    """Give the feedback written down so far."""
+    """Return the feedback written down so far."""
     await place.services.captures.flush()
     lines = captured(place.folder, "feedback").splitlines()
     return [msgspec.json.decode(line, type=FeedbackRecord) for line in lines]
@@ -193,5 +193,5 @@ async def test_the_document_describes_bodies_and_problems(place: Deployment) -> 
 
 
 def schema(described: Any, media_type: str) -> Any:
-    """Give the schema under a media type."""
+    """Return the schema under a media type."""
     return described["content"][media_type]["schema"]

@@ -17,7 +17,7 @@ MOST = 3 * SMALL_BYTES
 
 
 def coming(*pieces: bytes, whole: bool = True) -> Callable[[], Awaitable[Any]]:
-    """Give a body piece by piece; what is not whole is waited for in vain."""
+    """Return a body piece by piece; what is not whole is waited for in vain."""
     left = list(pieces)
 
     async def receive() -> dict[str, Any]:
@@ -30,12 +30,12 @@ def coming(*pieces: bytes, whole: bool = True) -> Callable[[], Awaitable[Any]]:
 
 
 def declaring(size: int) -> dict[str, Any]:
-    """Give a scope that says how long the body is."""
+    """Return a scope that says how long the body is."""
     return {"headers": [(b"content-length", str(size).encode())]}
 
 
 async def problem_of(memory: BodyMemory, pieces: Sequence[bytes], declared: int = 0) -> str:
-    """Give the code a body is refused with."""
+    """Return the code a body is refused with."""
     with pytest.raises(Problem) as refused:
         await memory.read(declaring(declared), coming(*pieces), MOST)
     return refused.value.code
@@ -56,7 +56,7 @@ async def test_zeros_before_a_length_mean_nothing() -> None:
 
 
 async def test_one_is_not_too_large_and_all_are_not() -> None:
-    """Whoever finds no room takes none; small ones always find it."""
+    """A body that finds no memory reserves none; small ones need none."""
     memory, large = BodyMemory(lambda: LIMITS), [b"x" * SMALL_BYTES] * 3
     assert await problem_of(memory, [*large, b"x"]) == "body_too_large"
     assert await problem_of(memory, [], declared=MOST + 1) == "body_too_large"

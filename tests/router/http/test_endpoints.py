@@ -1,4 +1,4 @@
-"""A flow's endpoint: headers, connections, slow readers, and errors nobody foresaw."""
+"""A flow's endpoint: headers, connections, slow clients, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STACKS: tuple[StackName, ...] = ("legacy", "graph")
 
 
 class Boom(Exception):
-    """What nobody foresaw."""
+    """An unexpected error."""
 
 
 async def crashing_at_once(_: object, __: object) -> AsyncIterator[Event]:

@@ -32,7 +32,7 @@ class Asked:
     body: bytes
 
     def header(self, name: str) -> list[str]:
-        """Give all values of a header."""
+        """Return all values of a header."""
         return [value for key, value in self.headers if key == name]
 
 

@@ -70,7 +70,7 @@ CLAIMED = (
 
 
 def told(headers: Headers, peer: str) -> dict[str, str]:
-    """Give the forwarding headers a stack is asked with; each is there once."""
+    """Return the forwarding headers a stack is asked with; each is there once."""
     incoming = IncomingRequest(b"", headers, peer=peer, proxies=PROXIES)
     found = [pair for pair in forwarded(incoming, "e", "serving") if b"forwarded" in pair[0]]
     assert len(found) == len(dict(found))

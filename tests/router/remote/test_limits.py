@@ -47,7 +47,7 @@ class Scripted:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def ask(self, *_: object) -> Answer:
-        """Give the head in its time."""
+        """Return the head in its time."""
         self.reads.set()
         await asyncio.sleep(self.head_after)
         answer = Answer(self)
@@ -90,7 +90,7 @@ def made(endpoint: Scripted, unsent: int | None = None) -> RemoteRun:
 
 
 async def driven(script: Timed, head_after: float = 0.0) -> tuple[RemoteRun, Scripted, float]:
-    """Drive a stack to its end; give the drive, its endpoint and how long it took."""
+    """Drive a stack to its end; return the drive, its endpoint and how long it took."""
     loop = asyncio.get_running_loop()
     endpoint = Scripted(list(script), head_after)
     drive = made(endpoint)

@@ -23,7 +23,7 @@ HERE = "127.0.0.1"
 
 
 def certified(folder: Path, address: str) -> tuple[Path, SSLContext]:
-    """Certify an address by nobody's word but its own; gives the certificate, and how to serve."""
+    """Make a self-signed certificate; returns its file, and the context to serve with."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address)])
     now = datetime.now(UTC)
@@ -51,7 +51,7 @@ def certified(folder: Path, address: str) -> tuple[Path, SSLContext]:
 
 
 async def asked(secured: SSLContext) -> bytes:
-    """Ask a service twice; gives what it said, from one connection."""
+    """Ask a service twice; returns what it said, from one connection."""
     async with (
         serving(says(200, b"hello"), secured) as service,
         Client.open(URL(service.url), 2.0) as client,

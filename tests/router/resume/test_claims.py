@@ -22,7 +22,7 @@ pytestmark = pytest.mark.virtual
 
 
 async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
-    """An exchange that takes longer than a lease is nobody else's."""
+    """An exchange that takes longer than a lease keeps its claim."""
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
@@ -37,7 +37,7 @@ async def test_a_claim_is_renewed_while_somebody_reads_slowly() -> None:
 
 
 async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    """Its session was deleted, or somebody else goes on: the log says so, once."""
+    """Its session was deleted, or another router resumed it: one log line."""
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id)
@@ -52,7 +52,7 @@ async def test_a_claim_that_is_lost_is_renewed_no_more(caplog: pytest.LogCapture
 
 
 async def test_a_process_that_dies_going_on_leaves_what_was_done() -> None:
-    """Once its lease is over somebody else goes on, and pays no second time."""
+    """After its lease another router resumes it, and calls no tool again."""
     tools = ScriptedTools({"book": "booked", "pay": "paid"}, writes=["pay"])
     desk = Desk(World(says("Hello", " there"), tools=tools), legacy=lingering, graph=looping)
     paused = await desk.ask()
@@ -85,7 +85,7 @@ class Silent(FlakyPauses):
 
 
 async def test_the_end_is_kept_once_the_pauses_are_back() -> None:
-    """What was done is not done again, and nobody is told for a lease that somebody goes on."""
+    """What was done is not done again, and the claim blocks for no lease."""
     desk = Desk(world())
     desk.pauses = pauses = Silent(desk.now)
     desk.start()

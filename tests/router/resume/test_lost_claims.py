@@ -1,4 +1,4 @@
-"""Claims that are lost: whoever hung for longer than a lease does nothing that others may do."""
+"""Lost claims: a router that hung for longer than a lease does nothing another one may do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Hung:
     async def goes_on(
         self, meanwhile: Callable[[str], Awaitable[Any]], leaves: int = -1
     ) -> tuple[Reply, str]:
-        """Give what its client got, and the pause; `meanwhile` somebody else comes to that."""
+        """Return what its client got, and the pause; `meanwhile` is called while it hangs."""
         paused = await self.desk.ask()
         await self.desk.answer(paused.hitl_id)
         going_on = asyncio.create_task(self.desk.go_on(paused.hitl_id, leaves))
@@ -73,7 +73,7 @@ class Hung:
         return await survivor.go_on(hitl_id, leaves)
 
     async def other_is_turned_away(self, hitl_id: str) -> None:
-        """Let somebody else try, who takes the claim, and finds the session busy."""
+        """Let another router claim it and find the session busy."""
         with pytest.raises(Problem) as told:
             await self.desk.go_on(hitl_id)
         assert told.value.code == "session_busy"
@@ -102,7 +102,7 @@ async def test_an_exchange_that_lost_its_claim_has_no_shadow() -> None:
 
 
 async def test_what_somebody_else_began_is_left_to_whoever_comes_next() -> None:
-    """Though nobody has the claim: what was done meanwhile is known to the pause alone."""
+    """Though the claim is free: what was done meanwhile is known to the pause alone."""
     hung = Hung(pays_after=RENEWED_AT - 3)
     reply, hitl_id = await hung.goes_on(partial(hung.survivor_goes_on, leaves=1))
     assert reply.said[-1] == "failed"
@@ -112,7 +112,7 @@ async def test_what_somebody_else_began_is_left_to_whoever_comes_next() -> None:
 
 
 async def test_nothing_is_begun_while_nobody_can_say_whose_claim_it_is() -> None:
-    """Whoever goes on later does it, once."""
+    """The next resumption does it, once."""
     hung = Hung(pays_after=RENEWED_AT + 3)
     reply, hitl_id = await hung.goes_on(lambda _: asyncio.sleep(0))
     assert reply.said[-1] == "failed"
@@ -132,7 +132,7 @@ async def test_nothing_is_begun_while_nobody_can_say_whose_claim_it_is() -> None
     ids=["by a tool", "by the renewal", "by the end"],
 )
 async def test_a_claim_is_taken_back_from_whoever_could_not_go_on(hung: Callable[[], Hung]) -> None:
-    """Nobody has done anything meanwhile: the client gets the rest."""
+    """Nothing was done meanwhile: the client gets the rest."""
     it = hung()
     reply, hitl_id = await it.goes_on(it.other_is_turned_away)
     assert reply.said[-1] == "completed"
@@ -142,7 +142,7 @@ async def test_a_claim_is_taken_back_from_whoever_could_not_go_on(hung: Callable
 
 
 async def test_what_was_done_is_kept_though_somebody_else_had_the_claim() -> None:
-    """Of a client that leaves, too: whoever goes on next does not do it again."""
+    """When the client disconnects, too: the next resumption does not repeat it."""
     hung = Hung(pays_after=AWAY_FROM, pays_for=RENEWED_AT - 3 - AWAY_FROM)
     reply, hitl_id = await hung.goes_on(hung.other_is_turned_away, leaves=2)
     assert reply.said[-1] == "paid"

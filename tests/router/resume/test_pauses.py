@@ -40,7 +40,7 @@ def world() -> World:
 
 @pytest.mark.parametrize(("first", "then"), BOTH)
 async def test_a_pause_goes_on_wherever_it_was_made(first: StackName, then: StackName) -> None:
-    """The rest comes from whoever is assigned now, and no call is made a second time."""
+    """The stack that is assigned now serves the rest, and no call is made twice."""
     desk = Desk(world())
     desk.assigned = first
     paused = await desk.ask()
@@ -106,7 +106,7 @@ async def test_what_is_over_is_not_gone_on_from_again() -> None:
 
 
 async def test_a_client_that_leaves_gives_the_pause_back() -> None:
-    """Whoever comes next gets the rest; what was done after the answer is not done again."""
+    """The next resumption gets the rest; what was done after the answer is not repeated."""
     desk = Desk(world())
     paused = await desk.ask()
     await desk.answer(paused.hitl_id, colour="blue")
@@ -221,7 +221,7 @@ async def test_whoever_is_turned_away_while_there_is_no_room_leaves_the_pause() 
 
 
 class Deleted(FlakyPauses):
-    """Pauses of a session that is deleted by whoever held its lock just before."""
+    """Pauses of a session that is deleted just before its lock is taken."""
 
     async def renew(
         self, hitl_id: str, owner: str, lease_s: float, tape: bytes | None = None
@@ -302,7 +302,7 @@ async def test_another_deployment_does_not_ask_the_model_again() -> None:
 
 
 def _deployed(before: Desk, flow: object) -> Desk:
-    """Give a desk whose stacks both have other code, over the same pauses."""
+    """Return a desk whose stacks both have other code, over the same pauses."""
     desk = Desk(world(), legacy=flow, graph=flow)  # type: ignore[arg-type]
     desk.pauses = before.pauses
     desk.start()

@@ -27,7 +27,7 @@ PINNED = {f"force_{name}": frozenset({f"{name}1", f"{name}2", f"{name}3"}) for n
 
 
 def limited(made: House, **limits: Any) -> House:
-    """Give a house other limits."""
+    """Set other limits of a house."""
     made.settings = made.settings.model_copy(update={"limits": LimitSettings(**limits)})
     return made
 
@@ -38,7 +38,7 @@ def named(message_id: str, **fields: Any) -> ChatRequest:
 
 
 async def refused(made: House, body: ChatRequest) -> tuple[int, str, int]:
-    """Give what a request is shed with."""
+    """Return what a request is shed with."""
     with pytest.raises(Problem) as caught:
         await made.router.open(CHAT, body, None)
     return caught.value.status, caught.value.code, caught.value.retry_after

@@ -55,7 +55,7 @@ async def ask(made: House, times: int) -> list[Served]:
 
 
 def states(made: House) -> dict[str, str]:
-    """Give the breakers' states by stack."""
+    """Return the breakers' states by stack."""
     return {stack: state for _, stack, state in made.router.admission.breakers.states()}
 
 
@@ -89,7 +89,7 @@ async def test_a_failing_stack_is_spared_probed_and_trusted_again(assigned: Stac
 
 
 async def test_a_failed_probe_opens_it_again_and_its_user_is_rescued() -> None:
-    """Whoever probes is taken over as anybody else."""
+    """A failed probe is taken over like any stream."""
     faulty = Faulty("graph")
     async with guarded("graph", faulty) as made:
         (first, *_) = await ask(made, 4)
@@ -148,7 +148,7 @@ async def test_with_both_open_the_assigned_one_is_tried() -> None:
 
 
 async def test_switched_off_it_counts_nothing() -> None:
-    """And spares nobody."""
+    """And skips no stack."""
     faulty = Faulty("graph")
     async with guarded("graph", faulty, BreakerSettings(enabled=False, least_requests=1)) as made:
         await ask(made, 6)
@@ -220,7 +220,7 @@ async def test_a_failure_counts_at_once() -> None:
 
 
 async def test_shadows_and_stand_ins_count_for_nobody() -> None:
-    """Only who was tried first for somebody is judged."""
+    """Only the stack that was tried first is judged."""
     eager = BreakerSettings(least_requests=1, failure_ratio=0.01)
     async with guarded("graph", FLOWS["graph"], eager, shadow=100) as made:
         await ask(made, 2)

@@ -56,7 +56,7 @@ class Unwell:
 
 
 def now() -> float:
-    """Tell the loop's time."""
+    """Return the loop's time."""
     return asyncio.get_running_loop().time()
 
 
@@ -109,7 +109,7 @@ async def test_a_source_that_fails_leaves_the_file_in_force(failure: Exception, 
 
 
 async def test_a_source_that_hangs_is_waited_for_a_moment() -> None:
-    """Then the file counts, and for a while nobody waits at all."""
+    """Then the file counts, and for a while no request waits."""
     flags = flagged(Unwell(seconds=1e6))
     assert await flags.settle(WHO, FILE, "v") == (FILE, "v")
     assert now() == pytest.approx(WAIT_SECONDS)

@@ -37,7 +37,7 @@ class Shelf:
     pins: MemoryPins = field(default_factory=lambda: MemoryPins(now))
 
     async def hold(self, flow: str, conversation: str, pin: Pin, seconds: float) -> Pin:
-        """Give the pin, late or never."""
+        """Return the pin, late or never."""
         self.asked += 1
         await asyncio.sleep(self.delay)
         if self.broken is not None:
@@ -49,18 +49,18 @@ class Shelf:
 
 
 def now() -> float:
-    """Tell the loop's time."""
+    """Return the loop's time."""
     return asyncio.get_running_loop().time()
 
 
 def settings(percent: int = 50, **flow: object) -> Settings:
-    """Give a sticky flow's settings."""
+    """Return a sticky flow's settings."""
     shares = {"langgraph_percent": Decimal(percent), "route_key": "session_id"}
     return Rules(flow={**shares, "sticky": "conversation", **flow}).settings(CASE)
 
 
 async def turn(house: House, chat: str | None, qa: str | None = None) -> tuple[str, str]:
-    """Be one turn of a conversation; gives who was assigned, and why."""
+    """Be one turn of a conversation; returns who was assigned, and why."""
     body = ChatRequest(message_id="m1", content="hi", chat_id=chat)
     served = await house.ask(body, qa=qa)
     found = served.stream.plan.assignment
@@ -148,7 +148,7 @@ def pins_on(shelf: Shelf, **how: int) -> Pins:
 
 
 def fault(pins: Pins) -> str:
-    """Tell what `/readyz` says of them."""
+    """Return what `/readyz` says of them."""
     return pins.lookup.fault or ""
 
 

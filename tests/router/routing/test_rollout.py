@@ -19,7 +19,7 @@ percents = st.integers(0, BUCKETS).map(lambda thousandths: Decimal(thousandths) 
 
 
 def flow(graph: Decimal = Decimal(0), shadow: Decimal = Decimal(0)) -> FlowSettings:
-    """Give the settings of a flow that is switched on."""
+    """Return the settings of a flow that is switched on."""
     return FlowSettings(enable_langgraph=True, langgraph_percent=graph, shadow_percent=shadow)
 
 
@@ -33,7 +33,7 @@ def test_vectors(vector: dict[str, str | int]) -> None:
 def test_raising_the_percentage_moves_nobody_out(
     salt: str, key: str, one: Decimal, other: Decimal
 ) -> None:
-    """Whoever is on graph at a lower percentage is on graph at a higher one."""
+    """A key on graph at a lower percentage is on graph at a higher one."""
     low, high = sorted((one, other))
     if assign(flow(low), salt, key, None).stack == "graph":
         assert assign(flow(high), salt, key, None).stack == "graph"
@@ -41,7 +41,7 @@ def test_raising_the_percentage_moves_nobody_out(
 
 @given(keys, keys)
 def test_the_ends_are_exact(salt: str, key: str) -> None:
-    """Nobody at 0 %, everybody at 100 %."""
+    """No key at 0 %, every key at 100 %."""
     assert assign(flow(Decimal(0)), salt, key, None).stack == "legacy"
     assert assign(flow(Decimal(100)), salt, key, None).stack == "graph"
     assert 0 <= bucket(salt, key) < BUCKETS

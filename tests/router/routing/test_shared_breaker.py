@@ -31,7 +31,7 @@ class Clock:
     now: float = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
 
@@ -52,7 +52,7 @@ class One:
         self.news = BreakerSync(KEY, self.name)
 
     def ask(self) -> bool:
-        """Ask for leave; gives whether there is."""
+        """Ask for leave; returns whether there is."""
         leave = self.breaker.permit(self.clock.now, alone=self.alone)
         if leave is not None:
             (self.leaves if self.breaker.circuit.closed else self.probes).append(leave)
@@ -65,7 +65,7 @@ class One:
             self.breaker.record(tried.pop(0), result, self.clock.now)
 
     def due(self) -> list[NoteUpdate]:
-        """Give what is to be told."""
+        """Return what is to be told."""
         post = self.news.due(self.breaker, self.clock.now)
         return [post] if post else []
 
@@ -76,7 +76,7 @@ class One:
         self.alone = False
 
     def lose(self) -> list[NoteUpdate]:
-        """Have sent something and never be answered; gives what may still arrive."""
+        """Have sent something and never be answered; returns what may still arrive."""
         sent = self.due()
         self.alone = True
         return sent
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=ROUTERS, at_once=st.booleans())
     def ask(self, which: int, *, at_once: bool) -> None:
-        """Somebody asks; where others share the board, nobody else probes meanwhile."""
+        """A request arrives; where the state is shared, no other router probes meanwhile."""
         one = self.all[which]
         if one.ask() and not one.breaker.circuit.closed and not one.alone:
             holders = [other for other in self.all if self.may_probe(other)]
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=ROUTERS)
     def lose_news(self, which: int) -> None:
-        """What it tells is under way, and may arrive when nobody expects it."""
+        """Its report is under way, and may arrive late."""
         self.late += self.all[which].lose()
 
     @rule()
@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=ROUTERS)
     def reset(self, which: int) -> None:
-        """Somebody closes it by hand there: after one exchange each it is closed everywhere."""
+        """It is closed by hand there: after one exchange each it is closed everywhere."""
         self.all[which].breaker.reset()
         self.all[which].news.reset()
         self.gather(which)
@@ -171,11 +171,11 @@ class Machine(RuleBasedStateMachine):
         fail_until_open(one)
         self.gather(which)
         assert not any(other.breaker.circuit.closed for other in self.all)
-        assert not any(other.ask() for other in self.all), "nobody asks it any more"
+        assert not any(other.ask() for other in self.all), "no router calls it any more"
 
     @rule(which=ROUTERS)
     def close_all(self, which: int) -> None:
-        """It recovers: whoever is still asked, if only at one router, closes it everywhere."""
+        """It recovers: one router that is still called closes it everywhere."""
         self.down = False
         for one in self.all:
             one.leaves.clear()
@@ -217,7 +217,7 @@ TestMachine = pytest.mark.slow(Machine.TestCase)
 
 
 def trio() -> tuple[Clock, list[One]]:
-    """Give three routers that share a board."""
+    """Return three routers that share a board."""
     clock = Clock()
     board = MemorySharedState(clock)
     return clock, [One(name, clock, board) for name in "abc"]
@@ -301,7 +301,7 @@ def test_a_failed_probe_is_told() -> None:
 
 
 def test_a_claim_goes_on_while_a_probe_runs_and_ends_with_its_router() -> None:
-    """A long stream keeps its claim; of a router that was killed nobody waits for longer."""
+    """A long stream keeps its claim; a killed router's claim ends with its lease."""
     clock, (a, b, _) = trio()
     fail(a)
     a.exchange()

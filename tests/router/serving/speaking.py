@@ -1,4 +1,4 @@
-"""Wires that say the same, and somebody who hears what they say."""
+"""Wires with the same content, and a reader of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Speech:
 
 
 def spoken(wire: str, speech: Speech) -> list[bytes]:
-    """Say it on a wire."""
+    """Write it to a wire."""
     return list(
         {"tokens": _tokens, "chunks": _chunks, "lines": _lines, "chat": _chat, "openai": _chunks}[
             wire

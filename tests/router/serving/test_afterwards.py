@@ -46,7 +46,7 @@ async def test_work_after_the_end_is_done_and_recorded() -> None:
 
 
 async def test_the_session_is_free_when_the_last_frame_goes_out() -> None:
-    """Whoever asks again at once is not told that a turn is under way."""
+    """A next request sent at once does not find the turn under way."""
     desk = Desk(World(), legacy=learning, graph=learning, spec=LATER)
     stream = await desk.router.open(LATER, Ask("s", "hello"), None)
     began = desk.now()

@@ -1,4 +1,4 @@
-"""The end of an answer: whoever has read it may ask again at once."""
+"""The end of a stream: a client that has read it may send its next request at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Client:
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_the_lock_is_free_when_the_last_frame_goes_out(assigned: StackName) -> None:
-    """A stack that takes a moment to come to its end, as engines do, locks nobody out."""
+    """A stack that takes a moment to end, as engines do, locks no request out."""
     frames = len(await undisturbed(assigned))
     async with house(assigned, after(FLOWS[assigned], frames, dawdle(GRACE_SECONDS / 2))) as made:
         client = Client(made)
@@ -91,7 +91,7 @@ async def test_the_lock_is_free_when_a_failure_is_told(assigned: StackName) -> N
 async def test_the_lock_is_free_when_a_problem_is_told(assigned: StackName) -> None:
     """A refusal or a failure before the first frame is an end, too."""
     async with house(assigned, FLOWS[assigned]) as made:
-        client = Client(made, message_id="nobody's", content=None)
+        client = Client(made, message_id="unread", content=None)
         await client.ask()
         assert (client.status, client.held) == (404, False)
     async with house(assigned, instead(FLOWS[assigned], 0, End()), stand_in=False) as made:

@@ -58,7 +58,7 @@ def awaited(ends: Ends) -> Act:
 
 
 def forgotten(ends: Ends) -> Act:
-    """End in a task that nobody waits for, while the stack does something else."""
+    """Exit in a task that is not awaited, while the stack does something else."""
 
     async def act(effects: Effects) -> None:
         task = asyncio.ensure_future(ends())

@@ -40,7 +40,7 @@ def two_of_one(draw: st.DrawFn) -> tuple[Speech, Speech, str, str]:
 
 
 def gone_on(wire: str, had: list[bytes], frames: list[bytes]) -> list[bytes]:
-    """Give what follows on what a client has had."""
+    """Return what follows on what a client has had."""
     prefix = Prefix(TextFrames(DIALECTS[wire]), had)
     return [sent for frame in frames if (sent := prefix.feed(frame)) is not None]
 
@@ -157,7 +157,7 @@ def test_nothing_follows_on(had: list[bytes], frames: list[bytes]) -> None:
 
 
 def test_a_cumulative_text_that_was_taken_back_cannot_be_followed() -> None:
-    """Nobody can tell what the client has now."""
+    """What the client has is unknown by then."""
     frames = spoken("chat", Speech([], ["a"], "m"))
     taken_back = b'data: {"step":"SEND","content":"b"}\n\n'
     with pytest.raises(PrefixMismatch):
@@ -189,7 +189,7 @@ def test_a_wire_that_does_not_say_where_its_texts_are() -> None:
 
 
 def test_a_tool_call_under_way_cannot_be_followed() -> None:
-    """Its arguments may be cut elsewhere: nobody could tell what is missing."""
+    """Its arguments may be cut elsewhere: what is missing is unknown."""
 
     def piece(arguments: str, **named: str) -> bytes:
         call = {"index": 0, "function": {**named, "arguments": arguments}}
@@ -212,7 +212,7 @@ def test_a_failure_may_be_a_part_of_any_event() -> None:
 
 
 def test_a_declared_wire_tells_its_text_or_not() -> None:
-    """Where it is text altogether, or says nothing, nobody follows it."""
+    """A wire of plain text, or without declared texts, cannot be resumed."""
     told = TextFrames(DIALECTS["openai"])
     assert told.has_texts
     plain = DeclaredFlow(path="/d", dialect=Dialect(payload="text", text={"*": ""}))

@@ -1,4 +1,4 @@
-"""Stacks that produce frames without end: they are ended, and nobody waits for them meanwhile."""
+"""Stacks that produce frames without end are stopped, and hold up no other request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def repeating(flow: Flow, times: int) -> Flow:
 
 
 def size(frames: tuple[tuple[int, str], ...]) -> int:
-    """Tell how many bytes of frames a record holds."""
+    """Return how many bytes of frames a record holds."""
     return sum(len(text) for _, text in frames)
 
 

@@ -74,7 +74,7 @@ class Client:
 
 
 def ahead(serving: ServedStream) -> int:
-    """Tell how many bytes of frames wait for the client."""
+    """Return how many bytes of frames wait for the client."""
     return serving.run.backpressure.unsent
 
 
@@ -98,7 +98,7 @@ async def test_the_frames_of_who_does_not_read_wait_and_the_tape_goes_on(
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_a_slow_reader_gets_every_frame_and_blames_nobody(assigned: StackName) -> None:
-    """The same bytes, however long it takes: no stall, nobody stands in."""
+    """The same bytes, however long it takes: no stall, no takeover."""
     async with House(long(), Rules(assigned=assigned)) as made:
         whole = (await made.ask()).wire
     async with House(long(), Rules(assigned=assigned, limits=LIMITS)) as made:
@@ -176,7 +176,7 @@ async def test_a_client_that_takes_something_now_and_then_is_served() -> None:
 
 
 async def test_silence_of_the_model_is_not_the_clients() -> None:
-    """Nobody is given up while there is nothing to take."""
+    """No client is dropped while there is nothing to read."""
     async with House(CASE, Rules(limits=LIMITS | {"send_seconds": 0.125})) as made:
         client = Client(made)
         await client.ask()

@@ -75,7 +75,7 @@ async def test_a_successor_that_says_something_else_ends_in_failure_frames(
 async def test_a_successor_that_ended_before_its_beginning_was_read_has_failed_too(
     assigned: StackName,
 ) -> None:
-    """It asked nobody and has ended well in its own eyes when it is found out."""
+    """It made no call, and has completed in its own eyes when it is found out."""
 
     async def glib(_request: object, _effects: object) -> AsyncIterator[Event]:
         for event in (Accept(), StartReply(), Send("else"), Success("else"), End()):
@@ -330,7 +330,7 @@ async def test_leaving_after_the_last_frame_is_no_cancel(assigned: StackName) ->
 
 @pytest.mark.parametrize("assigned", ASSIGNED)
 async def test_leaving_before_the_first_frame_is_no_failure(assigned: StackName) -> None:
-    """Nobody is blamed, nobody stands in."""
+    """No stack is blamed, no fallback starts."""
     slow = Tripwire(0, dawdle(5.0), done=False).flow(FLOWS[assigned])
     async with house(assigned, slow, shadow=100) as made:
         await made.ask(leaves_after=0, lingers=0.125)

@@ -32,7 +32,7 @@ POWERS = Powers(taped=False, shadows=True, takes_over=False)
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A stack whose own calls nobody sees; in truth it plays the tape."""
+    """A stack whose calls cannot be seen; in truth it plays the tape."""
 
     within: LocalStack
     powers: Powers = POWERS
@@ -44,11 +44,11 @@ class Elsewhere:
 
     @property
     def fingerprint(self) -> str:
-        """Tell its code."""
+        """Return its fingerprint."""
         return self.within.fingerprint
 
     def serves(self, flow: FlowSpec) -> bool:
-        """Say what it has."""
+        """Whether it has a flow."""
         return self.within.serves(flow)
 
     def new_run(
@@ -73,7 +73,7 @@ def elsewhere(**shadow: Any) -> House:
 
 
 def limited(made: House, **shadow: Any) -> House:
-    """Give a house limits of its shadows."""
+    """Set limits of a house of its shadows."""
     made.settings = made.settings.model_copy(update={"shadow": ShadowSettings(**shadow)})
     return made
 

@@ -20,7 +20,7 @@ CALL = ModelCall(model_id="m", messages=(UserMessage("Hello"),))
 
 
 def now() -> float:
-    """Tell the loop's time."""
+    """Return the loop's time."""
     return asyncio.get_running_loop().time()
 
 
@@ -77,7 +77,7 @@ def exchange_of(gate: IdleGate, chunks: int) -> Exchange:
 
 
 async def played(run: ShadowSession) -> list[float]:
-    """Play the answer; gives the moment of each chunk."""
+    """Play the answer; returns the moment of each chunk."""
     return [now() async for _ in run.stream(ops.MODEL_STREAM, "reply", CALL)]
 
 

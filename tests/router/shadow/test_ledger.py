@@ -144,8 +144,8 @@ def books(house: House, mix: Mix) -> None:
 
 
 def left(house: House) -> int:
-    """Give what is left of the common budget of tapes."""
-    return house.router._budget.left  # noqa: SLF001 - nobody else asks
+    """Return what is left of the common budget of tapes."""
+    return house.router._budget.left  # noqa: SLF001 - not public
 
 
 @pytest.mark.slow

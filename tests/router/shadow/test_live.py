@@ -44,7 +44,7 @@ def live(asked: ScriptedModel | None, assigned: StackName = "legacy", **rules: o
 
 
 def calls(run: RunRecord) -> dict[str, set[str]]:
-    """Tell how a run's calls were answered: its model's, and all others."""
+    """Return how a run's calls were answered: its model's, and all others."""
     plays = [("model" if play.op == "stream" else "others", play.how) for play in run.plays]
     return {kind: {how for one, how in plays if one == kind} for kind in ("model", "others")}
 

@@ -39,7 +39,7 @@ OWN = [text.replace("red", "blue") for text in SERVED]
 
 
 def questions(runs: list[RunRecord], house: House) -> list[bytes]:
-    """Give what each run asked the model."""
+    """Return what each run asked the model."""
     found = []
     for run in runs:
         (tape,) = (one.tape for one in house.runs if one.exchange == run.exchange and one.tape)

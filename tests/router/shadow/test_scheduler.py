@@ -175,7 +175,7 @@ async def test_a_candidate_that_asks_for_what_is_not_there_misses() -> None:
 
 
 async def astray(effects: Effects) -> None:
-    """Ask at a site nobody has asked at."""
+    """Call at a site that is not on the tape."""
     await effects.ids.new("elsewhere")
 
 

@@ -12,7 +12,7 @@ Labels = tuple[str, ...]
 
 
 def samples(page: str, instrument: Instrument, suffix: str = "") -> dict[Labels, float]:
-    """Give the values of one instrument by its labels; histograms by `_sum` or `_count`."""
+    """Return the values of one instrument by its labels; histograms by `_sum` or `_count`."""
     return {
         tuple(sample.labels[name] for name in instrument.labels): sample.value
         for family in text_string_to_metric_families(page)
@@ -22,5 +22,5 @@ def samples(page: str, instrument: Instrument, suffix: str = "") -> dict[Labels,
 
 
 def shown(panel: MetricValues, instrument: Instrument, suffix: str = "") -> dict[Labels, float]:
-    """Give what a panel shows for one instrument."""
+    """Return what a panel shows for one instrument."""
     return samples(generate_latest(panel.registry).decode(), instrument, suffix)

@@ -25,7 +25,7 @@ class Worker:
         self.process = process
 
     def told(self, command: str) -> str:
-        """Give a command; returns the page as it is then."""
+        """Return a command; returns the page as it is then."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(command + "\n")

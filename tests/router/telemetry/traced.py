@@ -31,12 +31,12 @@ class Traced:
         return self._kept.get_finished_spans()
 
     def named(self, name: str) -> ReadableSpan:
-        """Give the one span of a name."""
+        """Return the one span of a name."""
         (found,) = (span for span in self.spans if span.name == name)
         return found
 
     def below(self, parent: ReadableSpan) -> list[ReadableSpan]:
-        """Give a span's children."""
+        """Return a span's children."""
         return [
             span
             for span in self.spans
@@ -45,18 +45,18 @@ class Traced:
 
 
 def identity(span: ReadableSpan) -> int:
-    """Give a span's id."""
+    """Return a span's id."""
     assert span.context is not None
     return int(span.context.span_id)
 
 
 def said(span: ReadableSpan) -> Mapping[str, Any]:
-    """Give a span's attributes."""
+    """Return a span's attributes."""
     return span.attributes or {}
 
 
 def times(span: ReadableSpan, began: int) -> tuple[float, float]:
-    """Give begin and end in microseconds since a moment, itself in microseconds."""
+    """Return begin and end in microseconds since a moment, itself in microseconds."""
     assert span.start_time is not None
     assert span.end_time is not None
     return span.start_time / 1_000 - began, span.end_time / 1_000 - began

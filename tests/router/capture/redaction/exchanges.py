@@ -27,7 +27,7 @@ GROWING = Dialect(
 
 
 def redactor(*paths: str, patterns: Patterns | None = None) -> Redactor:
-    """Give a redactor with the built-in patterns and paths, and some more."""
+    """Return a redactor with the built-in patterns and paths, and some more."""
     return Redactor(patterns or Patterns(), (*RedactionSettings().paths, *paths), KEY)
 
 
@@ -39,7 +39,7 @@ def raw(value: object) -> msgspec.Raw:
 def entry(
     port: str, op: str, args: object, *items: object, seq: int = 0, fault: Fault | None = None
 ) -> EntryRecord:
-    """Give a tape entry."""
+    """Return a tape entry."""
     return EntryRecord(
         seq=seq,
         port=port,
@@ -54,7 +54,7 @@ def entry(
 
 
 def model(*chunks: Chunk, prompt: str = "You are kind.", said: str = "hello") -> EntryRecord:
-    """Give a model's stream."""
+    """Return a model's stream."""
     call = ModelCall(model_id="m", messages=(SystemMessage(prompt), UserMessage(said)))
     return entry("model", "stream", call, *chunks)
 
@@ -65,7 +65,7 @@ def run(
     frames: Sequence[str] = (),
     plays: Sequence[PlayRecord] = (),
 ) -> RunRecord:
-    """Give the record of a serving run."""
+    """Return the record of a serving run."""
     return RunRecord(
         v=1,
         exchange="x1",
@@ -84,31 +84,31 @@ def run(
 
 
 def delta_frames(pieces: Sequence[str]) -> list[str]:
-    """Give the frames of a flow whose text comes in deltas."""
+    """Return the frames of a flow whose text comes in deltas."""
     data = [msgspec.json.encode({"content": piece}).decode() for piece in pieces]
     ends = 'event: done\ndata: {"status":"completed"}\n\n'
     return [*(f"event: text\ndata: {one}\n\n" for one in data), ends]
 
 
 def growing_frames(pieces: Sequence[str], field: str = "content") -> list[str]:
-    """Give the frames of a flow whose text grows."""
+    """Return the frames of a flow whose text grows."""
     texts = ["".join(pieces[: end + 1]) for end in range(len(pieces))]
     trees = [{"step": "SEND", "content": "", field: text} for text in texts]
     return [f"data: {msgspec.json.encode(tree).decode()}\n\n" for tree in trees]
 
 
 def text_chunks(pieces: Sequence[str]) -> list[Chunk]:
-    """Give chunks of text."""
+    """Return chunks of text."""
     return [Chunk(at=at, text=piece) for at, piece in enumerate(pieces)]
 
 
 def reasoning_chunks(pieces: Sequence[str]) -> list[Chunk]:
-    """Give chunks of reasoning."""
+    """Return chunks of reasoning."""
     return [Chunk(at=at, reasoning=piece) for at, piece in enumerate(pieces)]
 
 
 def argument_chunks(pieces: Sequence[str], index: int = 0) -> list[Chunk]:
-    """Give chunks of a tool call's arguments."""
+    """Return chunks of a tool call's arguments."""
     return [
         Chunk(at=at, tool_calls=(ToolCallDelta(index, arguments=piece),))
         for at, piece in enumerate(pieces)
@@ -116,7 +116,7 @@ def argument_chunks(pieces: Sequence[str], index: int = 0) -> list[Chunk]:
 
 
 def streams(record: RunRecord) -> list[str]:
-    """Give every text of a record as it is when its pieces are joined."""
+    """Return every text of a record as it is when its pieces are joined."""
     texts: list[str] = []
     for one in record.tape or ():
         trees = [msgspec.json.decode(item) for item in one.items]
@@ -128,18 +128,18 @@ def streams(record: RunRecord) -> list[str]:
 
 
 def joined(chunks: Sequence[Json], name: str) -> str:
-    """Give what the pieces under a key make."""
+    """Return what the pieces under a key make."""
     return "".join(chunk.get(name, "") for chunk in chunks)
 
 
 def calls(tree: Json) -> list[dict[str, str]]:
-    """Give the pieces of tool calls in a chunk."""
+    """Return the pieces of tool calls in a chunk."""
     found = tree.get("tool_calls", []) if isinstance(tree, dict) else []
     return [call for call in found if "arguments" in call]
 
 
 def content(frame: str) -> str:
-    """Give the text of a frame."""
+    """Return the text of a frame."""
     data = next((line[6:] for line in frame.split("\n") if line.startswith("data: ")), "{}")
     if not data.startswith("{"):
         return ""
@@ -147,7 +147,7 @@ def content(frame: str) -> str:
 
 
 def stored(record: RunRecord) -> str:
-    """Give everything that would be stored, and every joined text, escapes undone."""
+    """Return everything that would be stored, and every joined text, escapes undone."""
     views = [encode_run(record).decode()]
     for _ in range(3):
         views.append(_ESCAPE.sub(_meaning, views[-1]))
@@ -159,7 +159,7 @@ def _meaning(found: re.Match[str]) -> str:
 
 
 def encoded(record: RunRecord) -> str:
-    """Give the line that would be stored."""
+    """Return the line that would be stored."""
     return encode_run(record).decode()
 
 

@@ -49,7 +49,7 @@ class Noting:
 
 
 def found(tree: Json, paths: Paths) -> list[tuple[str, str]]:
-    """Give what paths lead to."""
+    """Return what paths lead to."""
     noting = Noting()
     walk(tree, paths, noting)  # type: ignore[arg-type]
     return noting.pointed_at
