@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from base64 import b64encode
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from contract.errors import EffectFailed, Fault
+from contract.errors import EffectFailed
 from cutover.stores import NoSuchStore, open_pauses, pause_encryption
-from cutover.wiring.periodic import PERIOD, sweeping
-from effects.clock import ManualClock
-from effects.stores import InvalidKeys, MemoryPauses, Pause, Plaintext, Swept
+from effects.stores import InvalidKeys, Pause, Plaintext
 from effects.stores.pauses.aes import AesEncryption
 from effects.stores.pauses.encryption import ENCRYPTED
 from router.config import PauseSettings
@@ -74,33 +70,3 @@ def test_the_key_comes_from_the_environment() -> None:
         strict.open(b"tape", "h1", "tape")
     with pytest.raises(InvalidKeys, match="'KEYS' cannot be used: it is not set"):
         pause_encryption(PauseSettings(key_env="KEYS"), {})
-
-
-class Away(MemoryPauses):
-    """A store that is away the first time."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock.time)
-        self.away = True
-
-    async def sweep(self) -> Swept:
-        """Fail once."""
-        if self.away:
-            self.away = False
-            raise EffectFailed(Fault("store_unavailable", retryable=True))
-        return await super().sweep()
-
-
-@pytest.mark.virtual
-async def test_what_is_due_is_swept_though_nobody_asks(caplog: pytest.LogCaptureFixture) -> None:
-    """Again and again; a store that is away is swept the next time."""
-    clock = ManualClock()
-    pauses = Away(clock)
-    await pauses.open(paused(clock.time()))
-    with caplog.at_level(logging.INFO):
-        async with sweeping(pauses):
-            await asyncio.sleep(PERIOD * 1.5)
-    assert [record.getMessage() for record in caplog.records] == [
-        "pauses could not be swept: store_unavailable",
-        "pauses: 1 expired, 0 removed",
-    ]

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Tables on a terminal or in a file, and files that are written whole."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from cutover.cli.terminal import UNFOLDED, tables
 from cutover.files import write_whole
 
 
+def test_a_table_in_a_file_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The width of a log of CI is unknown, unless COLUMNS is set."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert tables().width == UNFOLDED
+    monkeypatch.setenv("COLUMNS", "90")
+    assert tables().width == 90
+
+
 def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
-    """Whoever holds the old one keeps it; the mode is what was asked for."""
+    """A reader that holds the old one keeps it; the mode is as requested."""
     path = tmp_path / "report.json"
     path.write_bytes(b"old")
     with path.open("rb") as held:

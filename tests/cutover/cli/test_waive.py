@@ -7,14 +7,10 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from compare.waivers import Waiver, read_waivers
-from cutover.cli.waive import WaiverPast, add_waiver, waive
-
-app = typer.Typer()
-app.command()(waive)
+from cutover.cli.waive import WaiverPast, add_waiver
+from tests.support.commands import run_command
 
 ID = "0123456789ab"
 WORDS = ("--owner", "Ann", "--reason", "agreed", "--until", "9999-12-31")
@@ -22,13 +18,12 @@ WAIVER = Waiver("Ann", "agreed", date(9999, 12, 31))
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    """Run the command; returns exit status and everything it said."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    return result.exit_code, result.output
+    """Run `cutover waive`; returns its exit status and its output."""
+    return run_command("waive", *arguments)
 
 
 def test_a_waiver_is_written(tmp_path: Path) -> None:
-    """The file is made; it holds what was said, and nothing else is left behind."""
+    """The file is created; it holds the waiver, and nothing else is left behind."""
     file = tmp_path / "waivers.toml"
     status, said = run(ID, *WORDS, "--file", file)
     assert (status, ID in said) == (0, True)
@@ -43,8 +38,8 @@ def test_a_waiver_may_be_for_one_flow(tmp_path: Path) -> None:
     assert read_waivers(file)[ID].flow == "chat"
 
 
-def test_a_flow_nobody_knows_is_said(tmp_path: Path) -> None:
-    """It is written all the same: a dialect of one's own may be called so."""
+def test_an_unknown_flow_is_named(tmp_path: Path) -> None:
+    """It is written all the same: a team's own dialect may have that name."""
     file = tmp_path / "waivers.toml"
     status, said = run(ID, *WORDS, "--file", file, "--flow", "chta")
     assert (status, read_waivers(file)[ID].flow) == (0, "chta")
@@ -84,7 +79,7 @@ def test_a_second_waiver_needs_replace(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_is_not_written_over(tmp_path: Path) -> None:
-    """Whatever is in it is somebody's."""
+    """It may hold waivers."""
     file = tmp_path / "waivers.toml"
     file.write_text("[waiver")
     assert run(ID, *WORDS, "--file", file)[0] == 2
@@ -92,7 +87,7 @@ def test_a_broken_file_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_waivers_written_at_once_are_all_there(tmp_path: Path) -> None:
-    """Each is written behind the others, whoever comes first."""
+    """Each writer waits for the others."""
     file = tmp_path / "waivers.toml"
     ids = [f"{number:012x}" for number in range(40)]
     with ThreadPoolExecutor(8) as together:

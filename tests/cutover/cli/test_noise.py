@@ -6,17 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cutover.cli import app
 from cutover.selftest.exchanges import batch, exchange, store
 from tests.compare.noise.messages import places
-
-
-def run(*arguments: str | Path) -> tuple[int, str]:
-    """Run a command; returns exit status and everything it said."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    return result.exit_code, result.output
+from tests.support.commands import run_command
 
 
 @pytest.mark.parametrize(
@@ -28,7 +21,7 @@ def test_the_reading_is_the_exit_status(
 ) -> None:
     """And two files say how it was come by."""
     graph, legacy = places(tmp_path, messages, words)
-    ended, output = run("noise", graph, *legacy, "-o", tmp_path / "out")
+    ended, output = run_command("noise", graph, *legacy, "-o", tmp_path / "out")
     assert (ended, said in output) == (status, True)
     written = json.loads((tmp_path / "out" / "noise.json").read_bytes())
     assert written["study"]["messages"] == messages
@@ -37,30 +30,30 @@ def test_the_reading_is_the_exit_status(
 
 def test_captures_without_live_runs_cannot_tell(tmp_path: Path) -> None:
     """No data is not a pass."""
-    status, output = run("noise", store(tmp_path, batch(exchange())))
+    status, output = run_command("noise", store(tmp_path, batch(exchange())))
     assert status == 3
     assert "1 left out: graph was played the model's answers" in output
 
 
 def test_a_place_that_is_not_there_exits_2(tmp_path: Path) -> None:
     """In a sentence."""
-    status, output = run("noise", tmp_path / "nowhere")
+    status, output = run_command("noise", tmp_path / "nowhere")
     assert (status, "cannot read captures" in output) == (2, True)
 
 
 def test_captures_of_which_nothing_can_be_read_exit_2(tmp_path: Path) -> None:
     """As they do where they are compared; with something to read beside, damage is counted."""
     broken = store(tmp_path / "broken", b"no batch at all, and longer than a header")
-    status, output = run("noise", broken)
+    status, output = run_command("noise", broken)
     assert (status, "line or batch damaged" in output) == (2, True)
-    assert run("noise", store(tmp_path / "sound", batch(exchange())), broken)[0] == 3
+    assert run_command("noise", store(tmp_path / "sound", batch(exchange())), broken)[0] == 3
 
 
 def test_diff_puts_noise_into_its_report(tmp_path: Path) -> None:
     """Among the reasons, and as a section."""
     graph, legacy = places(tmp_path, 3)
     again = [part for place in legacy for part in ("--noise", place)]
-    status, output = run("diff", graph, *again, "-o", tmp_path / "out")
+    status, output = run_command("diff", graph, *again, "-o", tmp_path / "out")
     assert status == 3
     assert "noise of live model calls, in 3 messages" in " ".join(output.split())
     assert 'id="noise"' in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -68,5 +61,5 @@ def test_diff_puts_noise_into_its_report(tmp_path: Path) -> None:
 
 def test_noise_is_refused_where_there_are_no_captures(tmp_path: Path) -> None:
     """Two reports hold no runs."""
-    status, output = run("diff", tmp_path, tmp_path, "--noise", tmp_path)
+    status, output = run_command("diff", tmp_path, tmp_path, "--noise", tmp_path)
     assert (status, "noise is measured in captures" in output) == (2, True)

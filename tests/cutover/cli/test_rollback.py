@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from contract.flows.chat import CHAT
-from cutover.cli import app
 from router.config import load_settings
+from tests.support.commands import run_command
 
 
 def written(folder: Path, more: str = "") -> Path:
@@ -23,9 +22,8 @@ def written(folder: Path, more: str = "") -> Path:
 
 
 def rollback(path: Path, flow: str = "chat") -> tuple[int, str]:
-    """Run it; gives exit status and what it said."""
-    result = CliRunner().invoke(app, ["rollback", flow, "--config", str(path)])
-    return result.exit_code, result.output
+    """Run `cutover rollback`; returns its exit status and its output."""
+    return run_command("rollback", flow, "--config", path)
 
 
 def test_it_switches_the_flow_off_and_says_so(tmp_path: Path) -> None:

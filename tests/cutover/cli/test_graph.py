@@ -13,7 +13,7 @@ from cutover.flows import SPECS
 from graph_impl import describe
 from legacy import describe as describe_legacy
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "flows.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "flows.md"
 DOT = """#!/bin/sh
 cat > "$3.dot"; cp "$3.dot" "$3"
 """

@@ -1,0 +1,154 @@
+"""Periodic jobs: repeated after failures; pauses are swept, deleted conversations followed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from contract.errors import EffectFailed, Fault
+from contract.stores import Turn
+from cutover.wiring.periodic import PERIOD, drop_unknown, following, periodic, sweeping
+from effects.clock import ManualClock
+from effects.stores import MemoryConversations, MemoryPauses, Pause, Swept
+from effects.stores.shadow_replies import ShadowReplies
+from effects.stores.values import DataSubject, SubjectKind
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("first", [0.0, 600.0])
+async def test_a_job_that_fails_runs_again(first: float, caplog: pytest.LogCaptureFixture) -> None:
+    """Its task goes on."""
+    done: list[float] = []
+    thrice = asyncio.Event()
+
+    async def do() -> None:
+        done.append(asyncio.get_running_loop().time())
+        if len(done) == 3:
+            thrice.set()
+        message = "boom"
+        raise ValueError(message)
+
+    began = asyncio.get_running_loop().time()
+    async with periodic("sweep", do, 600.0, at_once=not first):
+        await thrice.wait()
+    assert [at - began for at in done] == [first, first + 600.0, first + 1_200.0]
+    assert caplog.messages == ["sweep: failed, and is tried again"] * 3
+
+
+def reply(number: int, content: str) -> Turn:
+    """Return a reply."""
+    return Turn(
+        message_id=f"r{number}",
+        role="assistant",
+        content=content,
+        chat_id="c",
+        reply_to=f"u{number}",
+    )
+
+
+async def both() -> tuple[ShadowReplies, MemoryConversations]:
+    """Return the shadow's replies and the store of a conversation of two turns."""
+    replies, store = ShadowReplies(), MemoryConversations()
+    for number, user in ((1, "ann"), (2, "bob")):
+        asked = Turn(message_id=f"u{number}", role="user", content="?", chat_id="c", user_id=user)
+        await store.put("s", asked)
+        await store.put("s", reply(number, "theirs"))
+        replies.put(("graph", "c"), reply(number, "mine"))
+    return replies, store
+
+
+@pytest.mark.parametrize(
+    ("whose", "left"),
+    [
+        (("chat", "c"), set()),
+        (("user", "ann"), {"u2"}),
+        (("message", "u2"), {"u1"}),
+        (("chat", "other"), {"u1", "u2"}),
+    ],
+)
+async def test_what_is_forgotten_in_the_store_goes(
+    whose: tuple[SubjectKind, str], left: set[str]
+) -> None:
+    """Of a chat, a user or a message, removed by another process such as `cutover forget`."""
+    replies, store = await both()
+    await store.erase(DataSubject(*whose))
+    await drop_unknown(replies, store)
+    assert set(replies.read(("graph", "c"))) == left
+
+
+class Away(MemoryConversations):
+    """A store that fails."""
+
+    async def history(self, *_: str, **__: object) -> tuple[Turn, ...]:
+        """Fail."""
+        raise EffectFailed(Fault("store_failed"))
+
+
+async def test_a_store_that_fails_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It is read the next time."""
+    replies, _ = await both()
+    with caplog.at_level(logging.WARNING):
+        await drop_unknown(replies, Away())
+    assert "store_failed" in caplog.text
+    assert set(replies.read(("graph", "c"))) == {"u1", "u2"}
+
+
+@pytest.mark.virtual
+async def test_conversations_are_followed_periodically_and_not_at_the_end() -> None:
+    """Every ten minutes while it is open."""
+    replies, store = await both()
+    async with following(replies, store, seconds=600.0):
+        await store.erase(DataSubject("chat", "c"))
+        await asyncio.sleep(599.0)
+        assert replies.chats
+        await asyncio.sleep(2.0)
+        assert not replies.chats
+    replies, _ = await both()
+    async with following(replies, store, seconds=600.0):
+        pass
+    assert replies.chats
+
+
+def due(expires_at: float) -> Pause:
+    """Return a pause that expires at a moment."""
+    return Pause(
+        hitl_id="h1",
+        exchange="x1",
+        flow="companion",
+        stack="graph",
+        created_at=0.0,
+        expires_at=expires_at,
+        tape=b"tape",
+    )
+
+
+class AwayPauses(MemoryPauses):
+    """A store that is away the first time."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock.time)
+        self.away = True
+
+    async def sweep(self) -> Swept:
+        """Fail once."""
+        if self.away:
+            self.away = False
+            raise EffectFailed(Fault("store_unavailable", retryable=True))
+        return await super().sweep()
+
+
+@pytest.mark.virtual
+async def test_due_pauses_are_swept_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that is away is swept the next time."""
+    clock = ManualClock()
+    pauses = AwayPauses(clock)
+    await pauses.open(due(clock.time()))
+    with caplog.at_level(logging.INFO):
+        async with sweeping(pauses):
+            await asyncio.sleep(PERIOD * 1.5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "pauses could not be swept: store_unavailable",
+        "pauses: 1 expired, 0 removed",
+    ]
