@@ -12,7 +12,7 @@ import pytest
 from compare.causes import LIVE_ANSWER
 from compare.comparison import Comparer
 from compare.findings import kind_of
-from compare.input.pairing import Pair, pair_of
+from compare.input.pairing import Pair
 from compare.tally import Tally, count_pair
 from compare.verdict import verdict_on
 from contract.flow import Event, Flow, Request
@@ -20,6 +20,7 @@ from contract.flows.chat import CHAT, Send
 from contract.model import Chunk, ModelCall
 from contract.ports import Effects
 from effects.model import ScriptedModel, Step
+from tests.compare.pairs import cluster_kinds, paired
 from tests.router.answering import ANSWERS, CASE, FLOWS, called, pieces
 from tests.router.faulty import after, crash, mapped
 from tests.router.house import House, Rules
@@ -39,16 +40,10 @@ async def compared(graph: Flow, *rounds: tuple[Step, ...]) -> tuple[Tally, Pair]
     rules = Rules(shadow=100, mode="live", asks=ScriptedModel(script))
     async with House(CASE, rules, graph=graph) as made:
         await made.ask()
-        pair = pair_of(tuple(made.runs))
-    assert isinstance(pair, Pair)
+        pair = paired(*made.runs)
     tally = Tally()
     count_pair(tally, pair, Comparer(CHAT))
     return tally, pair
-
-
-def causes(tally: Tally) -> list[str]:
-    """Name the kinds of causes."""
-    return sorted(cluster.kind for cluster in tally.clusters.by_key.values())
 
 
 async def test_another_answer_is_no_finding_of_the_pipeline() -> None:
@@ -59,7 +54,7 @@ async def test_another_answer_is_no_finding_of_the_pipeline() -> None:
     assert {"text_changed", "tool_dropped", "prompt_changed"} <= kinds
     assert LIVE_ANSWER in {finding.after for finding in found}
     assert all(finding.after is not None for finding in found)
-    assert (tally.pairs, tally.equal, tally.own_answers, causes(tally)) == (1, 1, 1, [])
+    assert (tally.pairs, tally.equal, tally.own_answers, cluster_kinds(tally)) == (1, 1, 1, [])
     assert verdict_on(tally).reasons[1:] == (
         "1 pair: the shadow asked the model itself, what may follow from that is left out",
     )
@@ -96,7 +91,7 @@ def hotter(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]
 async def test_the_first_question_is_the_pipelines_own() -> None:
     """Another parameter is a cause as ever, and the text follows from it."""
     tally, _ = await compared(hotter, *OTHERWISE)
-    assert causes(tally) == ["parameter_changed"]
+    assert cluster_kinds(tally) == ["parameter_changed"]
     assert tally.different == 1
 
 
@@ -120,7 +115,7 @@ def backwards(event: Event) -> Event:
 async def test_what_a_stack_does_by_itself_is_its_own(graph: Flow, kind: str) -> None:
     """No answer of a model makes it end otherwise, or break its grammar."""
     tally, _ = await compared(graph, *OTHERWISE)
-    assert causes(tally) == [kind]
+    assert cluster_kinds(tally) == [kind]
 
 
 async def test_a_call_nobody_had_made_is_the_models_doing() -> None:
@@ -129,4 +124,4 @@ async def test_a_call_nobody_had_made_is_the_models_doing() -> None:
     tally, pair = await compared(FLOWS["graph"], again, again)
     assert pair.candidate.error is not None
     assert pair.candidate.error.code == "tape_miss"
-    assert (tally.equal, causes(tally)) == (1, [])
+    assert (tally.equal, cluster_kinds(tally)) == (1, [])

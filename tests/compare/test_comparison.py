@@ -11,21 +11,13 @@ import pytest
 
 from compare.comparison import Comparer, raw_equal
 from compare.findings import Finding, kind_of, signature_of
-from compare.input.pairing import Pair, pair_of
 from compare.layers.frames import Chunking
 from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
-from contract.records import RunRecord
 from contract.wire.sse import comment
 from cutover.selftest.exchanges import Asked, Events, Script, exchange, tool
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault, add, drop
-
-
-def pair(runs: tuple[RunRecord, ...]) -> Pair:
-    """Take the pair of an exchange that has one."""
-    chosen = pair_of(runs)
-    assert isinstance(chosen, Pair)
-    return chosen
+from tests.compare.pairs import causes, findings, paired
 
 
 def found(
@@ -33,12 +25,7 @@ def found(
 ) -> tuple[Finding, ...]:
     """Compare what two scripts leave behind."""
     runs = exchange(legacy, graph, served=served)
-    return Comparer(CHAT, chunking).compare(pair(runs))
-
-
-def causes(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
-    """List (layer, kind) of findings that follow from no other."""
-    return [(f.layer, kind_of(f)) for f in findings if f.after is None]
+    return Comparer(CHAT, chunking).compare(paired(*runs))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -102,7 +89,7 @@ def test_comment_frames_are_no_part_of_a_stream() -> None:
     marked = msgspec.structs.replace(
         candidate, frames=(*candidate.frames[:3], served_by, *candidate.frames[3:])
     )
-    assert Comparer(CHAT).compare(pair((control, marked))) == ()
+    assert findings(control, marked) == ()
 
 
 def test_the_same_breach_on_both_sides_is_one_finding() -> None:
@@ -115,8 +102,7 @@ def test_the_same_breach_on_both_sides_is_one_finding() -> None:
 
 def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
     """The second round's copy follows from the first."""
-    findings = found(SOUND, SOUND.but(system="冷"))
-    assert [f.after is None for f in findings] == [True, False]
+    assert [f.after is None for f in found(SOUND, SOUND.but(system="冷"))] == [True, False]
 
 
 def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None:
@@ -146,8 +132,8 @@ def test_a_prompt_that_changes_again_in_a_later_round_has_another_cause() -> Non
             *asked[last + 1 :],
         ]
 
-    findings = found(SOUND, SOUND.but(system="冷", upset=otherwise))
-    assert [(f.path, f.after is None) for f in findings] == [
+    changed = found(SOUND, SOUND.but(system="冷", upset=otherwise))
+    assert [(f.path, f.after is None) for f in changed] == [
         ("model.stream@reply[0].messages[0].system", True),
         ("model.stream@reply[1].messages[0].system", False),
         ("model.stream@reply[1].messages[1].user", True),
@@ -165,15 +151,14 @@ def test_a_changed_tool_argument_explains_the_next_prompt() -> None:
 
 def test_several_dropped_frames_apart_are_several_findings() -> None:
     """Two holes in a stream are two causes of one signature."""
-    findings = found(SOUND, SOUND.but(spoil=drop(7, 10)))
-    assert causes(findings) == [("frames", "frame_dropped")] * 2
+    assert causes(found(SOUND, SOUND.but(spoil=drop(7, 10)))) == [("frames", "frame_dropped")] * 2
 
 
 def test_a_failed_run_is_compared_with_its_successor() -> None:
     """After a takeover: the outcome differs, and all that lacks follows from it."""
     broken = SOUND.but(spoil=lambda e: _first(e, 8), outcome="failed")
     runs = exchange(legacy=SOUND, graph=broken, served="graph", second="fallback")
-    assert causes(Comparer(CHAT).compare(pair(runs))) == [("outcome", "outcome_changed")]
+    assert causes(findings(*runs)) == [("outcome", "outcome_changed")]
 
 
 def _first(events: Events, count: int) -> Events:
@@ -185,21 +170,21 @@ def test_a_frame_that_is_no_json_is_a_changed_frame_not_a_crash() -> None:
     control, candidate = exchange()
     frames = (*candidate.frames[:2], (5, "data: {oops\n\n"), *candidate.frames[3:])
     spoilt = msgspec.structs.replace(candidate, frames=frames)
-    findings = Comparer(CHAT).compare(pair((control, spoilt)))
-    assert {layer for layer, _ in causes(findings)} <= {"grammar", "frames"}
-    assert findings
+    wrong = findings(control, spoilt)
+    assert {layer for layer, _ in causes(wrong)} <= {"grammar", "frames"}
+    assert wrong
 
 
 def test_equal_runs_are_told_without_parsing() -> None:
     """Bytes and calls alone: frames are not even read as JSON."""
     control, candidate = exchange()
-    assert raw_equal(pair((control, candidate)))
+    assert raw_equal(paired(control, candidate))
     late = msgspec.structs.replace(
         candidate, frames=tuple((at + 7, text) for at, text in candidate.frames)
     )
-    assert raw_equal(pair((control, late)))
+    assert raw_equal(paired(control, late))
     other = msgspec.structs.replace(candidate, frames=candidate.frames[:-1])
-    assert not raw_equal(pair((control, other)))
+    assert not raw_equal(paired(control, other))
 
 
 def test_runs_on_tapes_of_their_own_are_read_to_the_end() -> None:
@@ -207,5 +192,4 @@ def test_runs_on_tapes_of_their_own_are_read_to_the_end() -> None:
     legacy = exchange()[0]
     other = exchange(Script(system="冷", temperature=0.1))[0]
     graph = msgspec.structs.replace(other, stack="graph", role="replay", assigned="graph")
-    findings = Comparer(CHAT).compare(pair((legacy, graph)))
-    assert {finding.layer for finding in findings} == {"effects"}
+    assert {finding.layer for finding in findings(legacy, graph)} == {"effects"}

@@ -12,7 +12,7 @@ import pytest
 from compare.causes import LIVE_ANSWER, OWN_HISTORY
 from compare.comparison import Comparer
 from compare.findings import PromptChanged, TextChanged, kind_of
-from compare.input.pairing import Pair, pair_of
+from compare.input.pairing import Pair
 from compare.noise.messages import TooFew, live_runs
 from compare.report.document import report_of
 from compare.tally import DEEPEST, Drift, Tally, count_drift, count_pair, drift_of, drift_text
@@ -26,6 +26,7 @@ from contract.records import OwnHistory, RunRecord
 from effects.testing import World
 from graph_impl import FLOWS
 from router.stack import StackName
+from tests.compare.pairs import cluster_kinds, paired
 from tests.router.answering import ASSIGNED
 from tests.router.house import House, Rules
 from tests.router.talking import Talk, free, remembering, shadows, talk
@@ -45,16 +46,9 @@ def compared(batches: list[list[RunRecord]]) -> tuple[Tally, list[Pair]]:
     """Compare the runs of each exchange."""
     tally, pairs = Tally(), []
     for batch in batches:
-        pair = pair_of(tuple(batch))
-        assert isinstance(pair, Pair)
-        pairs.append(pair)
-        count_pair(tally, pair, Comparer(SESSION))
+        pairs.append(paired(*batch))
+        count_pair(tally, pairs[-1], Comparer(SESSION))
     return tally, pairs
-
-
-def causes(tally: Tally) -> list[str]:
-    """Name the kinds of causes."""
-    return sorted(cluster.kind for cluster in tally.clusters.by_key.values())
 
 
 def after(pair: Pair) -> set[str | None]:
@@ -66,7 +60,7 @@ def after(pair: Pair) -> set[str | None]:
 async def test_what_follows_from_its_own_answers_is_drift(assigned: StackName) -> None:
     """The first turn's text is another live answer; from then on the question differs, too."""
     tally, pairs = compared(await talked(free(assigned=assigned)))
-    assert (tally.pairs, tally.equal, tally.own_answers, causes(tally)) == (3, 3, 3, [])
+    assert (tally.pairs, tally.equal, tally.own_answers, cluster_kinds(tally)) == (3, 3, 3, [])
     first, *later = pairs
     assert LIVE_ANSWER in after(first)
     assert OWN_HISTORY not in after(first)
@@ -93,7 +87,7 @@ async def test_it_is_told_by_depth() -> None:
 async def test_told_what_was_served_there_is_no_drift() -> None:
     """The first answer differs; later ones, to the same question, do not."""
     tally, pairs = compared(await talked(free(history="served")))
-    assert (tally.pairs, tally.equal, causes(tally)) == (3, 3, [])
+    assert (tally.pairs, tally.equal, cluster_kinds(tally)) == (3, 3, [])
     assert not tally.drift
     assert all(OWN_HISTORY not in after(pair) for pair in pairs)
     kinds = [{kind_of(f) for f in Comparer(SESSION).compare(pair)} for pair in pairs]
@@ -128,7 +122,7 @@ def hotter(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]
 async def test_parameters_are_the_pipelines_own_in_every_turn() -> None:
     """No history brings another temperature about."""
     tally, pairs = compared(await talked(free(), hotter))
-    assert (tally.different, causes(tally)) == (3, ["parameter_changed"])
+    assert (tally.different, cluster_kinds(tally)) == (3, ["parameter_changed"])
     for pair in pairs[1:]:
         assert OWN_HISTORY in after(pair)
 
@@ -142,7 +136,7 @@ def curt(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
 async def test_prompts_are_the_pipelines_own_where_no_own_answer_was_told() -> None:
     """In the first turn, and where its answers are those that were served."""
     tally, _ = compared(await talked(free(), curt))
-    assert causes(tally) == ["prompt_changed"]
+    assert cluster_kinds(tally) == ["prompt_changed"]
     tally, pairs = compared(await talked(free(remembering("red"))))
     assert (tally.equal, drift_of(tally.drift)) == (3, tuple(Drift(n, 1, 0) for n in range(3)))
     assert [Comparer(SESSION).compare(pair) for pair in pairs] == [()] * 3
@@ -195,8 +189,6 @@ async def test_what_a_prompt_sums_up_of_it_is_drift_too(assigned: StackName) -> 
         assert told == [OwnHistory(own=n, other=n) for n in range(4)]
         tally = Tally()
         for batch in house.captured.batches:
-            pair = pair_of(tuple(batch))
-            assert isinstance(pair, Pair)
-            count_pair(tally, pair, Comparer(COMPANION))
-    assert (tally.equal, causes(tally)) == (4, [])
+            count_pair(tally, paired(*batch), Comparer(COMPANION))
+    assert (tally.equal, cluster_kinds(tally)) == (4, [])
     assert [one.answers for one in drift_of(tally.drift)] == [0, 1, 2, 3]

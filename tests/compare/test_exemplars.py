@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from compare.clusters import NOTHING_NEW, ROWS_AT_MOST, exemplar_of
-from compare.input.pairing import Pair, pair_of
 from compare.streams.events import EventReader
 from contract.flows.chat import CHAT, Send
 from contract.records import RunRecord
 from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.run_faults import add, drop
+from tests.compare.pairs import paired
 
 
 def rows(runs: tuple[RunRecord, ...]) -> list[tuple[str, str | None, str | None]]:
     """List what both sides of every row say."""
-    pair = pair_of(runs)
-    assert isinstance(pair, Pair)
-    exemplar = exemplar_of(pair, (), EventReader(CHAT))
+    exemplar = exemplar_of(paired(*runs), (), EventReader(CHAT))
     return [
         (
             row.mark,
@@ -52,8 +50,7 @@ def test_a_dropped_frame_leaves_a_void_beside_it() -> None:
 def test_of_a_long_stream_the_rows_around_the_divergence_are_kept() -> None:
     """The page stays small, and shows what matters."""
     long = Script(pieces=tuple("字" * 400))
-    pair = pair_of(exchange(long, long.but(spoil=drop(300))))
-    assert isinstance(pair, Pair)
+    pair = paired(*exchange(long, long.but(spoil=drop(300))))
     exemplar = exemplar_of(pair, (), EventReader(CHAT))
     assert len(exemplar.rows) == ROWS_AT_MOST
     assert exemplar.left_out == 404 - ROWS_AT_MOST

@@ -1,164 +1,218 @@
-"""Recordings: which streams there are, which are pairs, and what cannot be read."""
+"""Plain streams side by side: pairs, damage, times, rules; and real recordings, spoilt."""
 
 from __future__ import annotations
 
 import json
-from codecs import BOM_UTF8
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from compare.input.damage import CapturesUnreadable, Damage
-from compare.input.recordings import RecordedStream, Recordings, pairs_of
+from compare.input.recordings import Recordings
+from compare.recordings import PlainQuestion, compare_recordings
+from compare.rules import rules_of
+from compare.tally import Series, Tally
+from contract.wire.sse import SseDecoder
+from tests.compare.streams.bodies import Story, causes, compared, dialect, found, openai, sse
+
+PROVIDERS = Path(__file__).parents[2].parent / "shared" / "data" / "provider_streams.jsonl"
+OPENAI = dialect("openai")
+
+Row = dict[str, object]
 
 
-def jsonl(path: Path, *rows: object) -> Path:
-    """Write lines of JSON."""
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return path
+def rows(folder: Path, legacy: list[Row], graph: list[Row]) -> Tally:
+    """Compare rows of recordings."""
+    sides: list[Recordings] = []
+    for side, held in (("legacy", legacy), ("graph", graph)):
+        path = folder / f"{side}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in held))
+        sides.append(Recordings(path))
+    old, new = sides
+    return compare_recordings(old, new, PlainQuestion(OPENAI))
 
 
-def bodies(recordings: Recordings) -> dict[str, bytes | None]:
-    """Read everything; None for damage."""
-    read = {name: recordings.read(name) for name in recordings.ids}
-    return {name: x.body if isinstance(x, RecordedStream) else None for name, x in read.items()}
+def body(story: Story | None = None) -> str:
+    """Tell a story in chunks."""
+    return openai(story or Story()).decode()
 
 
-def test_a_folder_holds_a_stream_a_file_and_a_stream_a_line(tmp_path: Path) -> None:
-    """By their path in the folder, and by their ids; anything else lies there unread."""
-    (tmp_path / "day").mkdir()
-    (tmp_path / "day" / "a.sse").write_bytes(b"A")
-    (tmp_path / "b.ndjson").write_bytes(b"")
-    (tmp_path / "notes.md").write_bytes(b"?")
-    jsonl(tmp_path / "c.jsonl", {"id": "x", "body": "X€"}, {"id": 7, "body": "", "more": 1})
-    recordings = Recordings(tmp_path)
-    assert bodies(recordings) == {"day/a.sse": b"A", "b.ndjson": b"", "x": "X€".encode(), "7": b""}
-    assert recordings.size == 1 + (tmp_path / "c.jsonl").stat().st_size
-
-
-def test_times_come_with_a_line(tmp_path: Path) -> None:
-    """A moment an event."""
-    recordings = Recordings(jsonl(tmp_path / "a.jsonl", {"id": "x", "body": "", "times": [1, 2]}))
-    read = recordings.read("x")
-    assert isinstance(read, RecordedStream)
-    assert read.times == (1, 2)
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n \n"])
-def test_a_last_line_needs_no_end(tmp_path: Path, end: str) -> None:
-    """Nor do blank lines hurt."""
-    (tmp_path / "a.jsonl").write_bytes(f'{{"id":"x","body":"1"}}{end}'.encode())
-    assert bodies(Recordings(tmp_path)) == {"x": b"1"}
-
-
-def test_lines_that_are_no_recording_are_damage(tmp_path: Path) -> None:
-    """Torn, without an id, or with an id and no body: counted and named, the rest is read."""
-    good = b'{"id":"x","body":"1"}\n'
-    (tmp_path / "a.jsonl").write_bytes(
-        b'{"body":"1"}\n\xff\n' + good + b'{"id":"y"}\n{"id":"z","body":"1'
+def test_what_has_no_partner_or_is_damaged_is_counted(tmp_path: Path) -> None:
+    """One finding does not stop the next pair."""
+    tally = rows(
+        tmp_path,
+        [{"id": 1, "body": body()}, {"id": 2, "body": body()}, {"id": 3, "body": 3}, {"id": 4}],
+        [{"id": 1, "body": body()}, {"id": 3, "body": ""}, {"id": 5, "body": ""}, {"no": "id"}],
     )
-    recordings = Recordings(tmp_path / "a.jsonl")
-    assert [damage.detail.split(":")[0] for damage in recordings.damage] == [
-        "line 1",
-        "line 2",
-        "line 5",
+    assert (tally.exchanges, tally.pairs, tally.equal) == (5, 1, 1)
+    assert tally.not_comparable == {
+        "nothing of that id on the side of graph": 2,
+        "nothing of that id on the side of legacy": 1,
+        "damaged": 1,
+    }
+    assert tally.damage == {"broken": 2}
+
+
+def test_times_give_latencies(tmp_path: Path) -> None:
+    """First event, first text, end; a stream without times gives none."""
+    chunks = sse({"choices": [{"delta": {"role": "assistant", "content": "x"}}]}).decode()
+    timed = {"id": 1, "body": f"{chunks}data: [DONE]\n\n", "times": [20, 70]}
+    tally = rows(tmp_path, [timed], [{"id": 1, "body": body()}])
+    assert {(series.stack, series.metric): list(at) for series, at in tally.times.items()} == {
+        ("legacy", "first"): [20],
+        ("legacy", "text"): [20],
+        ("legacy", "end"): [70],
+    }
+    assert Series("openai", "legacy", "serving", "end") in tally.times
+
+
+def test_other_times_than_events_are_damage(tmp_path: Path) -> None:
+    """Nobody can tell which is whose."""
+    tally = rows(tmp_path, [{"id": 1, "body": body(), "times": [1]}], [{"id": 1, "body": body()}])
+    assert tally.damage == {"broken": 1}
+    assert tally.named[0].detail == "1 times for 12 events"
+
+
+def test_rules_hold_for_plain_streams_too(tmp_path: Path) -> None:
+    """By the dialect's name as flow, by event and path."""
+    for side, days in (("a", 2), ("b", 3)):
+        story = Story(arguments=(f'{{"city":"北京","days":{days}}}',))
+        (tmp_path / f"{side}.sse").write_bytes(openai(story))
+    text = '[[ignore]]\nflow = "openai"\nevent = "tool_call"\npath = "arguments.days"\n'
+    rules = rules_of(text, "diff.toml")
+    sides = Recordings(tmp_path / "a.sse"), Recordings(tmp_path / "b.sse")
+    tally = compare_recordings(*sides, PlainQuestion(OPENAI, rules=rules))
+    assert (tally.equal, tally.equal_by_rules) == (1, 1)
+    assert sum(tally.rule_hits.values()) == 1
+
+
+def test_many_kinds_of_streams_need_no_more_memory(tmp_path: Path) -> None:
+    """Comparers of names met long ago are let go."""
+    held: list[Row] = [
+        {"id": k, "body": sse({"choices": [], f"k{k}": 1}).decode() + "data: [DONE]\n\n"}
+        for k in range(3)
     ]
-    assert bodies(recordings) == {"x": b"1", "y": None}
-    damage = recordings.read("y")
-    assert isinstance(damage, Damage)
-    assert "missing required field `body`" in damage.detail
-
-
-def test_half_a_character_is_damage_wherever_it_stands(tmp_path: Path) -> None:
-    """In keys nobody asks for, too: a file that is no text is not what was recorded."""
-    (tmp_path / "a.jsonl").write_bytes(
-        b'{"id":"x","body":"1","note":"\xe5\x8c"}\n{"id":"y","body":"2","note":"\xe5\x8c\x97"}\n'
+    odd = dialect("anthropic-messages")
+    path = tmp_path / "odd.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"id": k, "body": sse({"type": f"k{k}"}).decode()}) + "\n"
+            for k in range(300)
+        )
     )
-    recordings = Recordings(tmp_path / "a.jsonl")
-    assert [(damage.kind, damage.detail[:7]) for damage in recordings.damage] == [
-        ("broken", "line 1:")
-    ]
-    assert bodies(recordings) == {"y": b"2"}
+    tally = compare_recordings(Recordings(path), Recordings(path), PlainQuestion(odd))
+    assert tally.pairs == 300
+    assert rows(tmp_path, held, held).equal == 3
 
 
-def test_a_byte_order_mark_is_taken_off(tmp_path: Path) -> None:
-    """Once, at the very start; of a body in a file of its own the wire's rules hold."""
-    line = b'{"id":"%s","body":"1"}\n'
-    (tmp_path / "a.jsonl").write_bytes(
-        BOM_UTF8 + line % b"x" + line % b"y" + BOM_UTF8 + line % b"z"
-    )
-    recordings = Recordings(tmp_path / "a.jsonl")
-    assert bodies(recordings) == {"x": b"1", "y": b"1"}
-    assert [damage.detail[:7] for damage in recordings.damage] == ["line 3:"]
+def provider_streams() -> list[str]:
+    """Give the real recordings beside the project."""
+    if not PROVIDERS.exists():
+        return []
+    lines = PROVIDERS.read_text("utf-8").splitlines()
+    return [str(msgspec.json.decode(line)["sse"]) for line in lines]
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
-    """Links that lead nowhere; a folder may be called like a file; an empty file is torn."""
-    jsonl(tmp_path / "a.jsonl", {"id": "x", "body": "1"})
-    (tmp_path / "b.jsonl").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "c.sse").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "d.jsonl").touch()
-    (tmp_path / "e.sse").mkdir()
-    recordings = Recordings(tmp_path)
-    kinds = [(damage.kind, Path(damage.place).name) for damage in recordings.damage]
-    assert kinds == [("unreadable", "b.jsonl"), ("torn", "d.jsonl")]
-    assert bodies(recordings) == {"x": b"1", "c.sse": None}
-    damage = recordings.read("c.sse")
-    assert isinstance(damage, Damage)
-    assert (damage.kind, damage.detail) == ("unreadable", "No such file or directory")
-    assert recordings.size == (tmp_path / "a.jsonl").stat().st_size
+RECORDED = provider_streams()
+recorded = pytest.mark.skipif(not RECORDED, reason="no provider recordings beside the project")
 
 
-def test_devices_called_like_files_are_damage(tmp_path: Path) -> None:
-    """Nobody knows whether there is an end to them; in a folder, and named themselves."""
-    for name in ("a.jsonl", "b.sse"):
-        (tmp_path / name).symlink_to("/dev/null")
-    told = [Recordings(place).damage for place in (tmp_path, tmp_path / "b.sse")]
-    assert [(one.kind, Path(one.place).name) for damage in told for one in damage] == [
-        ("unreadable", "a.jsonl"),
-        ("unreadable", "b.sse"),
-        ("unreadable", "b.sse"),
-    ]
-    assert told[0][0].detail == "a device, not a file: it is not read"
+@recorded
+@pytest.mark.parametrize("number", range(len(RECORDED)))
+def test_a_real_recording_is_equal_to_itself(tmp_path: Path, number: int) -> None:
+    """Of seven providers."""
+    stream = RECORDED[number].encode()
+    tally = compared(tmp_path, OPENAI, stream, stream)
+    assert (tally.pairs, tally.equal, found(tally)) == (1, 1, [])
 
 
-def test_an_id_that_stands_twice_is_ambiguous(tmp_path: Path) -> None:
-    """Both places are named."""
-    row = {"id": "x", "body": ""}
-    with pytest.raises(CapturesUnreadable, match=r"'x' is ambiguous: .*line 1 and .*line 2"):
-        Recordings(jsonl(tmp_path / "a.jsonl", row, row))
+def remade(stream: bytes, change: Callable[[dict[str, object]], object]) -> bytes:
+    """Write a stream again, chunk by chunk; other ids and times, and what `change` does."""
+    made: list[bytes] = []
+    for event in SseDecoder().feed(stream):
+        if event.data == b"[DONE]":
+            made.append(b"data: [DONE]\n\n")
+            continue
+        value = msgspec.json.decode(event.data)
+        value |= {"id": "other", "created": 1}
+        change(value)
+        made.append(sse(value, event.event))
+    return b"".join(made)
 
 
-def test_what_is_not_there_or_no_recording_is_refused(tmp_path: Path) -> None:
-    """Said plainly."""
-    with pytest.raises(CapturesUnreadable, match="there is nothing there"):
-        Recordings(tmp_path / "nowhere")
-    (tmp_path / "a.pdf").write_bytes(b"")
-    with pytest.raises(CapturesUnreadable, match=r"a file of \.sse, \.ndjson, \.txt, \.jsonl"):
-        Recordings(tmp_path / "a.pdf")
+@recorded
+@pytest.mark.parametrize("number", range(len(RECORDED)))
+def test_a_real_recording_with_other_ids_and_comments_is_equal(tmp_path: Path, number: int) -> None:
+    """Keep-alives, ids, times and the space behind `data:` say nothing."""
+    stream = RECORDED[number].encode()
+    again = b": keep-alive\n\n" + remade(stream, lambda _: None).replace(b"data: ", b"data:")
+    assert compared(tmp_path, OPENAI, stream, again).equal == 1
 
 
-def test_equal_ids_are_pairs_and_what_is_left_has_none(tmp_path: Path) -> None:
-    """In the order of the first side; files and lines may meet."""
-    for side, names in (("a", "xy"), ("b", "yz")):
-        (tmp_path / side).mkdir()
-        jsonl(tmp_path / side / "s.jsonl", *({"id": name, "body": ""} for name in names))
-    sides = Recordings(tmp_path / "a"), Recordings(tmp_path / "b" / "s.jsonl")
-    assert list(pairs_of(*sides)) == [("x", None), ("y", "y"), (None, "z")]
+@recorded
+@pytest.mark.parametrize("number", range(len(RECORDED)))
+def test_a_real_recording_cut_short_is_one_finding(tmp_path: Path, number: int) -> None:
+    """Half of its bytes: the outcome, and all else after it."""
+    stream = RECORDED[number].encode()
+    tally = compared(tmp_path, OPENAI, stream, stream[: len(stream) // 2])
+    assert [(layer, kind) for layer, kind, _ in causes(tally)] == [("outcome", "outcome_changed")]
 
 
-def test_two_single_files_are_a_pair_whatever_they_are_called(tmp_path: Path) -> None:
-    """Old and new, before and after."""
-    for name in ("old.sse", "new.txt"):
-        (tmp_path / name).write_bytes(b"")
-    sides = Recordings(tmp_path / "old.sse"), Recordings(tmp_path / "new.txt")
-    assert list(pairs_of(*sides)) == [("old.sse", "new.txt")]
+def places(value: Any) -> list[dict[str, Any]]:
+    """List the deltas of a chunk and the functions they call."""
+    deltas = [choice["delta"] for choice in value.get("choices", ())]
+    calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
+    return [*deltas, *(call["function"] for call in calls)]
 
 
-def test_one_stream_and_many_are_no_pair(tmp_path: Path) -> None:
-    """Which of them would it be?"""
-    (tmp_path / "a.sse").write_bytes(b"")
-    one, many = Recordings(tmp_path / "a.sse"), Recordings(tmp_path)
-    for sides in ((one, many), (many, one)):
-        with pytest.raises(CapturesUnreadable, match="may hold several"):
-            list(pairs_of(*sides))
+def spoil(key: str) -> Callable[[dict[str, object]], object]:
+    """Change the first text of that name."""
+    done: list[bool] = []
+
+    def change(value: dict[str, object]) -> None:
+        for place in places(value):
+            text = place.get(key)
+            if isinstance(text, str) and text.strip(' {}"') and not done:
+                place[key] = text.replace(text.strip(' {}"')[0], "☃", 1)
+                done.append(True)
+
+    return change
+
+
+LAYERS = {
+    "content": ("text", "text_changed"),
+    "reasoning": ("text", "reasoning_changed"),
+    "reasoning_content": ("text", "reasoning_changed"),
+    "arguments": ("frames", "frame_changed"),
+}
+
+
+@recorded
+@pytest.mark.parametrize("key", LAYERS)
+def test_a_real_recording_spoilt_is_found_once_on_its_layer(tmp_path: Path, key: str) -> None:
+    """Every recording that has such a text."""
+    tried = 0
+    for stream in map(str.encode, RECORDED):
+        other = remade(stream, spoil(key))
+        if "☃".encode() in other:
+            tried += 1
+            tally = compared(tmp_path, OPENAI, stream, other)
+            assert [(layer, kind) for layer, kind, _ in causes(tally)] == [LAYERS[key]]
+    assert tried
+
+
+@recorded
+def test_an_illegible_chunk_of_a_real_recording_is_one_breach(tmp_path: Path) -> None:
+    """In the middle of each; what it held is missing after it."""
+    for stream in map(str.encode, RECORDED):
+        frames = stream.split(b"\n\n")
+        at = next(
+            k for k in range(len(frames) // 2, len(frames)) if frames[k].startswith(b"data: {")
+        )
+        frames[at] = frames[at][: len(frames[at]) // 2]
+        tally = compared(tmp_path, OPENAI, stream, b"\n\n".join(frames))
+        assert [(layer, kind) for layer, kind, _ in causes(tally)] == [
+            ("grammar", "grammar_broken")
+        ]

@@ -7,15 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from compare.comparison import Comparer
-from compare.findings import kind_of
-from compare.input.pairing import Pair, pair_of
 from compare.streams.events import NOT_JSON, EventReader, read_stream
 from contract.flows.chat import CHAT
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, RunRecord
 from contract.wire import Dialect
 from cutover.selftest.exchanges import exchange
+from tests.compare.pairs import causes, findings
 
 DELTA = replace(
     CHAT,
@@ -41,9 +39,8 @@ def with_frames(run: RunRecord, *frames: str) -> RunRecord:
 def kinds(legacy: tuple[str, ...], graph: tuple[str, ...]) -> list[str]:
     """List the causes between two streams of deltas."""
     control, candidate = exchange()
-    pair = pair_of((with_frames(control, *legacy), with_frames(candidate, *graph)))
-    assert isinstance(pair, Pair)
-    return [kind_of(f) for f in Comparer(DELTA).compare(pair) if f.after is None]
+    runs = with_frames(control, *legacy), with_frames(candidate, *graph)
+    return [kind for _, kind in causes(findings(*runs, wire=DELTA))]
 
 
 def test_deltas_are_joined() -> None:
@@ -65,7 +62,7 @@ def test_a_lost_delta_is_a_changed_text() -> None:
 
 @pytest.mark.parametrize("frame", ["data: [1]\n\n", "data: oops\n\n", "oops", "data: {}\n"])
 def test_a_frame_that_is_no_event_is_read_as_what_it_is(frame: str) -> None:
-    """A reader of strangers' bytes never fails."""
+    """A reader of foreign bytes never fails."""
     event = EventReader(CHAT).read(frame)
     assert event is not None
     assert event.name in {NOT_JSON, ""}
@@ -85,6 +82,4 @@ def test_another_error_code_is_a_finding_of_the_outcome() -> None:
         msgspec.structs.replace(run, outcome="failed", error=ErrorRecord(code, code))
         for run, code in zip(exchange(), ("model_error", "crash"), strict=True)
     )
-    pair = pair_of((control, candidate))
-    assert isinstance(pair, Pair)
-    assert [kind_of(f) for f in Comparer(CHAT).compare(pair)] == ["code_changed"]
+    assert causes(findings(control, candidate)) == [("outcome", "code_changed")]

@@ -12,9 +12,7 @@ import pytest
 from msgspec import inspect as types
 
 from compare.captures import Question, compare_captures
-from compare.comparison import Comparer
-from compare.findings import Finding, GrammarBroken, kind_of
-from compare.input.pairing import Pair, pair_of
+from compare.findings import Finding, GrammarBroken
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Send, StartReply, Success, encode
 from contract.grammar import Grammar, many, one
 from contract.records import ErrorRecord, Outcome, RunRecord
@@ -22,6 +20,7 @@ from contract.wire import Dialect
 from cutover.flows import SPECS
 from cutover.selftest.exchanges import Events, Script, batch, exchange, store
 from cutover.selftest.run_faults import SOUND, add, drop, put
+from tests.compare.pairs import causes, findings
 
 Spoil = Callable[[str], str]
 SEND = 8
@@ -35,16 +34,9 @@ def spoilt(run: RunRecord, at: int, spoil: Spoil) -> RunRecord:
     return msgspec.structs.replace(run, frames=tuple(frames))
 
 
-def compared(legacy: RunRecord, graph: RunRecord) -> tuple[Finding, ...]:
-    """Compare two runs of the chat flow."""
-    pair = pair_of((legacy, graph))
-    assert isinstance(pair, Pair)
-    return Comparer(CHAT).compare(pair)
-
-
-def only(findings: tuple[Finding, ...]) -> GrammarBroken:
+def only(found: tuple[Finding, ...]) -> GrammarBroken:
     """Give the one cause, which is a breach of the grammar."""
-    [cause] = [finding for finding in findings if finding.after is None]
+    [cause] = [finding for finding in found if finding.after is None]
     assert isinstance(cause, GrammarBroken), cause
     return cause
 
@@ -102,7 +94,7 @@ def test_a_bad_payload_is_one_breach_with_its_path(name: str, side: str) -> None
         legacy = spoilt(legacy, SEND, spoil)
     else:
         graph = spoilt(graph, SEND, spoil)
-    found = only(compared(legacy, graph))
+    found = only(findings(legacy, graph))
     assert found.path == f"{side}.frames[{SEND}].{path.replace('SEND?', '(not JSON)')}"
     assert found.side == side
     assert why in str(found.legacy or found.graph)
@@ -113,7 +105,7 @@ def test_the_same_bad_payload_on_both_sides_is_one_finding(name: str) -> None:
     """Equal runs can be equally wrong, raw bytes and all."""
     spoil, _, why = PAYLOADS[name]
     runs = [spoilt(run, SEND, spoil) for run in exchange(SOUND)]
-    [finding] = compared(*runs)
+    [finding] = findings(*runs)
     assert only((finding,)).side == "both"
     assert why in str(finding.legacy)
 
@@ -158,7 +150,7 @@ def test_a_bad_order_on_both_sides_is_one_finding(name: str) -> None:
     spoil, sentence = ORDERS[name]
     wrong = SOUND.but(spoil=spoil)
     runs = exchange(wrong, wrong)
-    found = only(compared(*runs))
+    found = only(findings(*runs))
     assert found.side == "both"
     assert str(found.legacy).startswith(sentence)
 
@@ -175,20 +167,20 @@ ENDED_OTHERWISE: dict[Outcome, ErrorRecord | None] = {
 def test_no_end_is_due_of_runs_that_say_why_there_is_none(outcome: Outcome) -> None:
     """A human is asked, nobody was let in, an honest failure: both alike, that is no breach."""
     short = SOUND.but(spoil=drop(12, 13), outcome=outcome, error=ENDED_OTHERWISE[outcome])
-    assert not compared(*exchange(short, short))
+    assert not findings(*exchange(short, short))
 
 
 def test_different_breaches_are_found_on_their_sides() -> None:
     """Not the same breach: two findings."""
     runs = exchange(SOUND.but(spoil=add(99, End())), SOUND.but(spoil=add(1, Accept())))
-    findings = [f for f in compared(*runs) if isinstance(f, GrammarBroken)]
-    assert [(f.side, f.at) for f in findings] == [("legacy", 14), ("graph", 1)]
+    broken = [f for f in findings(*runs) if isinstance(f, GrammarBroken)]
+    assert [(f.side, f.at) for f in broken] == [("legacy", 14), ("graph", 1)]
 
 
 def test_the_same_breach_elsewhere_in_each_stream_is_still_one() -> None:
     """One side sent a piece more before it."""
     legacy, graph = exchange(Script(spoil=add(5, StartReply())), Script(spoil=add(6, StartReply())))
-    broken = [f for f in compared(legacy, graph) if isinstance(f, GrammarBroken)]
+    broken = [f for f in findings(legacy, graph) if isinstance(f, GrammarBroken)]
     assert [f.side for f in broken] == ["both"]
 
 
@@ -198,9 +190,9 @@ def test_a_text_that_begins_anew_where_another_stack_took_over_is_sound() -> Non
     frames = tuple((k, encode(event).decode()) for k, event in enumerate([*begun, End()]))
     legacy, graph = (msgspec.structs.replace(run, frames=frames) for run in exchange())
     taken = msgspec.structs.replace(graph, sent=3)
-    assert only(compared(legacy, graph)).side == "both"
-    assert only(compared(legacy, taken)).side == "legacy"
-    assert not compared(*(msgspec.structs.replace(run, sent=3) for run in (legacy, graph)))
+    assert only(findings(legacy, graph)).side == "both"
+    assert only(findings(legacy, taken)).side == "legacy"
+    assert not findings(*(msgspec.structs.replace(run, sent=3) for run in (legacy, graph)))
 
 
 DELTAS = replace(
@@ -227,14 +219,11 @@ def test_the_text_of_an_illegible_delta_is_missed_after_it(side: str) -> None:
     def kinds(spoilt: tuple[tuple[int, str], ...]) -> list[str]:
         control, candidate = exchange()
         frames = (whole, spoilt) if side == "graph" else (spoilt, whole)
-        pair = pair_of(
-            (
-                msgspec.structs.replace(control, frames=frames[0]),
-                msgspec.structs.replace(candidate, frames=frames[1]),
-            )
+        runs = (
+            msgspec.structs.replace(run, frames=sent)
+            for run, sent in zip((control, candidate), frames, strict=True)
         )
-        assert isinstance(pair, Pair)
-        return [kind_of(f) for f in Comparer(DELTAS).compare(pair) if f.after is None]
+        return [kind for _, kind in causes(findings(*runs, wire=DELTAS))]
 
     assert kinds(cut) == ["grammar_broken"]
     assert kinds(other) == ["grammar_broken", "text_changed"]

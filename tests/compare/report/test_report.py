@@ -191,7 +191,7 @@ def test_the_document_is_read_back_as_written() -> None:
 
 def test_the_published_schema_is_the_code() -> None:
     """`docs/report.schema.json` is generated."""
-    docs = Path(__file__).resolve().parents[2] / "docs"
+    docs = Path(__file__).resolve().parents[3] / "docs"
     assert (docs / "report.schema.json").read_bytes() == report_schema()
 
 

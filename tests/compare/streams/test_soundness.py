@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from compare.captures import Question, compare_segment
 from compare.clusters import exemplar_of
 from compare.comparison import Comparer, raw_equal, sent_alike
-from compare.input.pairing import Pair, pair_of
 from compare.input.segments import CapturedLine
 from compare.layers.grammar import violation_of
 from compare.streams.events import EventReader, read_stream, restricted_texts
@@ -33,6 +32,7 @@ from contract.records import RunRecord
 from contract.wire import Dialect, EventNames, RecordedWire, TextPaths
 from cutover.selftest.exchanges import Script, exchange, lines
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault
+from tests.compare.pairs import paired
 
 LONG = "A sentence long enough not to be remembered as it stands, whatever may follow it in time. "
 HARD = st.sampled_from(['"', "\\", "\n", "\t", "\x00", "\x7f", "é", "，", "😀", "</", "u0041", ""])
@@ -134,8 +134,7 @@ def test_raw_equal_is_equal() -> None:
     """And what differs never is."""
     same, cold = exchange(), exchange(graph=Script(system="冷"))
     for runs_, equal in ((same, True), (cold, False)):
-        pair = pair_of(runs_)
-        assert isinstance(pair, Pair)
+        pair = paired(*runs_)
         assert sent_alike(pair)
         assert raw_equal(pair) is equal
         assert (Comparer(CHAT).compare(pair) == ()) is equal
@@ -145,8 +144,7 @@ def test_raw_equal_is_equal() -> None:
 def test_runs_told_by_their_calls_alone_are_told_as_if_read_whole(fault: RunFault) -> None:
     """Findings, and the streams that are shown with them."""
     runs_ = exchange(SOUND, fault.script)
-    pair = pair_of(runs_)
-    assert isinstance(pair, Pair)
+    pair = paired(*runs_)
     findings = Comparer(CHAT).compare(pair)
     numbered = (CapturedLine(k, line) for k, line in enumerate(lines(runs_).splitlines(), 1))
     tally = compare_segment(numbered, "memory", Question({"chat": CHAT}))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from compare.report import page
-from tests.compare.browser import Tab, browsing
-from tests.compare.many import report_with
+from tests.compare.report.browser import Tab, browsing
+from tests.compare.report.many import report_with
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 
