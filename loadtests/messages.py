@@ -12,8 +12,7 @@ import msgspec
 
 from contract.errors import CutoverError
 from contract.flow import SESSION, FlowSpec
-from contract.wire import value_at
-from loadtests.rows import ILLEGIBLE
+from contract.wire import NO_JSON, value_at
 
 ID_LENGTH = 128
 _OPENED = "\0"
@@ -129,7 +128,7 @@ def _body(spec: FlowSpec, path: Path, number: int, line: bytes) -> tuple[str, di
         try:
             msgspec.json.decode(line, type=wanted)
             body = msgspec.json.decode(line, type=dict[str, Any])
-        except ILLEGIBLE as error:
+        except NO_JSON as error:
             trouble = trouble or error
             continue
         return where, body if wanted == dict[str, Any] else _without_notes(body, wanted)

@@ -11,7 +11,7 @@ import errno
 import socket
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import Literal, assert_never
@@ -20,9 +20,9 @@ import httptools
 import msgspec
 
 from contract.flow import FlowSpec
-from contract.wire import Dialect, WireEvent, WireReader, value_at
+from contract.wire import NO_JSON, Dialect, WireEvent, WireReader, value_at
 from loadtests.plan import Target
-from loadtests.rows import ILLEGIBLE, STALL_SECONDS, Ending, LoadRow
+from loadtests.rows import STALL_SECONDS, Ending, LoadRow
 
 REFUSAL_BYTES = 4_096
 HTTP_OK = 200
@@ -44,62 +44,42 @@ class Planned:
     scheduled: int
 
 
+@dataclass(slots=True)
 class StreamMeter:
     """Takes one response as it arrives. `at` is always `time.monotonic_ns()` of the arrival."""
 
-    __slots__ = (
-        "_code",
-        "_content_stamps",
-        "_endless",
-        "_events",
-        "_failed",
-        "_first_event",
-        "_first_text",
-        "_flow",
-        "_headers",
-        "_labels",
-        "_planned",
-        "_reader",
-        "_refusal",
-        "_sent",
-        "_stall",
-        "_status",
-        "_terminal",
-    )
+    spec: FlowSpec
+    planned: Planned
+    sent: int
+    stall: float = field(default=STALL_SECONDS, kw_only=True)
+    _reader: WireReader = field(init=False)
+    _status: int = field(default=0, init=False)
+    _headers: int | None = field(default=None, init=False)
+    _labels: dict[str, str] = field(default_factory=dict, init=False)
+    _refusal: bytes = field(default=b"", init=False)
+    _events: int = field(default=0, init=False)
+    _first_event: int | None = field(default=None, init=False)
+    _first_text: int | None = field(default=None, init=False)
+    _terminal: int | None = field(default=None, init=False)
+    _content_stamps: list[int] = field(default_factory=list, init=False)
+    _failed: bool = field(default=False, init=False)
+    _code: str = field(default="", init=False)
 
-    def __init__(
-        self, spec: FlowSpec, planned: Planned, sent: int, *, stall: float = STALL_SECONDS
-    ) -> None:
-        self._flow = spec.name
-        self._endless = not spec.dialect.terminal
-        self._planned = planned
-        self._sent = sent
-        self._stall = int(stall * SECOND)
-        self._reader = WireReader(spec.decoder)
-        self._status = 0
-        self._headers: int | None = None
-        self._labels: dict[str, str] = {}
-        self._refusal = b""
-        self._events = 0
-        self._first_event: int | None = None
-        self._first_text: int | None = None
-        self._terminal: int | None = None
-        self._content_stamps: list[int] = []
-        self._failed = False
-        self._code = ""
+    def __post_init__(self) -> None:
+        self._reader = WireReader(self.spec.decoder)
 
     def started(self, status: int, labels: dict[str, str], at: int) -> None:
         """Take the response's status and those headers that belong to the row."""
         self._status = status
         self._labels = labels
-        self._headers = at - self._sent
+        self._headers = at - self.sent
 
     def body(self, piece: bytes, at: int) -> None:
         """Take the next bytes of the body, cut anywhere."""
         if self._status != HTTP_OK:
             self._refusal = (self._refusal + piece)[:REFUSAL_BYTES]
             return
-        after = at - self._sent
+        after = at - self.sent
         for event in self._reader.feed(piece):
             self._event(event, after)
 
@@ -129,19 +109,19 @@ class StreamMeter:
 
     def row(self, how: How, at: int, *, code: str = "") -> LoadRow:
         """Close the account; `code` is the transport's own word for what went wrong."""
-        ended = at - self._sent
+        ended = at - self.sent
         if how == "done":
             self._end(ended)
         stamps = self._content_stamps
         ending, own = self._ending(how)
         quiet = [*stamps, self._terminal if self._terminal is not None else ended]
         return LoadRow(
-            run=self._planned.run,
-            stack=self._planned.stack,
-            flow=self._flow,
-            message_id=self._planned.message_id,
-            scheduled=self._planned.scheduled,
-            sent=self._sent,
+            run=self.planned.run,
+            stack=self.planned.stack,
+            flow=self.spec.name,
+            message_id=self.planned.message_id,
+            scheduled=self.planned.scheduled,
+            sent=self.sent,
             status=self._status,
             headers=self._headers,
             first_event=self._first_event,
@@ -156,7 +136,7 @@ class StreamMeter:
             contents=len(stamps),
             comments=self._reader.keepalives,
             gaps=tuple(gap // MICROSECOND for gap in _gaps(stamps)),
-            stalls=sum(gap > self._stall for gap in _gaps(quiet)),
+            stalls=sum(gap > self.stall * SECOND for gap in _gaps(quiet)),
             labels=self._labels,
         )
 
@@ -166,7 +146,7 @@ class StreamMeter:
             return
         for event in self._reader.flush():
             self._event(event, after)
-        if self._endless and self._terminal is None:
+        if not self.spec.dialect.terminal and self._terminal is None:
             self._terminal = after
 
     def _ending(self, how: How) -> tuple[Ending, str]:
@@ -205,7 +185,7 @@ def _refusal_code(body: bytes) -> str:
     """Return the `code` of an `application/problem+json` body, "" when there is none."""
     try:
         return str(value_at(msgspec.json.decode(body), ("code",)) or "")
-    except ILLEGIBLE:
+    except NO_JSON:
         return ""
 
 

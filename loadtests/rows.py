@@ -17,6 +17,7 @@ from typing import Literal, Self
 import msgspec
 
 from contract.errors import CutoverError
+from contract.wire import NO_JSON
 
 Ending = Literal[
     "complete",  # the terminal frame came and the response ended as HTTP says it must
@@ -32,8 +33,6 @@ FAILURES: tuple[Ending, ...] = ("error", "truncated", "refused", "unreachable", 
 STALL_SECONDS = 2.0
 """Silence that counts as a stall."""
 ROWS_FLUSHED_EVERY = 50
-ILLEGIBLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Errors of decoding bytes that are no JSON, no text, or nested too deeply."""
 
 
 class LoadRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,7 +132,7 @@ def read_rows(path: Path, *, torn: bool = False) -> Iterator[LoadRow]:
                 return
             try:
                 yield _decoder.decode(line)
-            except ILLEGIBLE as error:
+            except NO_JSON as error:
                 raise RowsUnreadable(path, number) from error
 
 

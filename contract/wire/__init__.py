@@ -30,9 +30,6 @@ from contract.wire.frames import (
     FrameReader,
     FrameSplitter,
     FrameTooLarge,
-    LineSplitter,
-    SseSplitter,
-    splitter_of,
 )
 from contract.wire.reader import (
     NO_JSON,
@@ -59,11 +56,9 @@ __all__ = [
     "GrammarTable",
     "Growth",
     "Kind",
-    "LineSplitter",
     "Paths",
     "Place",
     "RecordedWire",
-    "SseSplitter",
     "StepTable",
     "TextPaths",
     "TextPlace",
@@ -76,6 +71,5 @@ __all__ = [
     "choices_of",
     "dialect_in",
     "dialect_of",
-    "splitter_of",
     "value_at",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise, takewhile
@@ -42,10 +41,14 @@ class FrameTooLarge(CutoverError):
         self.size = size
 
 
-class FrameSplitter(ABC):
-    """Takes bytes cut anywhere, returns frames."""
+class FrameSplitter:
+    """Takes bytes cut anywhere, returns frames with their ends.
 
-    def __init__(self) -> None:
+    Frames of an event stream end with a blank line, frames of NDJSON are lines.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._sse = dialect.framing == "sse"
         # Grows in place: a frame of megabytes would otherwise be copied with every piece.
         self._tail = bytearray()
 
@@ -71,45 +74,23 @@ class FrameSplitter(ABC):
         self._tail.clear()
         return rest
 
-    @abstractmethod
     def _ends_after(self, seen: int) -> bool:
         """Whether a frame ends behind the first `seen` bytes of the tail."""
-
-    @abstractmethod
-    def _split(self, piece: bytes) -> list[bytes]:
-        """Cut bytes into frames and a rest, which may be empty."""
-
-
-class SseSplitter(FrameSplitter):
-    """Frames of an event stream end with a blank line, blank line included."""
-
-    def _ends_after(self, seen: int) -> bool:
+        if not self._sse:
+            return self._tail.find(_LF, seen) >= 0
         # A blank line may have begun just before.
         return _ANY_BLANK.search(self._tail, max(0, seen - len(_TORN))) is not None
 
     def _split(self, piece: bytes) -> list[bytes]:
+        """Cut bytes into frames and a rest, which may be empty."""
+        if not self._sse:
+            return _cut(piece, _LF)
         if b"\r" not in piece:
             return _of_one_line(piece) or _cut(piece, _BLANK)
         ends = [found.end() for found in _ANY_BLANK.finditer(piece)]
         if piece.endswith(_TORN) and ends and ends[-1] == len(piece):
             ends.pop()
-        cuts = [0, *ends, len(piece)]
-        return [piece[start:end] for start, end in pairwise(cuts)]
-
-
-class LineSplitter(FrameSplitter):
-    """Frames of NDJSON are lines, line end included."""
-
-    def _ends_after(self, seen: int) -> bool:
-        return self._tail.find(_LF, seen) >= 0
-
-    def _split(self, piece: bytes) -> list[bytes]:
-        return _cut(piece, _LF)
-
-
-def splitter_of(dialect: Dialect) -> FrameSplitter:
-    """Make the splitter of a wire."""
-    return SseSplitter() if dialect.framing == "sse" else LineSplitter()
+        return [piece[start:end] for start, end in pairwise([0, *ends, len(piece)])]
 
 
 def _of_one_line(piece: bytes) -> list[bytes]:

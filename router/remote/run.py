@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contract.records import ErrorRecord
-from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameTooLarge, splitter_of
+from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge
 from effects.tape import Signal
 from router.remote.headers import returned
 from router.remote.http1.answer import AnswerLost
@@ -56,7 +56,7 @@ class RemoteRun(Run):
         super().__init__(request, session, stamp)
         self._endpoint = endpoint
         self._reader = reader
-        self._split = splitter_of(self.spec.dialect)
+        self._split = FrameSplitter(self.spec.dialect)
         self._turned = Signal()
         self._held: list[bytes] = []
         self._holding = 0

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.flows.chat import CHAT
-from contract.wire import FrameTooLarge, LineSplitter, SseSplitter, frames, splitter_of
+from contract.wire import Dialect, FrameSplitter, FrameTooLarge, frames
 from contract.wire.sse import SseDecoder
 
+SSE, LINES = Dialect(), Dialect(framing="ndjson")
 ENDS = [b"\n", b"\r\n", b"\r"]
 
 
@@ -20,8 +21,8 @@ def test_a_blank_line_ends_a_frame_and_belongs_to_it(end: bytes) -> None:
     """Whatever ends lines, also where pieces are single bytes."""
     frames = [b"event: a" + end + b"data: 1" + end * 2, b": c" + end * 2, b"data: 2" + end * 2]
     stream = b"".join(frames)
-    assert SseSplitter().feed(stream) == frames
-    one_by_one = SseSplitter()
+    assert FrameSplitter(SSE).feed(stream) == frames
+    one_by_one = FrameSplitter(SSE)
     pieces = [stream[at : at + 1] for at in range(len(stream))]
     assert [frame for piece in pieces for frame in one_by_one.feed(piece)] == frames
     assert one_by_one.flush() == b""
@@ -30,14 +31,14 @@ def test_a_blank_line_ends_a_frame_and_belongs_to_it(end: bytes) -> None:
 def test_a_frame_is_out_with_its_last_byte() -> None:
     """Nothing waits for what follows, not even after a CR."""
     for end in ENDS:
-        split = SseSplitter()
+        split = FrameSplitter(SSE)
         assert not split.feed(b"data: 1" + end)
         assert split.feed(end) == [b"data: 1" + end * 2]
 
 
 def test_the_lf_of_a_torn_crlf_stays_with_its_frame() -> None:
     """A CRLF is one line end wherever a packet ends."""
-    split = SseSplitter()
+    split = FrameSplitter(SSE)
     assert split.feed(b"data: 1\r\n\r") == []
     assert split.feed(b"\ndata: 2") == [b"data: 1\r\n\r\n"]
     assert split.flush() == b"data: 2"
@@ -46,16 +47,16 @@ def test_the_lf_of_a_torn_crlf_stays_with_its_frame() -> None:
 
 def test_lines_are_frames_of_ndjson() -> None:
     """Line end included; what follows the last one is left."""
-    split = LineSplitter()
+    split = FrameSplitter(LINES)
     assert split.feed(b'{"a":1}\r\n{"b"') == [b'{"a":1}\r\n']
     assert split.feed(b":2}") == []
     assert split.feed(b"\n\n{}") == [b'{"b":2}\n', b"\n"]
     assert split.flush() == b"{}"
 
 
-@pytest.mark.parametrize("split", [SseSplitter(), LineSplitter()])
+@pytest.mark.parametrize("split", [FrameSplitter(SSE), FrameSplitter(LINES)])
 def test_a_frame_without_end_is_refused(
-    split: SseSplitter | LineSplitter, monkeypatch: pytest.MonkeyPatch
+    split: FrameSplitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream that never ends a frame does not fill the memory."""
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 10)
@@ -64,9 +65,9 @@ def test_a_frame_without_end_is_refused(
         split.feed(b"1234567")
 
 
-def test_a_wire_has_its_splitter() -> None:
+def test_a_wire_has_its_framing() -> None:
     """The dialect says which."""
-    assert isinstance(splitter_of(CHAT.dialect), SseSplitter)
+    assert FrameSplitter(CHAT.dialect).feed(b"data: 1\n\ndata") == [b"data: 1\n\n"]
 
 
 PIECES = st.lists(
@@ -80,7 +81,7 @@ def test_no_byte_is_lost_and_no_event_torn(pieces: list[bytes], cuts: list[int])
     """Cut anywhere, the frames are what was fed and mean the same one by one."""
     stream = b"".join(pieces)
     places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
-    split = SseSplitter()
+    split = FrameSplitter(SSE)
     frames = [frame for start, end in pairwise(places) for frame in split.feed(stream[start:end])]
     rest = split.flush()
     assert b"".join(frames) + rest == stream
