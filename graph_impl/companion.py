@@ -11,9 +11,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from operator import add
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from langgraph.graph import END, START, StateGraph
@@ -36,9 +35,10 @@ from contract.stores import Turn
 from graph_impl.engine import Graph, RunContext, add_nodes, ask_human, end_on_failure, run
 from graph_impl.rounds import (
     Plain,
+    RoundState,
     calls_of,
     check_model,
-    model_call,
+    open_round,
     plain,
     plains,
     read_answer,
@@ -54,21 +54,18 @@ from rules.conversation import reply_turn, session_busy, window
 from rules.emotion import feel
 from rules.images import Picture, picture
 from rules.memories import Fact, confident_facts
-from rules.model_calls import prompt_messages, tool_answer, tool_round
+from rules.model_calls import prompt_messages, tool_answer
 from rules.prompts import COMPANION_PROMPT, EXTRACTION_PROMPT, VISION_PROMPT
 
 log = logging.getLogger(__name__)
 
 
-class MessageState(TypedDict, total=False):
+class MessageState(RoundState, total=False):
     """What flows between the nodes of a message; `results` are those of the round so far."""
 
     emotion: Plain
     memories: str
-    messages: Annotated[list[Plain], add]
-    tools: list[Plain]
     results: dict[str, Plain]
-    text: Annotated[str, add]
 
 
 class PictureState(TypedDict, total=False):
@@ -161,30 +158,23 @@ async def _memory(_: MessageState, runtime: Companion) -> MessageState:
     return {"memories": rules.memories_text(await recalled(runtime.context.effects, query))}
 
 
-async def _reasoning(state: MessageState, runtime: Companion) -> MessageState:
+async def _reasoning(state: MessageState, runtime: Companion) -> RoundState:
     """Call the model once; a reply that calls no tool is the last."""
-    context, options = runtime.context, runtime.context.request.options
-    first = not state["messages"]
-    prompt = await _prompt(state, context) if first else state
-    rounds = options.max_tool_iterations
-    call = model_call(options, prompt["messages"], prompt["tools"], rounds=rounds)
-
-    async def take(chunk: Chunk) -> None:
-        if chunk.text:
-            await context.say(chunk.text)
-
-    answer = await read_answer(context.effects, "reasoning", call, take)
-    await context.sink.drained()
-    calls = answer.calls(call)
-    if not calls:
+    context = runtime.context
+    answer, update = await open_round(
+        state,
+        context,
+        "reasoning",
+        context.request.options,
+        lay_out=lambda: _prompt(state, context),
+        event=CompanionText,
+    )
+    if update is None:
         await context.finish(state["text"] + answer.text)
-        return {}
-    begun = [plain(tool_round(answer.text, calls))]
-    messages = [*prompt["messages"], *begun] if first else begun
-    return {"messages": messages, "tools": prompt["tools"], "text": answer.text}
+    return update or {}
 
 
-async def _prompt(state: MessageState, context: CompanionContext) -> MessageState:
+async def _prompt(state: MessageState, context: CompanionContext) -> RoundState:
     """Lay out the conversation and the tools as the model is first called with them."""
     effects, request, earlier = context.effects, context.request, context.earlier
     options = request.options
@@ -195,7 +185,7 @@ async def _prompt(state: MessageState, context: CompanionContext) -> MessageStat
     history = window(earlier, options.history_tokens)
     offered = await effects.tools.list("offer") if options.enable_tools else ()
     return {
-        "messages": plains(prompt_messages(system, history, context.turn)),
+        "prompt": plains(prompt_messages(system, history, context.turn)),
         "tools": plains(questions.offer(offered, asking=options.ask_human)),
     }
 
@@ -231,12 +221,12 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
 def _round(state: MessageState, runtime: Companion) -> questions.Round:
     """Sort the calls of the round the last message begins."""
     options = runtime.context.request.options
-    return questions.sort_calls(calls_of(state["messages"]), asking=options.ask_human)
+    return questions.sort_calls(calls_of(state["prompt"]), asking=options.ask_human)
 
 
 def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageState:
     answers = [plain(tool_answer(call, results[call.id])) for call in todo.calls]
-    return {"messages": answers, "results": {}}
+    return {"prompt": answers, "results": {}}
 
 
 async def _after_reasoning(
@@ -249,7 +239,7 @@ async def _after_reasoning(
 
 
 async def _after_tools(state: MessageState) -> Literal["reasoning", "human"]:
-    return "human" if calls_of(state["messages"]) else "reasoning"
+    return "human" if calls_of(state["prompt"]) else "reasoning"
 
 
 # Pictures

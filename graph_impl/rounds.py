@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from operator import add
+from typing import Annotated, Any, Protocol, TypedDict
 
 import msgspec
 
 from contract.errors import EffectFailed
+from contract.flow import Event
 from contract.model import (
     AssistantMessage,
     Chunk,
@@ -22,14 +24,39 @@ from contract.model import (
 )
 from contract.ports import Effects
 from contract.stores import MemoryEntry, Recall
+from graph_impl.engine import RunContext
 from rules import model_calls
 from rules.answers import ModelAnswer, rounds_of
 from rules.memories import Fact, entries
+from rules.model_calls import tool_round
 
 log = logging.getLogger(__name__)
 
 Plain = dict[str, Any]
 """A struct as plain values: what a graph's state, and a checkpoint, can hold."""
+
+
+class RoundParameters(model_calls.ModelParameters, Protocol):
+    """How a flow calls its model, round by round."""
+
+    @property
+    def max_tool_iterations(self) -> int:
+        """Rounds of tools, at most."""
+        ...
+
+
+def total(usage: Plain, more: Plain) -> Plain:
+    """Add token counts by name."""
+    return {name: usage.get(name, 0) + count for name, count in more.items()}
+
+
+class RoundState(TypedDict, total=False):
+    """What rounds of model and tools pass on: prompt, text and usage so far, and the tools."""
+
+    prompt: Annotated[list[Plain], add]
+    tools: list[Plain]
+    text: Annotated[str, add]
+    usage: Annotated[Plain, total]
 
 
 class _Messages(msgspec.Struct):
@@ -92,6 +119,40 @@ async def read_answer(
         answer.add(chunk)
         await take(chunk)
     return answer
+
+
+async def open_round(
+    state: RoundState,
+    context: RunContext,
+    site: str,
+    parameters: RoundParameters,
+    *,
+    lay_out: Callable[[], Awaitable[RoundState]],
+    event: Callable[[str], Event],
+) -> tuple[ModelAnswer, RoundState | None]:
+    """Call the model once, sending its text as events on the way.
+
+    Returns the answer, and the update that begins a round of tools; None after the last answer.
+    `lay_out` gives the prompt and the tools the first call is made with.
+    """
+    first = not state["prompt"]
+    known = await lay_out() if first else state
+    rounds = parameters.max_tool_iterations
+    call = model_call(parameters, known["prompt"], known["tools"], rounds=rounds)
+
+    async def take(chunk: Chunk) -> None:
+        if chunk.text:
+            await context.sink.push(event(chunk.text))
+
+    answer = await read_answer(context.effects, site, call, take)
+    await context.sink.drained()
+    calls = answer.calls(call)
+    if not calls:
+        return answer, None
+    begun = [plain(tool_round(answer.text, calls))]
+    prompt = [*known["prompt"], *begun] if first else begun
+    usage = plain(answer.usage)
+    return answer, {"prompt": prompt, "tools": known["tools"], "text": answer.text, "usage": usage}
 
 
 async def read_text(effects: Effects, site: str, call: ModelCall) -> str:

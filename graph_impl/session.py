@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 import msgspec
 from langgraph.graph import END, START, StateGraph
@@ -30,18 +30,18 @@ from contract.flows.session import (
     failed,
     lock_key,
 )
-from contract.model import Chunk, Usage
+from contract.model import Usage
 from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl.engine import Graph, RunContext, add_nodes, end_on_failure, run
 from graph_impl.rounds import (
     Plain,
+    RoundState,
     calls_of,
     check_model,
-    model_call,
+    open_round,
     plain,
     plains,
-    read_answer,
     read_text,
     recalled,
     remember,
@@ -52,25 +52,21 @@ from graph_impl.threads import Threads
 from rules import session as rules
 from rules.conversation import reply_turn, session_busy, window
 from rules.memories import confident_facts
-from rules.model_calls import prompt_messages, tool_answer, tool_round
+from rules.model_calls import prompt_messages, tool_answer
 from rules.prompts import SESSION_PROMPT
 from rules.session import SessionTurnRequest
 
 log = logging.getLogger(__name__)
 
 
-class SessionState(TypedDict, total=False):
+class SessionState(RoundState, total=False):
     """What flows between the nodes; of all this the thread keeps `messages`.
 
-    `prompt` is what the model is called with, `reply` the turn its answer is stored as.
+    `reply` is the turn the answer is stored as.
     """
 
     messages: Annotated[list[Plain], add]
     memories: str
-    prompt: Annotated[list[Plain], add]
-    tools: list[Plain]
-    text: Annotated[str, add]
-    usage: Plain
     reply: Plain
 
 
@@ -99,31 +95,25 @@ async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
     return {"memories": rules.memories_text(await recalled(context.effects, query))}
 
 
-async def _process(state: SessionState, runtime: Session) -> SessionState:
+async def _process(state: SessionState, runtime: Session) -> RoundState | SessionState:
     """Call the model once; an answer that calls no tool is stored."""
-    context, options = runtime.context, runtime.context.request.options
-    first = not state["prompt"]
-    known = await _prompt(state, context) if first else state
-    rounds = options.max_tool_iterations
-    call = model_call(options, known["prompt"], known["tools"], rounds=rounds)
-
-    async def take(chunk: Chunk) -> None:
-        if chunk.text:
-            await context.sink.push(SessionText(TextData(chunk.text)))
-
-    answer = await read_answer(context.effects, "reply", call, take)
-    await context.sink.drained()
-    usage = plain(msgspec.convert(state.get("usage", {}), Usage) + answer.usage)
-    calls = answer.calls(call)
-    if not calls:
-        reply = await _store_reply(context, state["text"] + answer.text)
-        return {"messages": [_message(reply)], "usage": usage, "reply": plain(reply)}
-    begun = [plain(tool_round(answer.text, calls))]
-    prompt = [*known["prompt"], *begun] if first else begun
-    return {"prompt": prompt, "tools": known["tools"], "text": answer.text, "usage": usage}
+    context = runtime.context
+    answer, update = await open_round(
+        state,
+        context,
+        "reply",
+        context.request.options,
+        lay_out=lambda: _prompt(state, context),
+        event=lambda text: SessionText(TextData(text)),
+    )
+    if update:
+        return update
+    reply = await _store_reply(context, state["text"] + answer.text)
+    usage = plain(answer.usage)
+    return {"messages": [_message(reply)], "usage": usage, "reply": plain(reply)}
 
 
-async def _prompt(state: SessionState, context: SessionContext) -> SessionState:
+async def _prompt(state: SessionState, context: SessionContext) -> RoundState:
     """Lay out the conversation and the tools as the model is first called with them."""
     options = context.request.options
     values = {"system_prompt": options.system_prompt, "memories": state["memories"]}
