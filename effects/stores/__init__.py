@@ -4,14 +4,13 @@ What an extra installs is imported by its module: `postgres`, `redis`, `pauses.a
 """
 
 from effects.stores.conversations import SqlConversations
-from effects.stores.database import Database, open_database
 from effects.stores.fake import (
     MemoryConversations,
     MemoryLeases,
     MemoryPins,
     MemorySharedState,
 )
-from effects.stores.http import HttpConversations, conversation_service
+from effects.stores.http import HttpConversations
 from effects.stores.locks import (
     LeasedLocks,
     Leases,
@@ -19,22 +18,11 @@ from effects.stores.locks import (
     ResilientLocks,
     SqlLeases,
 )
-from effects.stores.pauses import (
-    ClaimReply,
-    Encryption,
-    ExpireReply,
-    InvalidKeys,
-    MemoryPauses,
-    Pause,
-    PauseStore,
-    Plaintext,
-    RespondReply,
-    SqlPauses,
-    Swept,
-    Waiting,
-    read_keys,
-)
-from effects.stores.shadow_replies import ReplyLimits, ShadowConversation, ShadowReplies
+from effects.stores.pauses.encryption import Encryption, InvalidKeys, Plaintext, read_keys
+from effects.stores.pauses.fake import MemoryPauses
+from effects.stores.pauses.pause import ClaimReply, Pause, Swept, Waiting
+from effects.stores.pauses.store import PauseStore, SqlPauses
+from effects.stores.shadow_replies import ShadowConversation, ShadowReplies
 from effects.stores.shared_state import (
     NO_SPENDING,
     BreakerNote,
@@ -48,7 +36,6 @@ from effects.stores.shared_state import (
     SqlSharedState,
 )
 from effects.stores.sqlite import sqlite_file
-from effects.stores.tables import StoreNotOpened
 from effects.stores.values import DataSubject, HealthCheck
 
 __all__ = [
@@ -57,9 +44,7 @@ __all__ = [
     "BreakerPhase",
     "ClaimReply",
     "DataSubject",
-    "Database",
     "Encryption",
-    "ExpireReply",
     "HealthCheck",
     "HttpConversations",
     "InvalidKeys",
@@ -77,9 +62,7 @@ __all__ = [
     "PinStore",
     "Plaintext",
     "ProcessLocks",
-    "ReplyLimits",
     "ResilientLocks",
-    "RespondReply",
     "ShadowConversation",
     "ShadowReplies",
     "SharedState",
@@ -89,11 +72,8 @@ __all__ = [
     "SqlPauses",
     "SqlPins",
     "SqlSharedState",
-    "StoreNotOpened",
     "Swept",
     "Waiting",
-    "conversation_service",
-    "open_database",
     "read_keys",
     "sqlite_file",
 ]

@@ -7,42 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from effects.stores.sqlite import BUSY_MS, SqliteDatabase
-from effects.stores.tables import BoundStatement, Schema, StatementResult, Transaction
+from effects.stores.tables import Schema
 from effects.stores.values import STORE_CODES, FaultCodes
 
-Value = TypeVar("Value")
+if TYPE_CHECKING:
+    from effects.stores.postgres import PostgresDatabase
 
-
-class Database(Protocol):
-    """Executes statements; every method raises `EffectFailed`."""
-
-    @property
-    def fault(self) -> str | None:
-        """Why it is not called now; None while it answers."""
-        ...
-
-    async def execute(self, call: BoundStatement) -> StatementResult:
-        """Execute one statement, committed at once."""
-        ...
-
-    async def transact(self, transaction: Transaction[Value]) -> Value:
-        """Execute a transaction, all or nothing; returns what it returns."""
-        ...
-
-    async def snapshot(self, transaction: Transaction[Value]) -> Value:
-        """Execute a transaction that reads one state, whatever is written meanwhile."""
-        ...
-
-    async def erase(self, transaction: Transaction[Value]) -> Value:
-        """Execute a transaction that deletes, and leave as little of it as can be."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close; idempotent."""
-        ...
+Database: TypeAlias = "SqliteDatabase | PostgresDatabase"
+"""Executes statements and transactions; every method raises `EffectFailed`."""
 
 
 @asynccontextmanager

@@ -164,11 +164,13 @@ _META: Final = MetaData()
 _WITHOUT_ROWID: Final[Any] = {"sqlite_with_rowid": False}
 
 
-def row_number() -> Column[int]:
-    """Define the column that numbers rows as they are inserted."""
-    # SQLite numbers rows by a column of the type INTEGER alone.
-    kind = BigInteger().with_variant(Integer(), "sqlite")
-    return Column("seq", kind, Identity(always=True), primary_key=True)
+def _texts(*names: str, nullable: bool = False) -> list[Column[str]]:
+    """Define columns of text."""
+    return [Column(name, Text, nullable=nullable) for name in names]
+
+
+def _doubles(*names: str) -> list[Column[float]]:
+    return [Column(name, Double, nullable=False) for name in names]
 
 
 SCHEMA_VERSIONS: Final = Table(
@@ -185,46 +187,32 @@ WRITE_VERSION: Final = upsert(SCHEMA_VERSIONS)
 TURNS: Final = Table(
     "turns",
     _META,
-    row_number(),
+    # SQLite numbers rows by a column of the type INTEGER alone.
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        Identity(always=True),
+        primary_key=True,
+    ),
     Column("message_id", Text, nullable=False, unique=True),
-    Column("role", Text, nullable=False),
-    Column("content", Text, nullable=False),
-    Column("chat_id", Text),
-    Column("user_id", Text),
-    Column("user_name", Text),
-    Column("reply_to", Text),
+    *_texts("role", "content"),
+    *_texts("chat_id", "user_id", "user_name", "reply_to", nullable=True),
+    Index("turns_of_a_chat", "chat_id", "seq"),
 )
-Index("turns_of_a_chat", TURNS.c.chat_id, TURNS.c.seq)
-_REPLIES: Final[Any] = TURNS.c.reply_to.is_not(None)
-Index(
-    "replies",
-    TURNS.c.reply_to,
-    TURNS.c.seq,
-    sqlite_where=_REPLIES,
-    postgresql_where=_REPLIES,
-)
+_IS_REPLY: Final[Any] = TURNS.c.reply_to.is_not(None)
+Index("replies", TURNS.c.reply_to, TURNS.c.seq, sqlite_where=_IS_REPLY, postgresql_where=_IS_REPLY)
 
 # The name is the one the original service's documents use.
 PAUSES: Final = Table(
     "graph_checkpoints",
     _META,
     Column("hitl_id", Text, primary_key=True),
-    Column("exchange", Text, nullable=False),
-    Column("flow", Text, nullable=False),
-    Column("stack", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("expires_at", Double, nullable=False),
-    Column("session_id", Text),
-    Column("question", LargeBinary, nullable=False),
-    Column("tape", LargeBinary, nullable=False),
-    Column("answer_site", Text, nullable=False),
-    Column("answer_key", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("answer", LargeBinary, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("leased_until", Double, nullable=False),
-    Column("user_id", Text),
+    *_texts("exchange", "flow", "stack"),
+    *_doubles("created_at", "expires_at"),
+    *_texts("session_id", "user_id", nullable=True),
+    *(Column(name, LargeBinary, nullable=False) for name in ("question", "tape", "answer")),
+    *_texts("answer_site", "answer_key", "state", "digest", "owner"),
+    *_doubles("leased_until"),
     Column("continued", Boolean, nullable=False),
     Index("pauses_of_a_session", "session_id"),
     Index("pauses_by_expiry", "expires_at"),
@@ -234,18 +222,17 @@ LOCKS: Final = Table(
     "locks",
     _META,
     Column("key", Text, primary_key=True),
-    Column("token", Text, nullable=False),
-    Column("expires", Double, nullable=False),
+    *_texts("token"),
+    *_doubles("expires"),
     **_WITHOUT_ROWID,
 )
 PINS: Final = Table(
     "pins",
     _META,
     Column("key", Text, primary_key=True),
-    Column("stack", Text, nullable=False),
-    Column("version", Text, nullable=False),
+    *_texts("stack", "version"),
     Column("since", BigInteger, nullable=False),
-    Column("expires", Double, nullable=False),
+    *_doubles("expires"),
     Index("pins_by_end", "expires"),
     **_WITHOUT_ROWID,
 )
@@ -253,9 +240,8 @@ BREAKER_NOTES: Final = Table(
     "board_notes",
     _META,
     Column("key", Text, primary_key=True),
-    Column("mark", Text, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("until", Double, nullable=False),
+    *_texts("mark", "phase"),
+    *_doubles("until"),
     Column("well", Integer, nullable=False),
     **_WITHOUT_ROWID,
 )
@@ -265,7 +251,7 @@ SPENDING: Final = Table(
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("who", Text, primary_key=True),
     Column("tokens", BigInteger, nullable=False),
-    Column("cost", Double, nullable=False),
+    *_doubles("cost"),
     **_WITHOUT_ROWID,
 )
 
