@@ -1,7 +1,6 @@
-"""Stacks behind an address: asked over HTTP, their frames passed on as they come."""
+"""Remote stacks: called over HTTP, their frames passed on as they arrive."""
 
-from router.remote.endpoint import endpoint_url
-from router.remote.refusal import RemoteRefused
-from router.remote.stack import RemoteStack
+from router.remote.run import RemoteRefused
+from router.remote.stack import RemoteStack, endpoint_url
 
 __all__ = ["RemoteRefused", "RemoteStack", "endpoint_url"]

@@ -1,38 +1,104 @@
-"""Driving a stack behind an address: its frames are passed on as bytes, split and not parsed."""
+"""A run of a remote stack: its frames are passed on as bytes, split and not parsed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 import msgspec
 
+from contract.errors import Refused
 from contract.records import ErrorRecord
 from contract.wire import MAX_FRAME_BYTES, FrameReader, FrameSplitter, FrameTooLarge
 from effects.tape import Signal
+from router.problems import word
 from router.remote.headers import returned
-from router.remote.http1.answer import AnswerLost
 from router.remote.http1.client import ConnectTimedOut, Unreachable
-from router.remote.media import media_type, streams
-from router.remote.refusal import refusal
+from router.remote.http1.connection import AnswerLost
 from router.serving.run import Frame, Run
 from router.stack import IncomingRequest, RunOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from contract.flow import Event
     from contract.records import Outcome
     from effects.tape import TapeSession
-    from router.remote.endpoint import Endpoint
-    from router.remote.http1.answer import Answer
+    from router.remote.http1.connection import Answer
+    from router.remote.stack import Endpoint
     from router.serving.run import RunRequest
+    from router.stack import Headers
+
+
+_EITHER: Final = frozenset({"", "text/plain", "application/octet-stream"})
+"""Types that do not tell a stream from anything else: many servers set no other."""
+
+
+def media_type(header: bytes) -> str:
+    """Return the media type of a `content-type`, without parameters, in lower case."""
+    return header.partition(b";")[0].strip().lower().decode("latin-1")
+
+
+def streams(
+    framing: Literal["sse", "ndjson"], kind: str, also: Collection[str] = frozenset()
+) -> bool:
+    """Whether an answer of a media type may be a stream of a framing; those in `also` may."""
+    if kind in _EITHER or kind in also:
+        return True
+    match framing:
+        case "sse":
+            return kind == "text/event-stream"
+        case "ndjson":
+            # x-ndjson, jsonl, jsonlines, stream+json, or simply json: there is no registered one.
+            return "json" in kind and kind != "application/problem+json"
+        case _:
+            assert_never(framing)
+
+
+_MOST_BYTES = 65_536
+_JSON = (b"application/json", b"application/problem+json")
+
+
+class RemoteRefused(Refused):
+    """A remote stack refuses a request; `body` is None where it is not for clients."""
+
+    def __init__(self, status: int, code: str, headers: Headers, body: bytes | None) -> None:
+        super().__init__(status, code)
+        self.headers = headers
+        self.body = body
+
+
+class _ProblemBody(msgspec.Struct):
+    """The code in a problem's body."""
+
+    code: str = ""
+
+
+_problem = msgspec.json.Decoder(_ProblemBody)
+
+
+async def refusal(answer: Answer, headers: Headers) -> RemoteRefused:
+    """Return the refusal: a JSON body is passed on, any other is not for clients of an API."""
+    body = await answer.read(_MOST_BYTES)
+    kind = answer.header(b"content-type").partition(b";")[0].strip().lower()
+    if kind not in _JSON or len(body) > _MOST_BYTES:
+        kept = tuple((name, value) for name, value in headers if name == b"retry-after")
+        return RemoteRefused(answer.status, word(answer.status), kept, None)
+    return RemoteRefused(answer.status, _code(answer.status, body), headers, body)
+
+
+def _code(status: int, body: bytes) -> str:
+    try:
+        return _problem.decode(body).code or word(status)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return word(status)
+
 
 log = logging.getLogger(__name__)
 
 _PASSED: Final = msgspec.Struct()
-"""Stands for the event of a frame nobody has read."""
+"""Stands for the event of a frame that is not parsed."""
 _LAST: Final = msgspec.Struct()
 """Stands for the event that ends a stream."""
 
@@ -43,7 +109,7 @@ _FAILURE = 500
 
 
 class RemoteRun(Run):
-    """Drives one flow of a stack behind an address; within time limits of its own."""
+    """One flow of a remote stack, handling one request within the stack's own time limits."""
 
     def __init__(
         self,
@@ -63,7 +129,7 @@ class RemoteRun(Run):
         self._over = False
         self._endless = not reader.terminal
         self._whole = False
-        self._began = self._heard = 0.0
+        self._began = self._received = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     def is_terminal(self, frame: Frame) -> bool:
@@ -77,12 +143,12 @@ class RemoteRun(Run):
         return self._whole or super().complete
 
     def text_of(self, frame: Frame) -> str | None:
-        """Read a frame's text; where it is none of the flow's events there is none."""
+        """Return a frame's text; None where it is no event of the flow."""
         event = self._reader.event(frame.data)
         return None if event is None else event.text()
 
     def last_event(self, frame: Frame) -> Event:
-        """Read the last event up to a frame; where that is none of the flow's, one of no flow."""
+        """Return the last event up to a frame; an unknown one where none is the flow's."""
         position = next(at for at, one in enumerate(self.frames) if one is frame)
         for earlier in reversed(self.frames[: position + 1]):
             if self._reader.is_event(earlier.data):
@@ -92,9 +158,9 @@ class RemoteRun(Run):
 
     async def _produce(self) -> None:
         loop = asyncio.get_running_loop()
-        self._began = self._heard = loop.time()
-        self.session.waiting += 1  # what it waits for is limited here, not by the watch over stalls
-        self._look()
+        self._began = self._received = loop.time()
+        self.session.waiting += 1  # its silence is limited here, not by the stall limit
+        self._check_limits()
         try:
             await self._ask()
         except FrameTooLarge as error:
@@ -127,7 +193,7 @@ class RemoteRun(Run):
                 return
             kind = media_type(answer.header(b"content-type"))
             if not streams(self.spec.dialect.framing, kind, self._endpoint.limits.media_types):
-                # A proxy's page, or an error that calls itself a success.
+                # A proxy's page, or an error with a status of success.
                 self._fail("content_type", kind)
                 return
             self.headers = headers
@@ -136,16 +202,16 @@ class RemoteRun(Run):
             if self._over:
                 answer.drain()
             else:
-                # One that was read to its end has given its connection back; others are dropped.
+                # An answer read to its end has returned its connection; others are aborted.
                 answer.close()
 
     async def _read(self, answer: Answer) -> None:
-        """Wait while frames are taken as they come; let a client that reads slowly catch up."""
+        """Wait while frames arrive; hold them for a client that reads slowly."""
         self._turned = answer.changed
-        answer.listen(self._hear)
+        answer.listen(self._receive)
         while not self.complete and not answer.over:
             if self.backpressure.exceeded:
-                await self._keep_pace(answer)
+                await self._await_client(answer)
             else:
                 await answer.changed.wait()
         if self.complete:
@@ -154,34 +220,34 @@ class RemoteRun(Run):
         rest = self._split.flush()
         if rest and (self._endless or self._reader.notable(rest) in self._reader.terminal):
             self._take([rest])  # only its blank line is missing
-        told = self.reported and self.spec.declared
-        self._whole = bool(self.frames) and (self._endless or told)
+        reported = self.reported and self.spec.declared
+        self._whole = bool(self.frames) and (self._endless or reported)
 
-    def _hear(self, piece: bytes) -> None:
-        """Take bytes of the stream, in the turn of the loop in which they came."""
+    def _receive(self, piece: bytes) -> None:
+        """Take bytes of the stream, in the turn of the loop in which they arrived."""
         if self._over or self.session.fenced:
             return
-        self._heard = asyncio.get_running_loop().time()
+        self._received = asyncio.get_running_loop().time()
         frames = self._split.feed(piece)
         if frames:
             self._take(frames)
         if self.backpressure.exceeded:
             self._turned.wake()
 
-    async def _keep_pace(self, answer: Answer) -> None:
-        """Read nothing until the client has caught up: that time is not the stack's."""
+    async def _await_client(self, answer: Answer) -> None:
+        """Pause reading until the client has caught up: that time does not count for the stack."""
         loop = asyncio.get_running_loop()
         before = loop.time()
         answer.pause()
         await self.backpressure.yield_turn()
         answer.resume()
-        self._heard = loop.time()
-        self._began += self._heard - before
+        self._received = loop.time()
+        self._began += self._received - before
 
     def _take(self, pieces: Sequence[bytes]) -> None:
-        """Keep what has come; what follows the terminal frame is nothing to anybody."""
+        """Add frames; what follows the terminal frame is dropped."""
         if not self.frames and not any(map(self._reader.is_event, pieces)):
-            # A sign of life is no answer: whoever falls silent after it can be replaced.
+            # Comments are no answer: a stack that falls silent after them can still be replaced.
             self._held += pieces
             self._hold(sum(map(len, pieces)))
             return
@@ -210,22 +276,22 @@ class RemoteRun(Run):
         log.warning("%s %s: %s (%s)", self.stack, self.spec.name, code, kind)
         self.finish(RunOutcome(outcome, "stack", ErrorRecord(code, kind)))
 
-    def _look(self) -> None:
-        """Look whether a time limit is over; look again when one could be."""
+    def _check_limits(self) -> None:
+        """Check the time limits, and again when the next could have passed."""
         limits, loop = self._endpoint.limits, asyncio.get_running_loop()
         if self.backpressure.waiting:
-            self._watch = loop.call_later(limits.idle_seconds, self._look)
+            self._watch = loop.call_later(limits.idle_seconds, self._check_limits)
             return
         code, due = "total_timeout", self._began + limits.total_seconds
         quiet = (
-            self._heard + limits.idle_seconds
+            self._received + limits.idle_seconds
             if self.frames
             else self._began + limits.first_event_seconds
         )
         if quiet < due:
             code, due = "idle_timeout" if self.frames else "first_event_timeout", quiet
         if loop.time() < due:
-            self._watch = loop.call_at(due, self._look)
+            self._watch = loop.call_at(due, self._check_limits)
         else:
             self._fail(code, round(loop.time() - self._began, 3), "timeout")
             self._cancel()

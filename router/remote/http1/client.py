@@ -1,28 +1,71 @@
-"""A client of one host: connects, keeps connections for a while, asks."""
+"""A client of one host: connects, reuses idle connections for a while, sends requests."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from contract.errors import CutoverError
 from effects.tape import Signal
 from router.remote.http1.connection import Connection
-from router.remote.http1.idle import Idle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from yarl import URL
 
-    from router.remote.http1.answer import Answer
+    from router.remote.http1.connection import Answer
+
+
+Item = TypeVar("Item")
+
+
+class Idle(Generic[Item]):
+    """Idle connections, for at most so many seconds; the last one in is the first one out."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[Item, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def give(self, one: Item, now: float) -> None:
+        """Add one."""
+        self._since[one] = now
+
+    def take(self, now: float) -> Item | None:
+        """Return the one used last, unless it is too old: then all others are, too."""
+        if not self._since:
+            return None
+        one, since = self._since.popitem()
+        if now - since < self._seconds:
+            return one
+        self._since[one] = since
+        return None
+
+    def discard(self, one: Item) -> None:
+        """Remove one."""
+        self._since.pop(one, None)
+
+    def stale(self, now: float) -> list[Item]:
+        """Remove and return all that are too old."""
+        old = [one for one, since in self._since.items() if now - since >= self._seconds]
+        for one in old:
+            del self._since[one]
+        return old
+
+    @property
+    def due(self) -> float | None:
+        """The moment at which the oldest will be too old; None where there is none."""
+        return next((since + self._seconds for since in self._since.values()), None)
+
 
 KEPT_ALIVE = 3.0
-"""Seconds an idle connection is kept: below the five after which common servers hang up. A
-connection they close at the moment it is used again fails a request nobody is to blame for: what
-has been sent may have been done, and is not sent twice."""
+"""Seconds an idle connection is reused: below the five after which common servers close it. A
+request that meets the close fails: it may have been handled, and is not sent twice."""
 
 
 class ConnectTimedOut(CutoverError):
@@ -33,14 +76,14 @@ class ConnectTimedOut(CutoverError):
 
 
 class Unreachable(CutoverError):
-    """Nobody answers at an address."""
+    """No server accepts connections at an address."""
 
     def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"nobody answers at {place!r}: {why}")
+        super().__init__(f"cannot connect to {place!r}: {why}")
 
 
 class Client:
-    """The connections to the host of a URL: as many as are asked for, the last used first."""
+    """The connections to the host of a URL: one per open request, the last used first."""
 
     def __init__(self, url: URL, connect_seconds: float) -> None:
         self._url = url
@@ -54,7 +97,7 @@ class Client:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: URL, connect_seconds: float) -> AsyncIterator[Client]:
-        """Keep connections for as long as the block lasts."""
+        """Open connections for as long as the block lasts."""
         client = cls(url, connect_seconds)
         try:
             yield client
@@ -67,20 +110,20 @@ class Client:
         return len(self._open)
 
     async def ask(self, request: bytes) -> Answer:
-        """Send a request; returns when the head of its answer has come.
+        """Send a request; return when the head of its answer has arrived.
 
         Raises:
             ConnectTimedOut: there was no connection in time.
-            Unreachable: nobody answers there.
+            Unreachable: the connection was refused, or the host is unknown.
             AnswerLost: the connection broke before the head was whole.
         """
-        connection = self._kept() or await self._connect()
+        connection = self._reusable() or await self._connect()
         answer = connection.ask(request)
         await answer.headed()
         return answer
 
     async def aclose(self) -> None:
-        """Drop all connections."""
+        """Abort all connections."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for connection in self._open:
@@ -88,10 +131,10 @@ class Client:
         while self._open:
             await self._lost.wait()
 
-    def _kept(self) -> Connection | None:
+    def _reusable(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
         while connection := self._idle.take(now):
-            if not connection.closing:  # who has just been dropped has not been told yet
+            if not connection.closing:  # dropped, and its loss not reported yet
                 return connection
         return None
 

@@ -10,9 +10,9 @@ import pytest
 from yarl import URL
 
 from router.config import RemoteStackSettings
-from router.remote.endpoint import Endpoint
-from router.remote.http1.answer import Answer, AnswerLost
 from router.remote.http1.client import Client, ConnectTimedOut, Unreachable
+from router.remote.http1.connection import Answer, AnswerLost
+from router.remote.stack import Endpoint
 from router.stack import IncomingRequest
 from tests.e2e.deployment import until
 from tests.router.remote.service import Asked, Service, Stream, says, serving
@@ -150,7 +150,7 @@ async def test_nobody_listens() -> None:
     """And nobody takes the connection in time."""
     async with house() as (service, client):
         service.close()
-        with pytest.raises(Unreachable, match=r"nobody answers at '127"):
+        with pytest.raises(Unreachable, match=r"cannot connect to '127"):
             await client.ask(REQUEST)
         async with Client.open(URL(service.url), 0.0) as hasty:
             with pytest.raises(ConnectTimedOut, match="within 0 s"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.remote.http1.idle import Idle
+from router.remote.http1.client import Idle
 
 SECONDS = 3.0
 STEPS = st.lists(

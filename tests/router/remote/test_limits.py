@@ -14,14 +14,15 @@ from contract.wire import FrameReader
 from effects.tape import TapeSession
 from effects.testing import World
 from router.config import RemoteStackSettings
-from router.remote.http1.answer import PATIENCE, Answer
+from router.remote.http1.connection import PATIENCE, Answer
 from router.remote.run import RemoteRun
 from router.serving.run import RunRequest
 from router.stack import RunOutcome
 from tests.router.remote.service import HEAD
 
 if TYPE_CHECKING:
-    from router.remote.endpoint import Endpoint
+    from router.remote.http1.connection import Connection
+    from router.remote.stack import Endpoint
 
 pytestmark = pytest.mark.virtual
 
@@ -50,7 +51,7 @@ class Scripted:
         """Return the head in its time."""
         self.reads.set()
         await asyncio.sleep(self.head_after)
-        answer = Answer(self)
+        answer = Answer(cast("Connection", self))
         answer.feed(HEAD + b"\r\n")
         self.tasks.append(asyncio.create_task(self._feed(answer)))
         return answer

@@ -1,4 +1,4 @@
-"""Parsing an answer over HTTP/1.1, sans I/O: bytes cut anywhere go in, its body comes out."""
+"""Parsing an answer over HTTP/1.1, sans I/O: bytes cut anywhere in, its body out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_BESIDE = 65_536
-"""Bytes, one after the other, that are no body: heads, trailers, what chunks say of themselves."""
+"""Bytes in a row that are no body: heads, trailers, chunk extensions."""
 
 _LEAST = 100
 _FINAL = 200
@@ -20,8 +20,8 @@ _CODINGS = frozenset({b"chunked", b"identity"})
 class AnswerParser:
     """Reads one answer; the informational ones before it (RFC 9110, 15.2) are passed over.
 
-    `headed` says that `status` and `headers` are there, `complete` that the body has ended as it
-    should, `fault` what is wrong with it. `reusable`: the connection may be used again.
+    `headed`: `status` and `headers` are there; `complete`: the body has ended as it should;
+    `fault`: what is wrong with it; `reusable`: the connection may be used again.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class AnswerParser:
         self._delimited = False
         self._own: int | None = None
         self._pieces: list[bytes] = []
-        # What the parser calls for each chunk: nothing of ours is run.
+        # Called for each chunk, without a function of ours in between.
         self.on_body: Callable[[bytes], None] = self._pieces.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; return what they hold of the body."""
         if self._parser is None:
-            self.reusable = False  # nobody has asked for that
+            self.reusable = False  # bytes without a request
             return b""
         try:
             self._parser.feed_data(data)
@@ -48,14 +48,14 @@ class AnswerParser:
             self._break(type(error).__name__)
         body = self._body()
         if self.complete:
-            self._parser = None  # they know each other
+            self._parser = None  # breaks the reference cycle
         self._beside = 0 if body else self._beside + len(data)
         if self._beside > MOST_BESIDE:
             self._break("too much that is no body")
         return body
 
     def end(self) -> None:
-        """Note that the connection has ended: some bodies end by that, others are cut off."""
+        """Take the end of the connection: it ends some bodies and cuts off others."""
         if self.headed and not self._delimited and not self.fault:
             self.complete = True
         elif not self.complete:
@@ -81,12 +81,12 @@ class AnswerParser:
         return body
 
     def on_message_begin(self) -> None:
-        """Begin an answer; one nobody has asked for spoils the connection."""
+        """Begin an answer; after a second one the connection is not reused."""
         if self.complete:
             self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; what follows the body (trailers) is nothing to anybody."""
+        """Take a header; trailers are ignored."""
         if not self.headed:
             self.headers.append((name.lower(), value))
 
@@ -102,7 +102,7 @@ class AnswerParser:
             self.headers.clear()
             return
         if any(map(_codes, self.headers)):
-            self._break("a transfer coding nobody asked for")
+            self._break("an unsolicited transfer coding")
             return
         self.headed = True
         self.reusable = self._parser.should_keep_alive()
@@ -116,7 +116,7 @@ class AnswerParser:
 
 
 def _codes(header: tuple[bytes, bytes]) -> bool:
-    """Whether a header says that the body is coded for the way in one that was not asked for."""
+    """Whether a header names a transfer coding that was not requested."""
     name, value = header
     return name == b"transfer-encoding" and value.strip().lower() not in _CODINGS
 
