@@ -12,7 +12,35 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from contract import human, model, stores
+from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
+from contract.model import (
+    Chunk,
+    LookUp,
+    ModelCall,
+    ModelInfo,
+    NoArguments,
+    OfferedTools,
+    ToolCall,
+    ToolResult,
+)
+from contract.stores import (
+    Acquire,
+    Acquired,
+    ClockReading,
+    FindTurn,
+    FoundTurn,
+    FoundTurns,
+    Memories,
+    NewId,
+    PutTurn,
+    ReadHistory,
+    Recall,
+    Release,
+    Released,
+    Remember,
+    Remembered,
+    StoredTurn,
+)
 
 Kind = Literal["read", "write", "instant"]
 
@@ -48,82 +76,34 @@ class Operation:
 
 
 MODEL_STREAM: Final = Operation(
-    "model", "stream", model.ModelCall, model.Chunk, "read", streams=True, whole=True
+    "model", "stream", ModelCall, Chunk, "read", streams=True, whole=True
 )
-MODEL_LOOKUP: Final = Operation("model", "lookup", model.LookUp, model.ModelInfo, "instant")
-TOOLS_LIST: Final = Operation(
-    "tools", "list", model.NoArguments, model.OfferedTools, "read", result="tools"
-)
-TOOLS_RUN: Final = Operation("tools", "run", model.ToolCall, model.ToolResult, "write", whole=True)
+MODEL_LOOKUP: Final = Operation("model", "lookup", LookUp, ModelInfo, "instant")
+TOOLS_LIST: Final = Operation("tools", "list", NoArguments, OfferedTools, "read", result="tools")
+TOOLS_RUN: Final = Operation("tools", "run", ToolCall, ToolResult, "write", whole=True)
 MEMORY_RECALL: Final = Operation(
-    "memory", "recall", stores.Recall, stores.Memories, "read", whole=True, result="entries"
+    "memory", "recall", Recall, Memories, "read", whole=True, result="entries"
 )
-MEMORY_WRITE: Final = Operation(
-    "memory", "write", stores.Remember, stores.Remembered, "write", result="written"
-)
-TURN_FIND: Final = Operation(
-    "conversations", "find", stores.FindTurn, stores.FoundTurn, "read", result="turn"
-)
-TURN_PUT: Final = Operation(
-    "conversations", "put", stores.PutTurn, stores.StoredTurn, "write", result="ok"
-)
+MEMORY_WRITE: Final = Operation("memory", "write", Remember, Remembered, "write", result="written")
+TURN_FIND: Final = Operation("conversations", "find", FindTurn, FoundTurn, "read", result="turn")
+TURN_PUT: Final = Operation("conversations", "put", PutTurn, StoredTurn, "write", result="ok")
+_HISTORY: Final = ("before", "limit")
 TURN_HISTORY: Final = Operation(
-    "conversations",
-    "history",
-    stores.ReadHistory,
-    stores.FoundTurns,
-    "read",
-    named=("before", "limit"),
-    result="turns",
+    "conversations", "history", ReadHistory, FoundTurns, "read", named=_HISTORY, result="turns"
 )
-LOCK_ACQUIRE: Final = Operation(
-    "locks", "acquire", stores.Acquire, stores.Acquired, "write", result="held"
-)
-LOCK_RELEASE: Final = Operation(
-    "locks", "release", stores.Release, stores.Released, "instant", result=None
-)
+LOCK_ACQUIRE: Final = Operation("locks", "acquire", Acquire, Acquired, "write", result="held")
+LOCK_RELEASE: Final = Operation("locks", "release", Release, Released, "instant", result=None)
 CLOCK_NOW: Final = Operation(
-    "clock",
-    "now",
-    model.NoArguments,
-    stores.ClockReading,
-    "instant",
-    result="moment",
-    wrap=stores.ClockReading.of,
+    "clock", "now", NoArguments, ClockReading, "instant", result="moment", wrap=ClockReading.of
 )
-IDS_NEW: Final = Operation("ids", "new", model.NoArguments, stores.NewId, "instant", result="id")
+IDS_NEW: Final = Operation("ids", "new", NoArguments, NewId, "instant", result="id")
 HUMAN_OPEN: Final = Operation(
-    "human",
-    "open",
-    human.OpenQuestion,
-    human.OpenedQuestion,
-    "write",
-    whole=True,
-    result="hitl_id",
+    "human", "open", OpenQuestion, OpenedQuestion, "write", whole=True, result="hitl_id"
 )
-HUMAN_ANSWER: Final = Operation("human", "answer", human.AwaitAnswer, human.HumanAnswer, "read")
+HUMAN_ANSWER: Final = Operation("human", "answer", AwaitAnswer, HumanAnswer, "read")
 
 OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
-    (operation.port, operation.name): operation
-    for operation in (
-        MODEL_STREAM,
-        MODEL_LOOKUP,
-        TOOLS_LIST,
-        TOOLS_RUN,
-        MEMORY_RECALL,
-        MEMORY_WRITE,
-        TURN_FIND,
-        TURN_PUT,
-        TURN_HISTORY,
-        LOCK_ACQUIRE,
-        LOCK_RELEASE,
-        CLOCK_NOW,
-        IDS_NEW,
-        HUMAN_OPEN,
-        HUMAN_ANSWER,
-    )
+    (row.port, row.name): row for row in tuple(globals().values()) if isinstance(row, Operation)
 }
 
-WRITES: Final = frozenset(
-    operation.label for operation in OPERATIONS.values() if operation.kind == "write"
-)
+WRITES: Final = frozenset(row.label for row in OPERATIONS.values() if row.kind == "write")

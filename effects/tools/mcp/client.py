@@ -7,13 +7,13 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, TextIO, assert_never
+from typing import Any, Final, Literal, Protocol, TextIO, assert_never
 
 import anyio
 import httpx2
 import msgspec
 from anyio import EndOfStream
+from anyio.abc import ObjectReceiveStream
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
@@ -245,7 +245,7 @@ def describe_error(error: BaseException) -> str:
     return next(known, type(error).__name__)
 
 
-class WatchedStream:
+class WatchedStream(ObjectReceiveStream[SessionMessage | Exception]):
     """A server's messages; `ended` is called at their end: only the next call would notice it."""
 
     def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
@@ -266,30 +266,9 @@ class WatchedStream:
             raise
         return message
 
-    def __aiter__(self) -> WatchedStream:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except EndOfStream:
-            raise StopAsyncIteration from None
-
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._stream.__aexit__(kind, error, trace)
 
 
 @asynccontextmanager
