@@ -55,6 +55,20 @@ class _Place:
     at: int = 0
     size: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.number}" if self.number else str(self.path)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes to read; 0 of a file that cannot be read."""
+        try:
+            return self.size or self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def broken(self, trouble: Exception) -> Damage:
+        return Damage("broken", str(self.path), f"line {self.number}: {trouble}")
+
 
 class Recordings:
     """The recordings of one side: where each is, read when it is wanted."""
@@ -108,16 +122,12 @@ class Recordings:
             line.decode()
             self._found(str(_ids.decode(line).id), place)
         except ILLEGIBLE as trouble:
-            self._damaged(place, trouble)
-
-    def _damaged(self, place: _Place, trouble: Exception) -> None:
-        detail = f"line {place.number}: {trouble}"
-        self.damage.append(Damage("broken", str(place.path), detail))
+            self.damage.append(place.broken(trouble))
 
     def _found(self, name: str, place: _Place) -> None:
         known = self._places.setdefault(name, place)
         if known is not place:
-            which = _place_text(known), _place_text(place)
+            which = str(known), str(place)
             why = f"the id {name!r} is ambiguous: {which[0]} and {which[1]}"
             raise CapturesUnreadable(str(self.place), why)
 
@@ -129,7 +139,7 @@ class Recordings:
     @property
     def size(self) -> int:
         """How many bytes there are to read."""
-        return sum(place.size or _size(place.path) for place in self._places.values())
+        return sum(place.bytes for place in self._places.values())
 
     def read(self, name: str) -> RecordedStream | Damage:
         """Read one recording; what is none, or cannot be read, is damage."""
@@ -142,28 +152,16 @@ class Recordings:
         except OSError as trouble:
             return _unreadable(place.path, trouble)
         if not place.size:
-            return RecordedStream(name, _place_text(place), body, (), began)
+            return RecordedStream(name, str(place), body, (), began)
         try:
             line = _lines.decode(body)
         except ILLEGIBLE as trouble:
-            return Damage("broken", str(place.path), f"line {place.number}: {trouble}")
-        return RecordedStream(name, _place_text(place), line.body.encode(), line.times, began)
+            return place.broken(trouble)
+        return RecordedStream(name, str(place), line.body.encode(), line.times, began)
 
 
 def _unreadable(path: Path, trouble: OSError) -> Damage:
     return Damage("unreadable", str(path), trouble.strerror or str(trouble))
-
-
-def _size(path: Path) -> int:
-    """Return a file's size in bytes, 0 of one that cannot be read."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _place_text(place: _Place) -> str:
-    return f"{place.path}, line {place.number}" if place.number else str(place.path)
 
 
 def pairs_of(legacy: Recordings, graph: Recordings) -> Iterator[tuple[str | None, str | None]]:
@@ -175,10 +173,6 @@ def pairs_of(legacy: Recordings, graph: Recordings) -> Iterator[tuple[str | None
         one, many = (legacy, graph) if legacy.is_one else (graph, legacy)
         why = f"it is one stream, and {str(many.place)!r} may hold several: give two of a kind"
         raise CapturesUnreadable(str(one.place), why)
-    others = set(graph.ids)
-    for name in legacy.ids:
-        yield name, name if name in others else None
-    known = set(legacy.ids)
-    for name in graph.ids:
-        if name not in known:
-            yield None, name
+    known, others = set(legacy.ids), set(graph.ids)
+    yield from ((name, name if name in others else None) for name in legacy.ids)
+    yield from ((None, name) for name in graph.ids if name not in known)

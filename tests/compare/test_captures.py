@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.captures import Question, compare_captures, compare_segment
+from compare.captures import Question, compare_captures
 from compare.input.batches import decompressed
 from compare.input.damage import CapturesUnreadable, Damage
 from compare.input.segments import CapturedLine, find_segments, split_lines
@@ -20,6 +20,7 @@ from compare.verdict import verdict_on
 from contract.flows.chat import CHAT
 from contract.records import Role
 from cutover.selftest.exchanges import Script, batch, exchange, lines, store
+from tests.compare.pairs import tallied_lines
 
 ASKED = Question({"chat": CHAT})
 COLD = Script(system="冷")
@@ -155,8 +156,7 @@ def test_parts_merge_into_the_whole() -> None:
 
 
 def _read(data: bytes) -> Tally:
-    numbered = (CapturedLine(k, line) for k, line in enumerate(data.splitlines(), 1))
-    return compare_segment(numbered, "memory", ASKED)
+    return tallied_lines(data)
 
 
 @given(st.data())

@@ -6,16 +6,14 @@ from datetime import date
 
 import pytest
 
-from compare.captures import Question, compare_segment
-from compare.input.segments import CapturedLine
 from compare.report import markdown, page, report_of
 from compare.rules import NO_RULES
 from compare.tally import Tally
 from compare.verdict import verdict_on
 from compare.waivers import Waiver, Waivers, waivers_of, with_waiver
 from contract.declarations import DeclarationRefused
-from contract.flows.chat import CHAT
-from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.exchanges import Script, exchange
+from tests.compare.pairs import tallied
 
 TODAY = date(2026, 11, 22)
 COLD, LATER = Script(system="冷"), Script(temperature=0.1)
@@ -41,8 +39,7 @@ flow = "chat"
 def tally_of(*graphs: Script) -> Tally:
     """Compare legacy as it is with some scripts."""
     pairs = [exchange(Script(), graph, number=k) for k, graph in enumerate(graphs)]
-    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*pairs).splitlines(), 1))
-    return compare_segment(numbered, "memory", Question({"chat": CHAT}))
+    return tallied(*pairs)
 
 
 def ids(tally: Tally) -> list[str]:

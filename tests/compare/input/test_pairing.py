@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from compare.captures import Question, compare_segment
 from compare.input.pairing import Unpaired, pair_of
-from compare.input.segments import CapturedLine
 from compare.verdict import verdict_on
-from contract.flows.chat import CHAT
-from contract.records import RunRecord, encode_run
+from contract.records import RunRecord
 from cutover.selftest.exchanges import exchange
-from tests.compare.pairs import paired
+from tests.compare.pairs import paired, tallied
 
 CONTROL, CANDIDATE = exchange()
 FAILED, SHADOW = exchange(served="graph")
@@ -93,9 +90,7 @@ def test_a_replay_goes_with_the_recorded_run_of_the_other_stack(replayed: str, b
 
 def test_the_verdict_names_what_was_compared_with_what() -> None:
     """A reader must know that a side is a replay."""
-    lines = (CapturedLine(k, encode_run(run)) for k, run in enumerate((CONTROL, REPLAY)))
-    tally = compare_segment(lines, "memory", Question({"chat": CHAT}))
-    assert verdict_on(tally).reasons == (
+    assert verdict_on(tallied((CONTROL, REPLAY))).reasons == (
         "the one pair is equal",
         "1 pair: legacy as recorded → legacy as it is now",
         "legacy against legacy on one tape: checked, exactly zero differences in 1 pair",

@@ -6,18 +6,16 @@ from datetime import date
 
 import msgspec
 
-from compare.captures import Question, compare_segment
 from compare.clusters import Exemplar
 from compare.findings import signature_of
-from compare.input.segments import CapturedLine
 from compare.report import Report, report_of
 from compare.report.document import ClusterReport
 from compare.rules import rules_of
 from compare.waivers import Waiver, Waivers
-from contract.flows.chat import CHAT
 from contract.records import RunRecord
-from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.run_faults import FAULTS, SOUND
+from tests.compare.pairs import tallied
 
 HOSTILE = (
     "</style></script><script>alert(1)</script><img src=x onerror=alert(1)> \"'`|` \u202etxet\x00"
@@ -40,8 +38,7 @@ def hostile() -> list[tuple[RunRecord, RunRecord]]:
 
 def report_on(*exchanges: tuple[RunRecord, ...], waived: int = 0) -> Report:
     """Compare exchanges and write them up, the first causes waived."""
-    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
-    tally = compare_segment(numbered, "memory", Question({"chat": CHAT}))
+    tally = tallied(*exchanges)
     ids = [cluster.id for cluster in tally.clusters.ordered()][:waived]
     held = dict.fromkeys(ids, Waiver(HOSTILE, HOSTILE, date(2027, 1, 1)))
     waivers = Waivers(date(2026, 11, 22), held)

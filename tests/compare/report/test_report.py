@@ -10,16 +10,14 @@ from typing import get_args
 import msgspec
 import pytest
 
-from compare.captures import Question, compare_segment
 from compare.findings import Finding
-from compare.input.segments import CapturedLine
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import TITLES, encode_report, report_schema
 from compare.report.formats import duration, moment, percent, visible
-from contract.flows.chat import CHAT
 from contract.records import RunRecord
-from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.run_faults import FAULTS, SOUND, drop
+from tests.compare.pairs import tallied
 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)> `|` @all \u202etxet\x00"
 VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
@@ -27,10 +25,7 @@ VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
 
 def report(*exchanges: tuple[RunRecord, ...]) -> Report:
     """Compare exchanges and write them up."""
-    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
-    return report_of(
-        compare_segment(numbered, "memory", Question({"chat": CHAT})), HOSTILE, "ignore"
-    )
+    return report_of(tallied(*exchanges), HOSTILE, "ignore")
 
 
 def everything() -> Report:

@@ -7,18 +7,17 @@ from typing import Literal
 import msgspec
 import pytest
 
-from compare.captures import Question, compare_segment
-from compare.input.segments import CapturedLine
 from compare.rules import Rules, rules_of
 from compare.rules.table import Tolerance
 from compare.rules.values import within
 from compare.tally import Tally
 from compare.verdict import verdict_on
-from contract.flows.chat import CHAT, Send, ToolFeedback
+from contract.flows.chat import Send, ToolFeedback
 from contract.model import ToolCall
 from contract.records import RunRecord
-from cutover.selftest.exchanges import Script, exchange, lines, tool
+from cutover.selftest.exchanges import Script, exchange, tool
 from cutover.selftest.run_faults import SOUND, add, drop, put
+from tests.compare.pairs import cluster_kinds, tallied
 
 DATED = r"""
 [[replace]]
@@ -35,15 +34,12 @@ absolute = 0.05
 
 def compared(text: str, *exchanges: tuple[RunRecord, ...]) -> Tally:
     """Compare exchanges under rules."""
-    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(*exchanges).splitlines(), 1))
-    rules = rules_of(text, "diff.toml") if text else Rules()
-    return compare_segment(numbered, "memory", Question({"chat": CHAT}, rules=rules))
+    return tallied(*exchanges, rules=rules_of(text, "diff.toml") if text else Rules())
 
 
 def causes(text: str, legacy: Script, graph: Script) -> list[str]:
     """List the kinds of what is left between two scripts."""
-    clusters = compared(text, exchange(legacy, graph)).clusters.ordered()
-    return sorted(cluster.kind for cluster in clusters)
+    return cluster_kinds(compared(text, exchange(legacy, graph)))
 
 
 def status(word: Literal["done", "error"]) -> Script:

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare.captures import Question, compare_segment
 from compare.clusters import exemplar_of
 from compare.comparison import Comparer, raw_equal, sent_alike
-from compare.input.segments import CapturedLine
 from compare.layers.grammar import violation_of
 from compare.streams.events import EventReader, read_stream, restricted_texts
 from compare.streams.soundness import Soundness, times_of
@@ -30,9 +28,9 @@ from contract.flows.chat import (
 from contract.grammar import Grammar, many
 from contract.records import RunRecord
 from contract.wire import Dialect, EventNames, RecordedWire, TextPaths
-from cutover.selftest.exchanges import Script, exchange, lines
+from cutover.selftest.exchanges import Script, exchange
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault
-from tests.compare.pairs import paired
+from tests.compare.pairs import paired, tallied
 
 LONG = "A sentence long enough not to be remembered as it stands, whatever may follow it in time. "
 HARD = st.sampled_from(['"', "\\", "\n", "\t", "\x00", "\x7f", "é", "，", "😀", "</", "u0041", ""])
@@ -146,8 +144,7 @@ def test_runs_told_by_their_calls_alone_are_told_as_if_read_whole(fault: RunFaul
     runs_ = exchange(SOUND, fault.script)
     pair = paired(*runs_)
     findings = Comparer(CHAT).compare(pair)
-    numbered = (CapturedLine(k, line) for k, line in enumerate(lines(runs_).splitlines(), 1))
-    tally = compare_segment(numbered, "memory", Question({"chat": CHAT}))
+    tally = tallied(runs_)
     [exemplar] = {id(x): x for c in tally.clusters.ordered() for x in c.exemplars}.values()
     assert exemplar == exemplar_of(pair, findings, EventReader(CHAT))
 
