@@ -10,6 +10,12 @@ import msgspec
 FormValue = str | int | float | bool | tuple[str, ...] | None
 
 
+MAX_FIELD_LENGTH: Final = 65_536
+"""Characters of a field's value: as many as a message may have."""
+_TOO_LARGE: Final = 1 << 63
+"""Whole numbers from here on do not fit into 64 bits: no encoder takes them."""
+
+
 class FormField(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One field of a form."""
 
@@ -54,12 +60,6 @@ class HumanAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     action: Literal["approve", "edit", "reject"]
     data: dict[str, FormValue] = {}
     by: str | None = None
-
-
-MAX_FIELD_LENGTH: Final = 65_536
-"""Characters of a field's value: as many as a message may have."""
-_TOO_LARGE: Final = 1 << 63
-"""Whole numbers from here on do not fit into 64 bits: no encoder takes them."""
 
 
 class FieldProblem(msgspec.Struct, frozen=True):

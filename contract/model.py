@@ -9,6 +9,10 @@ import msgspec
 ToolErrorCode = Literal["unknown_tool", "bad_arguments", "tool_failed", "tool_timeout"]
 
 
+_SCHEME = "request:"
+_DIGEST = "#sha256="
+
+
 class NoArguments(msgspec.Struct, frozen=True):
     """Arguments of an operation that takes none."""
 
@@ -190,10 +194,6 @@ class RawChunk(Chunk, frozen=True, omit_defaults=True):
     def plain(self) -> Chunk:
         """Return the chunk without the events it came in."""
         return Chunk(**{name: getattr(self, name) for name in Chunk.__struct_fields__})
-
-
-_SCHEME = "request:"
-_DIGEST = "#sha256="
 
 
 def reference(field: str, digest: str) -> str:

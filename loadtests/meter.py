@@ -34,6 +34,11 @@ How = Literal["done", "cut", "timeout", "cancelled"]
 """How the transport ended: as HTTP says it must, broken off, or left by the client."""
 
 
+LABEL_PREFIX = b"x-cutover-"
+FIRST_FINAL_STATUS = 200
+RECEIVE_BYTES = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """Whose request it is; `scheduled` in monotonic nanoseconds."""
@@ -189,10 +194,6 @@ def _refusal_code(body: bytes) -> str:
         return ""
 
 
-LABEL_PREFIX = b"x-cutover-"
-FIRST_FINAL_STATUS = 200
-
-
 class ResponseReader:
     """Feeds a meter; `done` once the response has ended as its own headers say."""
 
@@ -246,9 +247,6 @@ class ResponseReader:
     def on_message_complete(self) -> None:
         """Parser: the response is over."""
         self.done = self._started
-
-
-RECEIVE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)

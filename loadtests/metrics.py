@@ -21,6 +21,10 @@ NANOSECONDS = 1e-9
 MICROSECONDS = 1e-6
 
 
+SECOND = 1_000_000_000
+GAPS = frozenset({"icl_max", "icl_p95", "itl"})
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric.
@@ -91,10 +95,6 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         )
     }
 )
-
-
-SECOND = 1_000_000_000
-GAPS = frozenset({"icl_max", "icl_p95", "itl"})
 
 
 class ObjectiveRefused(CutoverError):

@@ -35,6 +35,8 @@ from loadtests.meter import (
 from loadtests.plan import Target, flow_named
 from loadtests.rows import STALL_SECONDS, GeneratorMeter, LoadRow, RowWriter, write_load
 
+LEAD_SECONDS = 0.1
+
 
 class Constant(msgspec.Struct, frozen=True, tag="constant"):
     """`rate` requests a second, evenly."""
@@ -80,9 +82,6 @@ def _poisson(rate: float, seconds: float, chance: random.Random) -> tuple[float,
         moments.append(moment)
         moment += chance.expovariate(rate)
     return tuple(moments)
-
-
-LEAD_SECONDS = 0.1
 
 
 class OpenLoopPlan(msgspec.Struct, frozen=True, kw_only=True):

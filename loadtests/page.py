@@ -34,6 +34,31 @@ NAME_HEIGHT = 19
 SHOWN_SHARE = 0.995
 
 
+DRAWN = ("ttft", "icl_max", "ttle")
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --dim: #6b6b6b; --line: #d9d9d9; --page: #fff;
+  --s0: #1f5fbf; --s1: #c4510a; --bad: #a8201a; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --dim: #a0a0a0; --line: #3a3a3a;
+  --page: #161616; --s0: #7fb0ff; --s1: #ff9f5a; --bad: #ff8a80; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line);
+  font-variant-numeric: tabular-nums; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+tr.next td { border-top: 2px solid var(--line); }
+figure { margin: 1.5rem 0; } figcaption { font-weight: 600; } svg { width: 100%; height: auto; }
+svg text { font-size: 12px; fill: var(--dim); }
+@media (max-width: 600px) { svg text { font-size: 18px; } }
+.tick { text-anchor: end; } .mid { text-anchor: middle; }
+.grid { stroke: var(--line); fill: none; } .curve { fill: none; stroke-width: 2; }
+.curve.s0 { stroke: var(--s0); } .curve.s1 { stroke: var(--s1); stroke-dasharray: 6 3; }
+text.s0, td.s0 { fill: var(--s0); color: var(--s0); }
+text.s1, td.s1 { fill: var(--s1); color: var(--s1); }
+.void { color: var(--bad); font-weight: 600; } .note { color: var(--dim); }
+"""
+
+
 class Curve(msgspec.Struct, frozen=True):
     """One stack's values in seconds, ascending, out of `requests` sent."""
 
@@ -132,32 +157,6 @@ def _grid(end: float) -> str:
     # Right of the last label, whose middle is where the axis ends at most.
     unit = f'x="{WIDTH - RIGHT + 30}" y="{HEIGHT - BOTTOM + 22}"'
     return "".join(parts) + f'<text class="unit" {unit}>ms</text>'
-
-
-DRAWN = ("ttft", "icl_max", "ttle")
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --dim: #6b6b6b; --line: #d9d9d9; --page: #fff;
-  --s0: #1f5fbf; --s1: #c4510a; --bad: #a8201a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --dim: #a0a0a0; --line: #3a3a3a;
-  --page: #161616; --s0: #7fb0ff; --s1: #ff9f5a; --bad: #ff8a80; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line);
-  font-variant-numeric: tabular-nums; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr.next td { border-top: 2px solid var(--line); }
-figure { margin: 1.5rem 0; } figcaption { font-weight: 600; } svg { width: 100%; height: auto; }
-svg text { font-size: 12px; fill: var(--dim); }
-@media (max-width: 600px) { svg text { font-size: 18px; } }
-.tick { text-anchor: end; } .mid { text-anchor: middle; }
-.grid { stroke: var(--line); fill: none; } .curve { fill: none; stroke-width: 2; }
-.curve.s0 { stroke: var(--s0); } .curve.s1 { stroke: var(--s1); stroke-dasharray: 6 3; }
-text.s0, td.s0 { fill: var(--s0); color: var(--s0); }
-text.s1, td.s1 { fill: var(--s1); color: var(--s1); }
-.void { color: var(--bad); font-weight: 600; } .note { color: var(--dim); }
-"""
 
 
 def write_page(report: LoadReport, rows: Sequence[LoadRow], path: Path) -> None:

@@ -27,6 +27,18 @@ HEADER = "x-cutover-qa"
 VALID_SECONDS = 300
 
 
+REQUESTS_OF_A_USER = 0.2
+"""Requests a second an open loop sends in place of one Locust user, by default."""
+MOST_TARGETS = 2
+ONE_OR_TWO = "one or two, of different names"
+AT_LEAST_ONE = "at least 1"
+PAIRS_FOR_A_STATEMENT = 5
+FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
+    {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
+)
+"""The built-in ones."""
+
+
 def qa_header(stack: str, route_key: str, key: str, now: float) -> tuple[str, str]:
     """Sign a wish for the next five minutes; `now` in Unix seconds."""
     expires = int(now) + VALID_SECONDS
@@ -120,13 +132,6 @@ def parse_header(text: str) -> tuple[str, str]:
 
 Engine = Literal["locust", "open"]
 
-REQUESTS_OF_A_USER = 0.2
-"""Requests a second an open loop sends in place of one Locust user, by default."""
-
-MOST_TARGETS = 2
-ONE_OR_TWO = "one or two, of different names"
-AT_LEAST_ONE = "at least 1"
-
 
 class PlanRefused(CutoverError):
     """A load plan makes no sense; names the setting and what it may be."""
@@ -189,9 +194,6 @@ class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
         return next(target for target in self.targets if target.stack == stack)
 
 
-PAIRS_FOR_A_STATEMENT = 5
-
-
 class PlannedRun(msgspec.Struct, frozen=True):
     """One run of one stack; the runs of a pair share arrivals, messages and seed."""
 
@@ -213,12 +215,6 @@ def interleaved(stacks: tuple[str, ...], pairs: int, seed: int) -> tuple[Planned
             PlannedRun(len(runs) + place, pair, stack, trace) for place, stack in enumerate(order)
         ]
     return tuple(runs)
-
-
-FLOWS: Mapping[str, FlowSpec] = MappingProxyType(
-    {spec.name: spec for spec in (CHAT, COMPANION, SESSION)}
-)
-"""The built-in ones."""
 
 
 class FlowUnknown(CutoverError):

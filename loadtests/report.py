@@ -28,6 +28,10 @@ LAG_PERCENTILE = 0.99
 BROKEN_OFF = "broken off: its slowest streams are not in it"
 
 
+NO_DATA = "no data"
+DECIMALS_BELOW = 100
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One run: how long it took in seconds, how late it sent, how busy things were, why it is void.
 
@@ -171,10 +175,6 @@ def _paired(plan: LoadPlan, valid: RunRows) -> tuple[Paired, ...]:
         for metric in METRICS.values()
         if metric.name != "lag"
     )
-
-
-NO_DATA = "no data"
-DECIMALS_BELOW = 100
 
 
 def milliseconds(seconds: float | None) -> str:

@@ -35,6 +35,12 @@ STALL_SECONDS = 2.0
 ROWS_FLUSHED_EVERY = 50
 
 
+BUSIEST = 0.8
+"""Above this share of one CPU the generator's stamps are late and its run is void."""
+MOST_BUSY_MACHINE = 0.97
+_STAT = Path("/proc/stat")
+
+
 class LoadRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One streamed request.
 
@@ -136,10 +142,6 @@ def read_rows(path: Path, *, torn: bool = False) -> Iterator[LoadRow]:
                 raise RowsUnreadable(path, number) from error
 
 
-BUSIEST = 0.8
-"""Above this share of one CPU the generator's stamps are late and its run is void."""
-
-
 class GeneratorLoad(msgspec.Struct, frozen=True):
     """What one generator process used; seconds."""
 
@@ -178,10 +180,6 @@ def read_loads(folder: Path) -> list[GeneratorLoad]:
     """Read the accounts of all generators that wrote into a folder."""
     paths = sorted(folder.glob("generator-*.json"))
     return [msgspec.json.decode(path.read_bytes(), type=GeneratorLoad) for path in paths]
-
-
-MOST_BUSY_MACHINE = 0.97
-_STAT = Path("/proc/stat")
 
 
 @dataclass(frozen=True, slots=True)

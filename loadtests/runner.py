@@ -30,17 +30,6 @@ from loadtests.rows import LoadRow, RowWriter, cpu_times, read_loads, read_rows
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def module_command(module: str, *arguments: str) -> list[str]:
-    """Command line that runs a module in this interpreter."""
-    return [sys.executable, "-m", module, *arguments]
-
-
-def child_environment(**more: str) -> dict[str, str]:
-    """Environment in which a child finds this project, installed or not."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, **more, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 HEADERS_VARIABLE = "CUTOVER_LOAD_HEADERS"
 QA_KEY_VARIABLE = "CUTOVER_LOAD_QA_KEY"
 DECLARED_VARIABLE = "CUTOVER_LOAD_DECLARED"
@@ -50,6 +39,18 @@ WARM_UP_SECONDS = 1.0
 LAST_LINES = 5
 ENDS_WITHIN = 5.0
 """Seconds a generator that is broken off has to write down what it has seen."""
+TICK_SECONDS = 0.2
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Command line that runs a module in this interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """Environment in which a child finds this project, installed or not."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, **more, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class GeneratorFailed(CutoverError):
@@ -183,9 +184,6 @@ async def _break_off(process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-TICK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from contract.model import (
     Usage,
 )
 
+EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
+"""Finish reasons after which a round's tool calls, cut short, are not run."""
+
 
 class ToolCallAssembly:
     """Collects pieces by index."""
@@ -45,10 +48,6 @@ class ToolCallAssembly:
             seen.add(unique)
             calls.append(ToolCall(unique, name, arguments))
         return tuple(calls)
-
-
-EARLY_ENDINGS: Final = frozenset({"content_filter", "length"})
-"""Finish reasons after which a round's tool calls, cut short, are not run."""
 
 
 class ModelAnswer:

@@ -11,6 +11,12 @@ from contract.stores import Turn
 _ASCII_PER_TOKEN = 4
 
 
+NOTHING: Final = "这是本次对话的开始。"
+_TOPICS: Final = 3
+_TOPIC: Final = 40
+"""Characters of a quoted message."""
+
+
 def estimate(text: str) -> int:
     """Estimate tokens: four ASCII characters a token, any other character a token of its own."""
     if text.isascii():
@@ -46,12 +52,6 @@ def reply_turn(message_id: str, turn: Turn, content: str) -> Turn:
 def session_busy() -> Refused:
     """Refuse a turn while another one of its session is under way."""
     return Refused(409, "session_busy", "another turn of this session is under way")
-
-
-NOTHING: Final = "这是本次对话的开始。"
-_TOPICS: Final = 3
-_TOPIC: Final = 40
-"""Characters of a quoted message."""
 
 
 def summary(earlier: Sequence[Turn], shown: Sequence[Turn]) -> str:

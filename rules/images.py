@@ -35,6 +35,16 @@ _WEBP_BEGIN: Final = 8
 _WEBP_FIRST: Final = frozenset({b"VP8 ", b"VP8L", b"VP8X"})
 
 
+_HEAD = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64", re.IGNORECASE | re.ASCII)
+_LONGEST_HEAD: Final = 64
+_MOST_ENCODED: Final = -(-MOST_OF_AN_IMAGE // 3) * 4
+_MAGIC: Mapping[str, re.Pattern[bytes]] = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
+
+
 def png_is_whole(data: bytes) -> bool:
     """Whether its chunks go from IHDR over an IDAT to IEND."""
     at, shown = _PNG_BEGIN, False
@@ -82,15 +92,6 @@ def webp_is_whole(data: bytes) -> bool:
     return kind in _WEBP_FIRST and _WEBP.size + first <= whole <= len(data)
 
 
-_HEAD = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64", re.IGNORECASE | re.ASCII)
-_LONGEST_HEAD: Final = 64
-_MOST_ENCODED: Final = -(-MOST_OF_AN_IMAGE // 3) * 4
-
-_MAGIC: Mapping[str, re.Pattern[bytes]] = {
-    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
-    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
-    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
-}
 _WHOLE: Mapping[str, Callable[[bytes], bool]] = {
     "image/png": png_is_whole,
     "image/jpeg": jpeg_is_whole,

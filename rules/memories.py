@@ -21,6 +21,10 @@ _KEYS = ("memories", "facts", "items")
 _TEXTS = ("text", "content", "fact", "memory")
 
 
+KIND: Final = "memory_confirm"
+"""Kind of the question that confirms memories."""
+
+
 class Fact(msgspec.Struct, frozen=True):
     """A fact a model found worth remembering; `confidence` from 0 to 1."""
 
@@ -105,10 +109,6 @@ def _confidence(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     return float(value) if 0 <= value <= 1 else 0.0
-
-
-KIND: Final = "memory_confirm"
-"""Kind of the question that confirms memories."""
 
 
 def memory_form(found: Sequence[Fact], title: str, label: str) -> Form:

@@ -20,6 +20,10 @@ _Name = Annotated[str, Meta(max_length=64, pattern=r"^\w+\Z")]
 _Text = Annotated[str, Meta(max_length=4_000, pattern=r"^[^\x00]*\Z")]
 
 
+NOT_ASKED: Final = ToolResult(error="tool_failed")
+"""Result of a question that cannot be asked: another one is open, or no human can answer."""
+
+
 class _Field(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     name: _Name
     label: _Label
@@ -106,10 +110,6 @@ def sort_calls(calls: tuple[ToolCall, ...], *, asking: bool) -> Round:
         else:
             refused[call.id] = NOT_ASKED
     return Round(calls, tuple(runs), question, refused)
-
-
-NOT_ASKED: Final = ToolResult(error="tool_failed")
-"""Result of a question that cannot be asked: another one is open, or no human can answer."""
 
 
 def read_form(arguments: str) -> Form | None:

@@ -22,6 +22,10 @@ PromptValue = Annotated[str, Meta(max_length=8_192, pattern=r"^[^\x00]*\Z")] | i
 ToolStatus = Literal["running", "done", "error"]
 
 
+TEXT_NAMES = frozenset({"content_filter", "length"})
+"""Fixed texts: appended to a reply that ended early, by its finish reason."""
+
+
 def check_options(texts: dict[str, str], known: frozenset[str], timezone: str) -> None:
     """Raise `ValueError` for an unknown text or time zone: both stacks would fail on it later."""
     if unknown := sorted(texts.keys() - known):
@@ -54,10 +58,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     user_id: Identifier | None = None
     model_config: ModelOverrides | None = None
     prompt_params: dict[Identifier, PromptValue] | None = None
-
-
-TEXT_NAMES = frozenset({"content_filter", "length"})
-"""Fixed texts: appended to a reply that ended early, by its finish reason."""
 
 
 class ChatOptions(

@@ -23,6 +23,13 @@ MOST_WITH_AN_IMAGE = 12 << 20
 """Bytes of a request with an image: base64 takes a third more, and there is some JSON around."""
 
 
+TEXT_NAMES = frozenset(
+    {"picture", "no_text", "nothing_found", "confirm_title", "confirm_label"}
+    | {"remembered", "not_remembered"}
+)
+"""Names of the fixed texts of `rules.companion`."""
+
+
 class MessageTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Body of `POST /chat`."""
 
@@ -54,13 +61,6 @@ class ContinueRequest(msgspec.Struct, frozen=True):
     """Body of `POST /hitl/continue`."""
 
     hitl_id: Identifier
-
-
-TEXT_NAMES = frozenset(
-    {"picture", "no_text", "nothing_found", "confirm_title", "confirm_label"}
-    | {"remembered", "not_remembered"}
-)
-"""Names of the fixed texts of `rules.companion`."""
 
 
 class CompanionOptions(

@@ -19,6 +19,9 @@ LEARNS_WITHIN = 120.0
 """Seconds after the answer in which facts are extracted from a conversation."""
 
 
+_SESSION = "/api/v1/sessions/{session_id}"
+
+
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Body of `POST /api/v1/chat`; without a session it opens one."""
 
@@ -197,8 +200,6 @@ async def delete(sessions: SessionStore, arguments: Mapping[str, str]) -> None:
     if not await sessions.forget(session, lock=lock_key(session)):
         raise unknown_session()
 
-
-_SESSION = "/api/v1/sessions/{session_id}"
 
 SESSION = FlowSpec(
     name="session",

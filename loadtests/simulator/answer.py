@@ -36,6 +36,20 @@ from loadtests.simulator.request import (
 LONGEST_QUOTE = 200
 
 
+DATA_URL = re.compile(r"data:image/([a-z+.-]+);base64,(.*)", re.DOTALL)
+PNG = b"\x89PNG\r\n\x1a\n"
+WIDTH = slice(16, 20)
+HEIGHT = slice(20, 24)
+FORBIDDEN = re.compile(r"违禁话题|forbidden topic", re.IGNORECASE)
+LONG = re.compile(
+    r"很长很长|写一篇很长|超长|(?:a |an )?(?:very|extremely) long (?:story|essay|text|answer)",
+    re.IGNORECASE,
+)
+WRITTEN = re.compile(r"“([^”\n]{4,80})”")  # what a picture says, and not what it shows
+PREFACED_ONE_IN = 3
+AFTER_RESULTS = 24
+
+
 class FormAnswer(msgspec.Struct, frozen=True):
     """Result of the tool `ask_human`: the user's action, and the values of the form."""
 
@@ -84,12 +98,6 @@ def _value(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-DATA_URL = re.compile(r"data:image/([a-z+.-]+);base64,(.*)", re.DOTALL)
-PNG = b"\x89PNG\r\n\x1a\n"
-WIDTH = slice(16, 20)
-HEIGHT = slice(20, 24)
-
-
 class SeenPicture(msgspec.Struct, frozen=True):
     """A picture's kind (`png`, `jpeg`, …), bytes, size in pixels where readable, and digest."""
 
@@ -128,14 +136,6 @@ def _decoded(text: str) -> bytes:
 
 
 Finish = Literal["stop", "length", "tool_calls", "content_filter"]
-FORBIDDEN = re.compile(r"违禁话题|forbidden topic", re.IGNORECASE)
-LONG = re.compile(
-    r"很长很长|写一篇很长|超长|(?:a |an )?(?:very|extremely) long (?:story|essay|text|answer)",
-    re.IGNORECASE,
-)
-WRITTEN = re.compile(r"“([^”\n]{4,80})”")  # what a picture says, and not what it shows
-PREFACED_ONE_IN = 3
-AFTER_RESULTS = 24
 
 
 class SimulatedAnswer(msgspec.Struct, frozen=True):

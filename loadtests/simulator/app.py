@@ -33,6 +33,11 @@ ANY_MODEL = "sim-"
 CREATED = 1_750_000_000
 
 
+REMEMBERED = 4_096
+LARGEST_REMEMBERED = 64 * 1024
+MAX_BODY = 16 * 1024 * 1024
+
+
 def is_known_model(name: str) -> bool:
     """Whether a model is on offer: those listed, and whatever begins with `sim-`."""
     return name.startswith(ANY_MODEL) or name in CHAT_MODELS or name in EMBEDDING_MODELS
@@ -45,10 +50,6 @@ def catalogue() -> bytes:
         for name in CHAT_MODELS + EMBEDDING_MODELS
     ]
     return msgspec.json.encode({"object": "list", "data": data})
-
-
-REMEMBERED = 4_096
-LARGEST_REMEMBERED = 64 * 1024
 
 
 class PlannedRequest(msgspec.Struct, frozen=True):
@@ -91,8 +92,6 @@ class RequestReader:
             return profile
         return PlannedRequest(request, profile, digest_of(request).hex(), {})
 
-
-MAX_BODY = 16 * 1024 * 1024
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 

@@ -23,6 +23,10 @@ from loadtests.simulator.script import AnswerScript, TimedChunk, stamped
 LONGEST_RUN_S = 0.001
 
 
+FIRST_ERROR = 400
+MICROSECONDS_PER_SECOND = 1_000_000
+
+
 class ConnectionControl(Protocol):
     """What the application may do with the connection under a request."""
 
@@ -91,10 +95,6 @@ class ClientPresence:
             pass
         self.disconnected = True
         self._wake()
-
-
-FIRST_ERROR = 400
-MICROSECONDS_PER_SECOND = 1_000_000
 
 
 async def play_script(

@@ -43,6 +43,9 @@ Status = Annotated[int, msgspec.Meta(ge=400, le=599)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
+ENDING_KEYS = frozenset({"ending", "after", "code", "status", "retry_after", "headers"})
+
+
 class EndingBase(msgspec.Struct, frozen=True, tag_field="ending", forbid_unknown_fields=True):
     """What all endings share: the tag that names them in a profile."""
 
@@ -92,8 +95,6 @@ class Reset(EndingBase, frozen=True, tag="reset"):
 
 
 Ending = Complete | NoDone | Cut | Stall | ErrorEvent | HttpError | SilentBeforeFirst | Reset
-
-ENDING_KEYS = frozenset({"ending", "after", "code", "status", "retry_after", "headers"})
 
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=3_600_000)]

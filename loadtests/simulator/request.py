@@ -18,6 +18,14 @@ TYPES = {401: "authentication_error", 404: "invalid_request_error", 429: "rate_l
 FIRST_SERVER_ERROR = 500
 
 
+SPEAKER = re.compile(r"^\[[^\]\n]{1,64}\]: ")
+ENCODER = msgspec.json.Encoder(order="deterministic")
+PIECE = re.compile(r" ?[A-Za-z\u00c0-\u024f']+| ?\d{1,3}|[\u3400-\u9fff]{1,2}|\s+|\S")
+PER_MESSAGE = 4
+PER_PROMPT = 3
+PER_PICTURE = 85
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """Why a request is not answered; `retry_after` in seconds becomes a header."""
 
@@ -57,10 +65,6 @@ def read_body(decoder: msgspec.json.Decoder[Decoded], body: bytes) -> Decoded | 
         return Refusal(
             400, "We could not parse the JSON body of your request.", code="invalid_json"
         )
-
-
-SPEAKER = re.compile(r"^\[[^\]\n]{1,64}\]: ")
-ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 class RequestImageUrl(msgspec.Struct, frozen=True):
@@ -237,12 +241,6 @@ def digest_of(request: ChatCompletionRequest) -> bytes:
         request.seed,
     )
     return blake2b(ENCODER.encode(deciding), digest_size=16).digest()
-
-
-PIECE = re.compile(r" ?[A-Za-z\u00c0-\u024f']+| ?\d{1,3}|[\u3400-\u9fff]{1,2}|\s+|\S")
-PER_MESSAGE = 4
-PER_PROMPT = 3
-PER_PICTURE = 85
 
 
 class TokenUsage(msgspec.Struct, frozen=True):

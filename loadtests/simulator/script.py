@@ -36,6 +36,11 @@ EVENT_STREAM = b"text/event-stream; charset=utf-8"
 JSON = b"application/json"
 
 
+MICROSECONDS = 1_000_000
+PER_MILLISECOND = 1_000
+DRAWN = 1 << 16
+
+
 class TimedChunk(msgspec.Struct, frozen=True, gc=False):
     """Bytes due `due_us` microseconds after the request; `count` events are in them."""
 
@@ -89,11 +94,6 @@ def stamped(wire: bytes, now_ns: int) -> bytes:
 def _joined(chunks: list[TimedChunk]) -> TimedChunk:
     wire = b"".join(chunk.wire for chunk in chunks)
     return TimedChunk(chunks[0].due_us, wire, sum(chunk.count for chunk in chunks))
-
-
-MICROSECONDS = 1_000_000
-PER_MILLISECOND = 1_000
-DRAWN = 1 << 16
 
 
 def due_times(profile: Profile, digest: bytes, count: int) -> list[int]:

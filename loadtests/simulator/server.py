@@ -18,6 +18,11 @@ from loadtests.simulator.app import Simulator
 from loadtests.simulator.ledger import RequestLedger
 from loadtests.simulator.profile import Profile, to_arguments
 
+HOST = "127.0.0.1"
+BACKLOG = 2_048
+ANNOUNCED = "listening on "
+PATIENCE_S = 5.0
+
 
 class SimulatorConnection(HttpToolsProtocol):
     """uvicorn's connection, reachable for the application as `scope["state"]["line"]`."""
@@ -47,10 +52,6 @@ class SimulatorConnection(HttpToolsProtocol):
     def _abandon_answer(self) -> None:
         # Otherwise uvicorn takes the unfinished answer for a mistake and answers 500.
         self.cycle.disconnected = True
-
-
-HOST = "127.0.0.1"
-BACKLOG = 2_048
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -122,10 +123,6 @@ async def _break_off(state: ServerState) -> None:
         for task in stubborn:
             task.cancel()
     await asyncio.sleep(0)
-
-
-ANNOUNCED = "listening on "
-PATIENCE_S = 5.0
 
 
 class SimulatorDidNotStart(CutoverError):

@@ -56,6 +56,93 @@ SIGNS = str.maketrans({"×": "*", "÷": "/", "x": "*", ",": None})
 PREVIOUS = "{previous}"
 
 
+NAMES = {
+    "km": ("kilometers", "kilometres", "kilometer", "kilometre", "km", "公里", "千米"),
+    "m": ("meters", "metres", "meter", "metre", "m", "米"),
+    "cm": ("centimeters", "centimetres", "centimeter", "cm", "厘米"),
+    "mi": ("miles", "mile", "mi", "英里"),
+    "ft": ("feet", "foot", "ft", "英尺"),
+    "in": ("inches", "inch", "英寸"),
+    "kg": ("kilograms", "kilogram", "kilos", "kg", "公斤", "千克"),
+    "g": ("grams", "gram", "g", "克"),
+    "lb": ("pounds", "pound", "lbs", "lb", "磅"),
+    "oz": ("ounces", "ounce", "oz", "盎司"),
+    "l": ("liters", "litres", "liter", "litre", "升"),
+    "gal": ("gallons", "gallon", "gal", "加仑"),
+    "c": ("degrees celsius", "celsius", "°c", "摄氏度"),
+    "f": ("degrees fahrenheit", "fahrenheit", "°f", "华氏度"),
+}
+SYMBOLS = {name: symbol for symbol, names in NAMES.items() for name in names}
+UNIT_NAMES = "|".join(sorted(map(re.escape, SYMBOLS), key=len, reverse=True))
+# A Latin unit must end as a word does; a Chinese one may be followed by anything.
+UNIT = rf"(?:{UNIT_NAMES})(?![A-Za-z])"
+DECIMAL = r"-?\d+(?:\.\d+)?"
+FORWARD = re.compile(
+    rf"({DECIMAL})\s*({UNIT})\s*(?:to|into|in|as|换算成|换算为|换成|转换成|转成|等于多少|是多少|合多少|折合多少|等于几)\s*({UNIT})",
+    re.IGNORECASE,
+)
+BACKWARD = re.compile(
+    rf"how many\s+({UNIT})\s+(?:is|are|in|are in|make)\s+({DECIMAL})\s*({UNIT})", re.IGNORECASE
+)
+ORDERED = re.compile(
+    r"(?:^|[.:;,!?\n–—-])[^\S\n]*(?:(?:please|but|and|so|just|first)\s+)*ask me\b"
+    r"(?P<what>[^.:;,!?\n]*)(?::\s*(?P<options>[^.;:!?\n]+))?"
+    # 请问我 begins the user's own question.
+    r"|(?:^|[，。：；！？,.:;!?\n])[^\S\n]*(?:(?:但是?|不过|请|你|再)*先)?问(?:一下|问)?我(?:一下)?"
+    r"(?P<what_zh>[^，。：；！？,.:;!?\n]*)(?:[：:]\s*(?P<options_zh>[^。；：！？.;:!?\n]+))?",
+    re.IGNORECASE,
+)
+FIRST = re.compile(r"\bfirst\b|^\s*for\b", re.IGNORECASE)
+BETWEEN = re.compile(r"\s*(?:,\s*or\b|,|，|、|\bor\b|还是|或者?)\s*", re.IGNORECASE)
+SENTENCE_STOP = re.compile(r"[.?!。？！\n]")
+# A name for the field, its type, and the words that ask for it; the first that fits counts.
+KINDS = tuple(
+    (name, kind, re.compile(words, re.IGNORECASE))
+    for name, kind, words in (
+        ("how_many", "number", r"^how (?:many|much)\b|多少|几[个位人只本张]"),
+        ("when", "text", r"^when\b|什么时候|几点|哪天"),
+        ("where", "text", r"^where\b|哪里|哪儿|在哪$"),
+        ("which", "text", r"^which\b|哪"),
+        ("who", "text", r"^whom?\b|谁"),
+        ("how", "text", r"^how\b|怎么"),
+        ("what", "text", r"^(?:what|for)\b|什么"),
+    )
+)
+LONGEST_LABEL = 80
+LONGEST_OPTION = 40
+NEXT_ROUND = re.compile(
+    r"\b(?:and )?then\b|\bafter that\b|\bafterwards\b|然后再?|接着再?", re.IGNORECASE
+)
+TIME = re.compile(
+    r"what(?:'s| is) the (?:current |local )?(?:time|date)|what time is it|current time"
+    r"|what day is (?:it|today)|today's date|现在[^，。？\n]{0,4}几点|几点[了钟]"
+    r"|现在[^，。？\n]{0,6}时间|当前时间|今天是?(?:几号|星期几|周几)",
+    re.IGNORECASE,
+)
+MEMORY = re.compile(
+    r"(?:do|can) you (?:still )?remember|did i (?:ever )?(?:tell|mention)|have i (?:told|mentioned)"
+    r"|what do you (?:know|remember) about me|还记得|你记得|记不记得"
+    r"|我(?:之前|以前|上次)[^，。？\n]{0,6}[说提讲]过",
+    re.IGNORECASE,
+)
+ENDLESS = re.compile(r"keep checking|一直查", re.IGNORECASE)
+UNKNOWN = re.compile(r"no such tool|不存在的工具", re.IGNORECASE)
+BROKEN = re.compile(r"broken arguments|参数写坏", re.IGNORECASE)
+SENTENCE_END = re.compile(r"[.?!。？！\n]")
+QUERY_LENGTH = 80
+ASK = "ask_human"
+ZONES = {
+    "Asia/Tokyo": ("tokyo", "东京"),
+    "Asia/Shanghai": ("beijing", "shanghai", "北京", "上海"),
+    "Europe/London": ("london", "伦敦"),
+    "Europe/Berlin": ("berlin", "柏林"),
+    "Europe/Paris": ("paris", "巴黎"),
+    "America/New_York": ("new york", "纽约"),
+    "America/Los_Angeles": ("los angeles", "san francisco", "洛杉矶", "旧金山"),
+    "UTC": ("utc", "世界时"),
+}
+
+
 def expressions(text: str) -> list[tuple[int, str]]:
     """Find every sum with its position; `PREVIOUS` stands for the result of the round before."""
     found = [(match.start(), _symbolic(match)) for match in EXPRESSION.finditer(text)]
@@ -111,36 +198,6 @@ def _plain(number: str) -> str:
     return number.replace(",", "")
 
 
-NAMES = {
-    "km": ("kilometers", "kilometres", "kilometer", "kilometre", "km", "公里", "千米"),
-    "m": ("meters", "metres", "meter", "metre", "m", "米"),
-    "cm": ("centimeters", "centimetres", "centimeter", "cm", "厘米"),
-    "mi": ("miles", "mile", "mi", "英里"),
-    "ft": ("feet", "foot", "ft", "英尺"),
-    "in": ("inches", "inch", "英寸"),
-    "kg": ("kilograms", "kilogram", "kilos", "kg", "公斤", "千克"),
-    "g": ("grams", "gram", "g", "克"),
-    "lb": ("pounds", "pound", "lbs", "lb", "磅"),
-    "oz": ("ounces", "ounce", "oz", "盎司"),
-    "l": ("liters", "litres", "liter", "litre", "升"),
-    "gal": ("gallons", "gallon", "gal", "加仑"),
-    "c": ("degrees celsius", "celsius", "°c", "摄氏度"),
-    "f": ("degrees fahrenheit", "fahrenheit", "°f", "华氏度"),
-}
-SYMBOLS = {name: symbol for symbol, names in NAMES.items() for name in names}
-UNIT_NAMES = "|".join(sorted(map(re.escape, SYMBOLS), key=len, reverse=True))
-# A Latin unit must end as a word does; a Chinese one may be followed by anything.
-UNIT = rf"(?:{UNIT_NAMES})(?![A-Za-z])"
-DECIMAL = r"-?\d+(?:\.\d+)?"
-FORWARD = re.compile(
-    rf"({DECIMAL})\s*({UNIT})\s*(?:to|into|in|as|换算成|换算为|换成|转换成|转成|等于多少|是多少|合多少|折合多少|等于几)\s*({UNIT})",
-    re.IGNORECASE,
-)
-BACKWARD = re.compile(
-    rf"how many\s+({UNIT})\s+(?:is|are|in|are in|make)\s+({DECIMAL})\s*({UNIT})", re.IGNORECASE
-)
-
-
 class Conversion(msgspec.Struct, frozen=True):
     """A value and the units it goes from and to, as symbols."""
 
@@ -160,34 +217,6 @@ def _conversion(value: str, source: str, target: str) -> Conversion:
     number = float(value)
     whole = int(number) if number.is_integer() else number
     return Conversion(whole, SYMBOLS[source.lower()], SYMBOLS[target.lower()])
-
-
-ORDERED = re.compile(
-    r"(?:^|[.:;,!?\n–—-])[^\S\n]*(?:(?:please|but|and|so|just|first)\s+)*ask me\b"
-    r"(?P<what>[^.:;,!?\n]*)(?::\s*(?P<options>[^.;:!?\n]+))?"
-    # 请问我 begins the user's own question.
-    r"|(?:^|[，。：；！？,.:;!?\n])[^\S\n]*(?:(?:但是?|不过|请|你|再)*先)?问(?:一下|问)?我(?:一下)?"
-    r"(?P<what_zh>[^，。：；！？,.:;!?\n]*)(?:[：:]\s*(?P<options_zh>[^。；：！？.;:!?\n]+))?",
-    re.IGNORECASE,
-)
-FIRST = re.compile(r"\bfirst\b|^\s*for\b", re.IGNORECASE)
-BETWEEN = re.compile(r"\s*(?:,\s*or\b|,|，|、|\bor\b|还是|或者?)\s*", re.IGNORECASE)
-SENTENCE_STOP = re.compile(r"[.?!。？！\n]")
-# A name for the field, its type, and the words that ask for it; the first that fits counts.
-KINDS = tuple(
-    (name, kind, re.compile(words, re.IGNORECASE))
-    for name, kind, words in (
-        ("how_many", "number", r"^how (?:many|much)\b|多少|几[个位人只本张]"),
-        ("when", "text", r"^when\b|什么时候|几点|哪天"),
-        ("where", "text", r"^where\b|哪里|哪儿|在哪$"),
-        ("which", "text", r"^which\b|哪"),
-        ("who", "text", r"^whom?\b|谁"),
-        ("how", "text", r"^how\b|怎么"),
-        ("what", "text", r"^(?:what|for)\b|什么"),
-    )
-)
-LONGEST_LABEL = 80
-LONGEST_OPTION = 40
 
 
 class QuestionField(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -248,37 +277,6 @@ def _headed(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-NEXT_ROUND = re.compile(
-    r"\b(?:and )?then\b|\bafter that\b|\bafterwards\b|然后再?|接着再?", re.IGNORECASE
-)
-TIME = re.compile(
-    r"what(?:'s| is) the (?:current |local )?(?:time|date)|what time is it|current time"
-    r"|what day is (?:it|today)|today's date|现在[^，。？\n]{0,4}几点|几点[了钟]"
-    r"|现在[^，。？\n]{0,6}时间|当前时间|今天是?(?:几号|星期几|周几)",
-    re.IGNORECASE,
-)
-MEMORY = re.compile(
-    r"(?:do|can) you (?:still )?remember|did i (?:ever )?(?:tell|mention)|have i (?:told|mentioned)"
-    r"|what do you (?:know|remember) about me|还记得|你记得|记不记得"
-    r"|我(?:之前|以前|上次)[^，。？\n]{0,6}[说提讲]过",
-    re.IGNORECASE,
-)
-ENDLESS = re.compile(r"keep checking|一直查", re.IGNORECASE)
-UNKNOWN = re.compile(r"no such tool|不存在的工具", re.IGNORECASE)
-BROKEN = re.compile(r"broken arguments|参数写坏", re.IGNORECASE)
-SENTENCE_END = re.compile(r"[.?!。？！\n]")
-QUERY_LENGTH = 80
-ASK = "ask_human"
-ZONES = {
-    "Asia/Tokyo": ("tokyo", "东京"),
-    "Asia/Shanghai": ("beijing", "shanghai", "北京", "上海"),
-    "Europe/London": ("london", "伦敦"),
-    "Europe/Berlin": ("berlin", "柏林"),
-    "Europe/Paris": ("paris", "巴黎"),
-    "America/New_York": ("new york", "纽约"),
-    "America/Los_Angeles": ("los angeles", "san francisco", "洛杉矶", "旧金山"),
-    "UTC": ("utc", "世界时"),
-}
 Found = list[tuple[int, FunctionCall]]
 
 
