@@ -34,18 +34,10 @@ from contract.model import Chunk, ToolCall, ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
 from graph_impl import draft as drafts
+from graph_impl import rounds
 from graph_impl.draft import Draft
 from graph_impl.engine import Graph, RunContext, add_nodes, run
-from graph_impl.rounds import (
-    Plain,
-    calls_of,
-    check_model,
-    model_call,
-    plain,
-    plains,
-    read_answer,
-    started_tools,
-)
+from graph_impl.rounds import Plain, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.conversation import reply_turn, window
@@ -112,7 +104,7 @@ async def _initialize(_: ChatState, runtime: Chat) -> ChatState:
 async def _admit(context: ChatContext) -> Turn:
     """Check the model, take the lock and store or find the message."""
     effects, body, options = context.effects, context.request.body, context.options
-    await check_model(effects, context.model.model_id, context.model.max_tokens)
+    await rounds.check_model(effects, context.model.model_id, context.model.max_tokens)
     key = rules.lock_key(body.message_id)
     if not await effects.locks.acquire("message", key, options.lock_ttl):
         raise rules.message_locked()
@@ -155,15 +147,14 @@ async def _earlier(turn: Turn, context: ChatContext) -> tuple[Turn, ...]:
 async def _model_call(state: ChatState, runtime: Chat) -> ChatState:
     """Call the model once, sending its text on the way."""
     context, draft = runtime.context, _draft(state)
-    rounds = context.model.max_tool_iterations
-    call = model_call(context.model, state["messages"], state["tools"], rounds=rounds)
+    call = rounds.model_call(context.model, state["messages"], state["tools"])
 
     async def take(chunk: Chunk) -> None:
         nonlocal draft
         draft = await context.send(drafts.take(draft, chunk, context.options))
 
     try:
-        answer = await read_answer(context.effects, "reply", call, take)
+        answer = await rounds.read_answer(context.effects, "reply", call, take)
     except EffectFailed as failure:
         return {"draft": plain(draft), "failure": failure.fault.code}
     calls = answer.calls(call)
@@ -175,11 +166,11 @@ async def _model_call(state: ChatState, runtime: Chat) -> ChatState:
 async def _tool_execution(state: ChatState, runtime: Chat) -> ChatState:
     """Run the round's calls side by side; show and remember them in index order."""
     context, draft, messages = runtime.context, _draft(state), []
-    calls, options = calls_of(state["messages"]), context.options
+    calls, options = rounds.calls_of(state["messages"]), context.options
     for call in calls:
         draft = await context.send(drafts.feedback(draft, _status(call), options))
     try:
-        async with started_tools(context.effects, calls) as running:
+        async with rounds.started_tools(context.effects, calls) as running:
             for call, task in zip(calls, running, strict=True):
                 result = await task
                 messages.append(plain(tool_answer(call, result)))

@@ -32,21 +32,9 @@ from contract.human import Form, HumanAnswer
 from contract.model import Chunk, ToolResult
 from contract.ports import Effects
 from contract.stores import Turn
+from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, ask_human, end_on_failure, run
-from graph_impl.rounds import (
-    Plain,
-    RoundState,
-    calls_of,
-    check_model,
-    open_round,
-    plain,
-    plains,
-    read_answer,
-    read_text,
-    recalled,
-    remember,
-    started_tools,
-)
+from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
 from rules import memories, questions
@@ -155,13 +143,13 @@ async def _emotion(_: MessageState, runtime: Companion) -> MessageState:
 async def _memory(_: MessageState, runtime: Companion) -> MessageState:
     """Recall memories."""
     query = rules.recall(runtime.context.request)
-    return {"memories": rules.memories_text(await recalled(runtime.context.effects, query))}
+    return {"memories": rules.memories_text(await rounds.recalled(runtime.context.effects, query))}
 
 
 async def _reasoning(state: MessageState, runtime: Companion) -> RoundState:
     """Call the model once; a reply that calls no tool is the last."""
     context = runtime.context
-    answer, update = await open_round(
+    answer, update = await rounds.open_round(
         state,
         context,
         "reasoning",
@@ -194,7 +182,7 @@ async def _tools(state: MessageState, runtime: Companion) -> MessageState:
     """Run the round's calls side by side; show them in index order."""
     context, todo = runtime.context, _round(state, runtime)
     results = dict(todo.refused)
-    async with started_tools(context.effects, todo.runs) as running:
+    async with rounds.started_tools(context.effects, todo.runs) as running:
         tasks = {call.id: task for call, task in zip(todo.runs, running, strict=True)}
         for call in todo.before:
             if call.id in tasks:
@@ -221,7 +209,7 @@ async def _human(state: MessageState, runtime: Companion) -> MessageState:
 def _round(state: MessageState, runtime: Companion) -> questions.Round:
     """Sort the calls of the round the last message begins."""
     options = runtime.context.request.options
-    return questions.sort_calls(calls_of(state["prompt"]), asking=options.ask_human)
+    return questions.sort_calls(rounds.calls_of(state["prompt"]), asking=options.ask_human)
 
 
 def _answers(todo: questions.Round, results: dict[str, ToolResult]) -> MessageState:
@@ -239,7 +227,7 @@ async def _after_reasoning(
 
 
 async def _after_tools(state: MessageState) -> Literal["reasoning", "human"]:
-    return "human" if calls_of(state["prompt"]) else "reasoning"
+    return "human" if rounds.calls_of(state["prompt"]) else "reasoning"
 
 
 # Pictures
@@ -271,7 +259,7 @@ async def _read(context: CompanionContext) -> str:
             read += await context.say(held)
             held = ""
 
-    await read_answer(context.effects, "vision", call, take)
+    await rounds.read_answer(context.effects, "vision", call, take)
     if held and not rules.no_text(held):
         read += await context.say(held)
     await context.sink.drained()
@@ -282,7 +270,7 @@ async def _memory_extraction(state: PictureState, runtime: Companion) -> Picture
     """Find the facts worth remembering."""
     context = runtime.context
     call = rules.extraction(context.request, context.prompts["extraction"]({}), state["text"])
-    answer = await read_text(context.effects, "extraction", call)
+    answer = await rounds.read_text(context.effects, "extraction", call)
     found = confident_facts(answer, context.request.options.least_confidence)
     if not found:
         said = await context.say(rules.text(context.request, "nothing_found"))
@@ -305,7 +293,9 @@ async def _remembered(context: CompanionContext, facts: tuple[Fact, ...]) -> str
     if not facts:
         return rules.text(context.request, "not_remembered")
     body = context.request.body
-    written = await remember(context.effects, "remember", facts, rules.owner(body), body.session_id)
+    written = await rounds.remember(
+        context.effects, "remember", facts, rules.owner(body), body.session_id
+    )
     return rules.text(context.request, "remembered", count=written)
 
 
@@ -353,7 +343,7 @@ async def _admit(
 ) -> tuple[Turn, tuple[Turn, ...]]:
     """Check model and session, read the earlier turns, store this one; raises `Refused`."""
     session, options = request.body.session_id, request.options
-    await check_model(effects, rules.model_id(request), options.max_tokens)
+    await rounds.check_model(effects, rules.model_id(request), options.max_tokens)
     if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
         raise session_busy()
     turn = rules.sent(request, await effects.ids.new("message"))

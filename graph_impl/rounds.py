@@ -76,15 +76,11 @@ def plains(values: Iterable[object]) -> list[Plain]:
 
 
 def model_call(
-    parameters: model_calls.ModelParameters,
-    messages: Sequence[Plain],
-    tools: Sequence[Plain],
-    *,
-    rounds: int,
+    parameters: RoundParameters, messages: Sequence[Plain], tools: Sequence[Plain]
 ) -> ModelCall:
-    """Build the next call of the model; after so many rounds of tools it may call none."""
+    """Build the next call of the model; after the last round of tools it may call none."""
     typed = msgspec.convert({"messages": messages}, _Messages).messages
-    last = len(rounds_of(typed)) >= rounds
+    last = len(rounds_of(typed)) >= parameters.max_tool_iterations
     return model_calls.question(parameters, typed, tuple(map(_tool, tools)), last=last)
 
 
@@ -137,8 +133,7 @@ async def open_round(
     """
     first = not state["prompt"]
     known = await lay_out() if first else state
-    rounds = parameters.max_tool_iterations
-    call = model_call(parameters, known["prompt"], known["tools"], rounds=rounds)
+    call = model_call(parameters, known["prompt"], known["tools"])
 
     async def take(chunk: Chunk) -> None:
         if chunk.text:

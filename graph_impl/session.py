@@ -33,20 +33,9 @@ from contract.flows.session import (
 from contract.model import Usage
 from contract.ports import Effects
 from contract.stores import Turn
+from graph_impl import rounds
 from graph_impl.engine import Graph, RunContext, add_nodes, end_on_failure, run
-from graph_impl.rounds import (
-    Plain,
-    RoundState,
-    calls_of,
-    check_model,
-    open_round,
-    plain,
-    plains,
-    read_text,
-    recalled,
-    remember,
-    started_tools,
-)
+from graph_impl.rounds import Plain, RoundState, plain, plains
 from graph_impl.templates import FOLDER, Render, system_prompt
 from graph_impl.threads import Threads
 from rules import session as rules
@@ -92,13 +81,13 @@ async def _recall_memory(_: SessionState, runtime: Session) -> SessionState:
         await context.sink.push(SessionCreated(SessionData(session)))
     await context.sink.send(Thinking())
     query = rules.recall(context.request, new=context.new)
-    return {"memories": rules.memories_text(await recalled(context.effects, query))}
+    return {"memories": rules.memories_text(await rounds.recalled(context.effects, query))}
 
 
 async def _process(state: SessionState, runtime: Session) -> RoundState | SessionState:
     """Call the model once; an answer that calls no tool is stored."""
     context = runtime.context
-    answer, update = await open_round(
+    answer, update = await rounds.open_round(
         state,
         context,
         "reply",
@@ -134,8 +123,8 @@ async def _store_reply(context: SessionContext, text: str) -> Turn:
 
 async def _tools(state: SessionState, runtime: Session) -> SessionState:
     """Run the round's calls side by side; remember them in index order."""
-    calls = calls_of(state["prompt"])
-    async with started_tools(runtime.context.effects, calls) as running:
+    calls = rounds.calls_of(state["prompt"])
+    async with rounds.started_tools(runtime.context.effects, calls) as running:
         results = [await task for task in running]
     return {"prompt": [plain(tool_answer(*pair)) for pair in zip(calls, results, strict=True)]}
 
@@ -154,10 +143,10 @@ async def _extract_memory(state: SessionState, runtime: Session) -> SessionState
         return {}
     try:
         found = confident_facts(
-            await read_text(effects, "extract", call), request.options.least_confidence
+            await rounds.read_text(effects, "extract", call), request.options.least_confidence
         )
         if found and await effects.conversations.find("learn", reply.message_id):
-            await remember(effects, "learn", found, user, rules.session_of(request))
+            await rounds.remember(effects, "learn", found, user, rules.session_of(request))
     except EffectFailed as failure:
         log.warning("nothing is learnt: %s", failure.fault.code)
     return {}
@@ -194,7 +183,7 @@ async def _admit(
     Returns the turn, those before it, and whether its session is new.
     """
     options, session = request.options, rules.session_of(request)
-    await check_model(effects, options.model_id, options.max_tokens)
+    await rounds.check_model(effects, options.model_id, options.max_tokens)
     if not await effects.locks.acquire("session", lock_key(session), options.lock_ttl):
         raise session_busy()
     message_id = await effects.ids.new("message")

@@ -24,7 +24,7 @@ from contract.flows.chat import (
 from contract.model import Chunk, Message, ModelCall, ToolCall, ToolResult, ToolSpec
 from contract.ports import Effects
 from contract.stores import Turn
-from legacy.rounds import check_model, started_tools
+from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import chat as rules
 from rules.answers import ModelAnswer
@@ -111,7 +111,7 @@ class ChatReply:
 
     async def admit(self) -> Turn:
         """Check the model, take the lock and store or find the message; raises `Refused`."""
-        await check_model(self.effects, self.model.model_id, self.model.max_tokens)
+        await rounds.check_model(self.effects, self.model.model_id, self.model.max_tokens)
         key = rules.lock_key(self.body.message_id)
         if not await self.effects.locks.acquire("message", key, self.options.lock_ttl):
             raise rules.message_locked()
@@ -187,7 +187,7 @@ def chat(prompts: Path = FOLDER) -> Flow:
                     for tool in calls:
                         for frame in output.feedback(tool):
                             yield frame
-                    async with started_tools(effects, calls) as running:
+                    async with rounds.started_tools(effects, calls) as running:
                         for tool, task in zip(calls, running, strict=True):
                             result = await task
                             reply.messages += (tool_answer(tool, result),)

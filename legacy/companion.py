@@ -22,13 +22,7 @@ from contract.human import Form
 from contract.model import Message, ToolResult, ToolSpec
 from contract.ports import Effects
 from contract.stores import Turn
-from legacy.rounds import (
-    check_model,
-    read_text,
-    recalled,
-    remember,
-    started_tools,
-)
+from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import companion as rules
 from rules import memories, questions
@@ -95,7 +89,7 @@ class CompanionTurn:
     async def admit(self) -> Turn:
         """Check model and session, read the earlier turns, store this one; raises `Refused`."""
         effects, options = self.effects, self.options
-        await check_model(effects, rules.model_id(self.request), options.max_tokens)
+        await rounds.check_model(effects, rules.model_id(self.request), options.max_tokens)
         if not await effects.locks.acquire("session", lock_key(self._session), options.lock_ttl):
             raise session_busy()
         turn = rules.sent(self.request, await effects.ids.new("message"))
@@ -131,7 +125,7 @@ class CompanionTurn:
         """Find the facts worth remembering in the text read so far."""
         system = self.prompts["extraction"]({})
         call = rules.extraction(self.request, system, self.text)
-        answer = await read_text(self.effects, "extraction", call)
+        answer = await rounds.read_text(self.effects, "extraction", call)
         return confident_facts(answer, self.options.least_confidence)
 
     async def remember(self, facts: tuple[Fact, ...]) -> str:
@@ -139,7 +133,7 @@ class CompanionTurn:
         if not facts:
             return rules.text(self.request, "not_remembered")
         owner = rules.owner(self.request.body)
-        written = await remember(self.effects, "remember", facts, owner, self._session)
+        written = await rounds.remember(self.effects, "remember", facts, owner, self._session)
         return rules.text(self.request, "remembered", count=written)
 
     async def store(self, turn: Turn) -> None:
@@ -182,7 +176,9 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
         emotion = feel(visit.request.body.message)
         yield emotion
     with node("memory"):
-        recollection = rules.memories_text(await recalled(effects, rules.recall(visit.request)))
+        recollection = rules.memories_text(
+            await rounds.recalled(effects, rules.recall(visit.request))
+        )
     messages, tools = await visit.lay_out(turn, emotion, recollection)
     for round_number in range(options.max_tool_iterations + 1):
         with node("reasoning"):
@@ -196,7 +192,7 @@ async def _message(visit: CompanionTurn, turn: Turn) -> Events:
             return
         results = dict(todo.refused)
         with node("tools"):
-            async with started_tools(effects, todo.runs) as running:
+            async with rounds.started_tools(effects, todo.runs) as running:
                 tasks = {one.id: task for one, task in zip(todo.runs, running, strict=True)}
                 for one in todo.before:
                     if one.id in tasks:

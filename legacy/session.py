@@ -21,13 +21,7 @@ from contract.flows.session import (
 from contract.model import Message, ModelCall, ToolSpec, Usage
 from contract.ports import Effects
 from contract.stores import Turn
-from legacy.rounds import (
-    check_model,
-    read_text,
-    recalled,
-    remember,
-    started_tools,
-)
+from legacy import rounds
 from legacy.templates import FOLDER, Render, system_prompt
 from rules import session as rules
 from rules.answers import ModelAnswer
@@ -65,7 +59,7 @@ class SessionTurn:
     async def admit(self) -> Turn:
         """Check model, lock and session, and store the turn; raises `Refused`."""
         options, ttl = self.options, self.options.lock_ttl
-        await check_model(self.effects, options.model_id, options.max_tokens)
+        await rounds.check_model(self.effects, options.model_id, options.max_tokens)
         if not await self.effects.locks.acquire("session", lock_key(self.session), ttl):
             raise session_busy()
         message_id = await self.effects.ids.new("message")
@@ -108,10 +102,10 @@ class SessionTurn:
             return
         try:
             found = confident_facts(
-                await read_text(effects, "extract", call), self.options.least_confidence
+                await rounds.read_text(effects, "extract", call), self.options.least_confidence
             )
             if found and await effects.conversations.find("learn", reply.message_id):
-                await remember(effects, "learn", found, user, self.session)
+                await rounds.remember(effects, "learn", found, user, self.session)
         except EffectFailed as failure:
             log.warning("nothing is learnt: %s", failure.fault.code)
 
@@ -130,7 +124,7 @@ def session(prompts: Path = FOLDER) -> Flow:
         text, usage = "", Usage()
         try:
             with node("recall_memory"):
-                found = await recalled(effects, rules.recall(request, new=talk.new))
+                found = await rounds.recalled(effects, rules.recall(request, new=talk.new))
             await talk.lay_out(turn, render, rules.memories_text(found))
             for round_number in range(request.options.max_tool_iterations + 1):
                 with node("process"):
@@ -144,7 +138,7 @@ def session(prompts: Path = FOLDER) -> Flow:
                     break
                 with node("tools"):
                     talk.messages += (tool_round(answer.text, calls),)
-                    async with started_tools(effects, calls) as running:
+                    async with rounds.started_tools(effects, calls) as running:
                         for tool, task in zip(calls, running, strict=True):
                             talk.messages += (tool_answer(tool, await task),)
             reply = await talk.store(turn, text)
