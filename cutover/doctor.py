@@ -333,7 +333,7 @@ async def _reachable(part: str, url: str, detail: str) -> PartCheck:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
-        why = "no answer" if isinstance(error, TimeoutError) else "nobody listens"
+        why = "no answer" if isinstance(error, TimeoutError) else "no server listens"
         return PartCheck(part, ok=False, detail=f"{detail}: {why} at {host}:{port}")
     writer.close()
     return PartCheck(part, ok=True, detail=f"{detail}: reachable")

@@ -15,7 +15,7 @@ from tests.e2e.deployment import KEY, PLANTED_KEY, Setup, configuration
 OPEN = "[gateway]\nenabled = true\n"
 KEYED = f'{OPEN}key_env = "GATEWAY_KEY"\n'
 WITH_KEY = {"GATEWAY_KEY": "secret"}
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - nobody listens there: it is what needs a key
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - no server listens there: it is what needs a key
 
 
 async def paths(folder: Path, more: str, host: str, environ: dict[str, str]) -> int:

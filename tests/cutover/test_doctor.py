@@ -54,7 +54,7 @@ def doctor(
 
 @pytest.fixture
 def port() -> int:
-    """Give a port on which nobody listens."""
+    """Give a port on which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -99,7 +99,7 @@ graph = "nowhere:FLOWS"
 """
     status, said = doctor(tmp_path, more, port=port)
     assert status == 1
-    nobody = f"nobody listens at 127.0.0.1:{port}"
+    nobody = f"no server listens at 127.0.0.1:{port}"
     for words in (
         f"missing stacks.legacy: http://127.0.0.1:{port}/api/v1/chat, ",
         f"http://127.0.0.1:{port}/chat/sse: {nobody}",

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from cutover.doctor import PartCheck, examine
+from cutover.doctor import examine
 from cutover.flows import SPECS
 from effects.memory import open_memory
 from effects.stores import SqlConversations
@@ -25,14 +25,15 @@ pytestmark = pytest.mark.sockets
 PASSWORD = "s3cr3t"
 
 
-async def found(part: str, address: str) -> PartCheck:
-    """Examine a set-up with one store there; gives what is said of it."""
+async def check(part: str, address: str) -> tuple[bool, str]:
+    """Examine a set-up with one store there; returns whether it is well, and why."""
     text = f'[stores]\nhistory = ""\n{part} = "env:PLACE"'
     settings = parse_settings(text, "cutover.toml", SPECS)
     environ = {"PLACE": address, "OPENAI_API_KEY": "none"}
-    (finding,) = [one for one in await examine(settings, environ) if one.part == f"stores.{part}"]
-    assert PASSWORD not in finding.detail
-    return finding
+    (found,) = [one for one in await examine(settings, environ) if one.part == f"stores.{part}"]
+    assert PASSWORD not in found.detail
+    assert found.detail.startswith("env:PLACE: ")
+    return found.ok, found.detail.removeprefix("env:PLACE: ")
 
 
 def names(folder: Path) -> list[str]:
@@ -62,8 +63,7 @@ async def test_the_version_of_a_file_is_told(
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE schema_versions SET version = ?", (version,))
     before = path.read_bytes(), names(tmp_path)
-    looked = await found("memory", f"sqlite:///{path}")
-    assert (looked.ok, looked.detail) == (good, f"env:PLACE: {said}")
+    assert await check("memory", f"sqlite:///{path}") == (good, said)
     assert (path.read_bytes(), names(tmp_path)) == before
 
 
@@ -72,8 +72,7 @@ async def test_a_file_a_router_has_open_is_looked_into(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     async with open_memory(path):
         before = names(tmp_path)
-        looked = await found("memory", f"sqlite:///{path}")
-        assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, tables of version 3")
+        assert await check("memory", f"sqlite:///{path}") == (True, "opened, tables of version 3")
         assert names(tmp_path) == before
 
 
@@ -81,10 +80,8 @@ async def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     """Something else stands there, or nothing that can be opened."""
     path = tmp_path / "store.sqlite"
     path.write_text("something else, and long enough to be looked at " * 9)
-    looked = await found("pauses", f"sqlite:///{path}")
-    assert (looked.ok, looked.detail) == (False, "env:PLACE: the file is no SQLite database")
-    looked = await found("pauses", f"sqlite:///{tmp_path}")
-    assert (looked.ok, looked.detail) == (False, "env:PLACE: the file cannot be opened")
+    assert await check("pauses", f"sqlite:///{path}") == (False, "the file is no SQLite database")
+    assert await check("pauses", f"sqlite:///{tmp_path}") == (False, "the file cannot be opened")
 
 
 @pytest.fixture
@@ -96,20 +93,16 @@ async def dsn(postgres_dsn: str) -> AsyncIterator[str]:
 
 async def test_a_database_is_opened(dsn: str) -> None:
     """With its version, and without a table made."""
-    looked = await found("conversations", dsn)
-    assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, without tables yet")
-    assert (await found("conversations", dsn)).detail == looked.detail, "none was made"
+    assert await check("conversations", dsn) == (True, "opened, without tables yet")
+    assert await check("conversations", dsn) == (True, "opened, without tables yet"), "none made"
     async with SqlConversations.open(dsn, connections=1):
         pass
-    looked = await found("conversations", dsn)
-    assert (looked.ok, looked.detail) == (True, "env:PLACE: opened, tables of version 1")
+    assert await check("conversations", dsn) == (True, "opened, tables of version 1")
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("UPDATE schema_versions SET version = 99")
-    looked = await found("conversations", dsn)
-    assert not looked.ok
-    assert looked.detail == "env:PLACE: its tables are version 99, this code knows 1"
-    looked = await found("checkpoints", dsn)
-    assert (looked.ok, looked.detail) == (True, "env:PLACE: opened")
+    newer = "its tables are version 99, this code knows 1"
+    assert await check("conversations", dsn) == (False, newer)
+    assert await check("checkpoints", dsn) == (True, "opened")
 
 
 async def test_a_database_that_cannot_be_used_is_told(postgres_dsn: str) -> None:
@@ -122,8 +115,7 @@ async def test_a_database_that_cannot_be_used_is_told(postgres_dsn: str) -> None
         there = psycopg.conninfo.conninfo_to_dict(postgres_dsn) | {name: value}
         address = f"postgresql://{there['user']}:{PASSWORD}@127.0.0.1:{there['port']}/"
         address += f"{there['dbname']}?options={quote(str(there.get('options', '')))}"
-        looked = await found("memory", address)
-        assert (looked.ok, looked.detail) == (False, f"env:PLACE: {said}")
+        assert await check("memory", address) == (False, said)
 
 
 @contextmanager
@@ -151,12 +143,13 @@ async def test_a_refused_password_is_told() -> None:
     fields = b'SFATAL\0C28P01\0Mpassword authentication failed for user "s3cr3t"\0\0'
     error = b"E" + (len(fields) + 4).to_bytes(4, "big") + fields
     with refusing(b"N", error) as port:
-        looked = await found("pauses", f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/x")
-    assert (looked.ok, looked.detail) == (False, "env:PLACE: its password is refused")
+        assert await check("pauses", f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/x") == (
+            False,
+            "its password is refused",
+        )
     with refusing(b"-WRONGPASS invalid username-password pair s3cr3t\r\n") as port:
-        looked = await found("locks", f"redis://u:{PASSWORD}@127.0.0.1:{port}/0")
-    said = "its password is refused, or it asks for one"
-    assert (looked.ok, looked.detail) == (False, f"env:PLACE: {said}")
+        refused = await check("locks", f"redis://u:{PASSWORD}@127.0.0.1:{port}/0")
+    assert refused == (False, "its password is refused, or it asks for one")
 
 
 @pytest.mark.slow
@@ -165,24 +158,23 @@ async def test_a_server_that_says_nothing_is_told(part: str, scheme: str) -> Non
     """It takes connections: that is not enough."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        looked = await found(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
-    assert not looked.ok
-    assert looked.detail.startswith("env:PLACE: takes connections and says nothing")
+        ok, detail = await check(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
+    assert not ok
+    assert detail.startswith("takes connections and says nothing")
 
 
-async def test_nobody_there_is_told() -> None:
+async def test_no_server_is_reported() -> None:
     """With the place, and without the rest of the address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     for part, scheme in (("memory", "postgresql"), ("locks", "redis")):
-        looked = await found(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
-        assert looked.detail == f"env:PLACE: nobody listens at 127.0.0.1:{port}"
+        _, detail = await check(part, f"{scheme}://u:{PASSWORD}@127.0.0.1:{port}/0")
+        assert detail == f"no server listens at 127.0.0.1:{port}"
 
 
 async def test_a_redis_is_asked(redis_url: str) -> None:
     """It answers, or has no such database."""
-    looked = await found("locks", redis_url)
-    assert (looked.ok, looked.detail) == (True, "env:PLACE: answers")
-    looked = await found("locks", f"{redis_url}?db=99999")
-    assert not looked.ok
-    assert "no such database" in looked.detail
+    assert await check("locks", redis_url) == (True, "answers")
+    ok, detail = await check("locks", f"{redis_url}?db=99999")
+    assert not ok
+    assert "no such database" in detail

@@ -82,7 +82,7 @@ def supervised(folder: Path, kind: str = "serve") -> Iterator[Supervised]:
 
 
 def refused(port: int) -> bool:
-    """Tell whether nobody listens."""
+    """Tell whether no server listens."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 

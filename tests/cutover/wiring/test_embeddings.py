@@ -123,7 +123,7 @@ def test_the_doctor_says_what_recall_uses(tmp_path: Path) -> None:
             assert status == 0
             _, said = doctor(tmp_path, ENDPOINT.format(port=1), port=port)
             assert "missing recall: vectors by small" in said
-            assert "nobody listens at 127.0.0.1:1" in said
+            assert "no server listens at 127.0.0.1:1" in said
 
 
 @pytest.mark.sockets
