@@ -66,9 +66,7 @@ async def turn(stack: LocalStack, world: World, name: str) -> float:
     request = Request(body, SessionOptions(unknown_session="create"))
     exchange = world.exchange(Tape(), live=world.live())
     session = TapeSession(exchange, stack.name)
-    run = stack.new_run(
-        RunRequest(SESSION, stack.name, request, "serving"), session, exchange.stamp
-    )
+    run = stack.new_run(RunRequest(SESSION, stack.name, request, "serving"), session)
     began = time.perf_counter()
     run.start()
     await run.wait_stopped(LONGEST_S)

@@ -197,7 +197,7 @@ async def _at_once(
     # Never closed: it has made no call, so there is nothing to end.
     exchange = Exchange(NOTHING, recording.tape, monotonic=clock.seconds)
     session = ClockedSession(exchange, f"replay {stack.name}", clock)
-    run = stack.new_run(_order(recording, stack), session, exchange.stamp, strict=strict)
+    run = stack.new_run(_order(recording, stack), session, strict=strict)
     run.start()
     return run, await _finish(run, seconds)
 
@@ -208,7 +208,7 @@ async def _as_recorded(
     feeder = Feeder(recording.tape)
     exchange = Exchange(NOTHING, feeder.tape, monotonic=asyncio.get_running_loop().time)
     session = TapeSession(exchange, f"replay {stack.name}", "nearest")
-    run = stack.new_run(_order(recording, stack), session, exchange.stamp, strict=strict)
+    run = stack.new_run(_order(recording, stack), session, strict=strict)
     feeding = asyncio.create_task(feeder.feed(exchange), name="feed")
     run.start()
     try:

@@ -47,9 +47,7 @@ async def serve(stack: LocalStack, case: Case, exchange_id: str = "x-1") -> RunR
         await world.live().locks.acquire("other", lock_key(case.body.message_id), FOREVER)
     exchange = world.exchange(Tape())
     session = TapeSession(exchange, exchange_id)
-    run = stack.new_run(
-        RunRequest(CHAT, stack.name, case.request, "serving"), session, exchange.stamp
-    )
+    run = stack.new_run(RunRequest(CHAT, stack.name, case.request, "serving"), session)
     await _finish(run, FOREVER)
     await exchange.close()
     return _record(run, exchange_id, "serving", exchange.tape)
@@ -59,9 +57,7 @@ async def shadow(stack: LocalStack, case: Case, serving: RunRecord) -> RunRecord
     """Run a stack on the tape of a serving run."""
     exchange = World().exchange(Tape.load(serving.tape or ()))
     order = RunRequest(CHAT, stack.name, case.request, "shadow")
-    run = stack.new_run(
-        order, TapeSession(exchange, "shadow", "nearest"), exchange.stamp, strict=False
-    )
+    run = stack.new_run(order, TapeSession(exchange, "shadow", "nearest"), strict=False)
     await _finish(run, _REPLAY_LIMIT)
     await exchange.close()
     return _record(run, serving.exchange, "shadow", None)

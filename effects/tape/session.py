@@ -113,8 +113,8 @@ class TapeSession:
         self.fault: Fault | None = None
         self.unprompted = 0
         self.trace = NodeTimes()
-        self._stamp = stamp or exchange.stamp
-        self.touched = self._stamp()
+        self.stamp = stamp or exchange.stamp
+        self.touched = self.stamp()
         self._exchange = exchange
         self._tape = exchange.tape
         self._usage = exchange.tape.usage
@@ -140,7 +140,7 @@ class TapeSession:
 
     def touch(self) -> None:
         """Note that the stack did something."""
-        self.touched = self._stamp()
+        self.touched = self.stamp()
 
     def add_frame(self, size: int) -> None:
         """Note the bytes of a frame that is stored until the exchange is recorded."""
@@ -174,7 +174,7 @@ class TapeSession:
         elif play.how != "live":
             await self.give_way()
         self._check()
-        self.touched = self._stamp()
+        self.touched = self.stamp()
         self.unprompted = 0
         if entry.end != "complete":
             self._raise_end(entry)
@@ -198,7 +198,7 @@ class TapeSession:
                 if self._usage.overflowed:
                     entry.drop(position)
                 position += 1
-                self.touched = self._stamp()
+                self.touched = self.stamp()
                 self.unprompted = 0
                 yield item
                 if gives_way:
@@ -207,7 +207,7 @@ class TapeSession:
                 await self._wait(entry.changed)
             else:
                 break
-        self.touched = self._stamp()
+        self.touched = self.stamp()
         if entry.end != "complete":
             self._raise_end(entry)
 
@@ -234,7 +234,7 @@ class TapeSession:
     def _begin(self, operation: Operation, site: str, args: bytes) -> Play:
         """Note a call, with its entry if that is on the tape."""
         self._check()
-        self.touched = self._stamp()
+        self.touched = self.stamp()
         self._call_bytes += CALL_OVERHEAD + len(args)
         if self._call_bytes > MAX_CALL_BYTES:
             raise TooManyCalls(len(self.plays))

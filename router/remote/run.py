@@ -20,7 +20,7 @@ from router.serving.run import Frame, Run
 from router.stack import IncomingRequest, RunOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from contract.flow import Event
     from contract.records import Outcome
@@ -115,11 +115,10 @@ class RemoteRun(Run):
         self,
         request: RunRequest,
         session: TapeSession,
-        stamp: Callable[[], int],
         endpoint: Endpoint,
         reader: FrameReader,
     ) -> None:
-        super().__init__(request, session, stamp)
+        super().__init__(request, session)
         self._endpoint = endpoint
         self._reader = reader
         self._split = FrameSplitter(self.spec.dialect)
@@ -251,7 +250,7 @@ class RemoteRun(Run):
             self._held += pieces
             self._hold(sum(map(len, pieces)))
             return
-        at = self._stamp()
+        at = self.session.stamp()
         frames = [Frame(at, data, _PASSED) for data in pieces]
         for suspect in self._reader.suspects(pieces):
             name = self._reader.notable(pieces[suspect])

@@ -18,7 +18,7 @@ from router.remote.http1.client import Client
 from router.remote.run import RemoteRun
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from contract.flow import FlowSpec
     from contract.records import Role
@@ -128,13 +128,12 @@ class RemoteStack:
         self,
         request: RunRequest,
         session: TapeSession,
-        stamp: Callable[[], int],
         *,
-        strict: bool = True,  # noqa: ARG002 - bytes that are not parsed are checked by nobody
+        strict: bool = True,  # noqa: ARG002 - unparsed bytes are not checked
     ) -> RemoteRun:
         """Return a run of one flow for one request."""
         path = request.request.path or request.spec.path
-        return RemoteRun(request, session, stamp, *self._asked(request.spec, path))
+        return RemoteRun(request, session, *self._asked(request.spec, path))
 
     def _asked(self, spec: FlowSpec, path: str) -> tuple[Endpoint, FrameReader]:
         found = self._flows.get(path)

@@ -71,7 +71,7 @@ class Run(ABC):
     is offered frames that came together; it returns whether it has taken them.
     """
 
-    def __init__(self, request: RunRequest, session: TapeSession, stamp: Callable[[], int]) -> None:
+    def __init__(self, request: RunRequest, session: TapeSession) -> None:
         self.request = request
         self.spec = request.spec
         self.role = request.role
@@ -87,7 +87,6 @@ class Run(ABC):
         self.headers: Headers = ()
         self.began, self.ended = session.touched, 0
         self.on_frames: Callable[[], bool] | None = None
-        self._stamp = stamp
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -100,7 +99,7 @@ class Run(ABC):
         """Set the outcome, unless there is one already."""
         if self.outcome is None:
             self.outcome = outcome
-            self.ended = self._stamp()
+            self.ended = self.session.stamp()
             self.changed.wake()
 
     def fence(self, outcome: RunOutcome) -> None:
@@ -166,7 +165,7 @@ class Run(ABC):
         if not session.fenced:
             size = len(data)
             self.backpressure.add(size)
-            self.frames.append(Frame(self._stamp(), data, event))
+            self.frames.append(Frame(self.session.stamp(), data, event))
             session.add_frame(size)
             self.changed.wake()
 

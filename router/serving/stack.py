@@ -40,14 +40,7 @@ class Stack(Protocol):
         """Whether it has a flow."""
         ...
 
-    def new_run(
-        self,
-        request: RunRequest,
-        session: TapeSession,
-        stamp: Callable[[], int],
-        *,
-        strict: bool = True,
-    ) -> Run:
+    def new_run(self, request: RunRequest, session: TapeSession, *, strict: bool = True) -> Run:
         """Make a run, not yet started; a strict one fails where it breaks its flow's grammar."""
         ...
 
@@ -72,30 +65,19 @@ class LocalStack:
         return flow.events is not None and flow.name in self.flows
 
     def new_run(
-        self,
-        request: RunRequest,
-        session: TapeSession,
-        stamp: Callable[[], int],
-        *,
-        strict: bool = True,
+        self, request: RunRequest, session: TapeSession, *, strict: bool = True
     ) -> LocalRun:
         """Make a run of one flow for one request."""
-        return LocalRun(request, self.flows[request.spec.name], session, stamp, strict=strict)
+        return LocalRun(request, session, self.flows[request.spec.name], strict=strict)
 
 
 class LocalRun(Run):
     """Runs a flow in this process."""
 
     def __init__(
-        self,
-        request: RunRequest,
-        flow: Flow,
-        session: TapeSession,
-        stamp: Callable[[], int],
-        *,
-        strict: bool,
+        self, request: RunRequest, session: TapeSession, flow: Flow, *, strict: bool
     ) -> None:
-        super().__init__(request, session, stamp)
+        super().__init__(request, session)
         self._flow = flow
         self._check = GrammarCheck(request.spec.grammar) if strict else None
 

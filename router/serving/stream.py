@@ -233,7 +233,7 @@ class ServedStream:
         policy: Policy = "resume" if plan.answer else "live"
         session = TapeSession(self.exchange, f"{role} {stack.name}", policy, answer=plan.answer)
         request = plan.run_request(stack, role, unsent_limit=plan.unsent_bytes)
-        run = stack.new_run(request, session, self.exchange.stamp)
+        run = stack.new_run(request, session)
         run.sent = self._sent
         run.skipped = self._sent if self._prefix is None else 0
         self._position = 0

@@ -284,7 +284,7 @@ class ShadowScheduler:
         limit = partial(_size_limit, job.stream)
         request = plan.run_request(job.stack, "shadow", total_limit=limit)
         # Not strict: what a candidate does wrong is to be seen whole, not cut off.
-        job.run = run = job.stack.new_run(request, session, session.stamp, strict=False)
+        job.run = run = job.stack.new_run(request, session, strict=False)
         run.start()
         return run
 

@@ -19,11 +19,9 @@ class ShadowSession(TapeSession):
     """Plays the tape of a served exchange, and leaves the event loop to served requests."""
 
     def __init__(self, exchange: Exchange, name: str, gate: IdleGate) -> None:
-        def stamp() -> int:
-            return exchange.stamp_of(gate.monotonic())
-
-        super().__init__(exchange, name, "nearest", stamp=stamp)
-        self.stamp = stamp
+        super().__init__(
+            exchange, name, "nearest", stamp=lambda: exchange.stamp_of(gate.monotonic())
+        )
         self._gate = gate
         self._patience = PATIENCE_SECONDS
 

@@ -59,9 +59,7 @@ async def pair(case: Case, candidate: LocalStack) -> Pair:
     assert await serving.wait_stopped(FOREVER)
     await exchange.close()
     order = RunRequest(CHAT, candidate.name, case.request, "shadow")
-    shadow = candidate.new_run(
-        order, TapeSession(exchange, "shadow", "nearest"), exchange.stamp, strict=False
-    )
+    shadow = candidate.new_run(order, TapeSession(exchange, "shadow", "nearest"), strict=False)
     shadow.start()
     assert await shadow.wait_stopped(FOREVER)
     runs = (line(serving, "serving", exchange.tape), line(shadow, "shadow", None))

@@ -146,9 +146,7 @@ def begin(
 ) -> Run:
     """Start a stack on an exchange."""
     session = TapeSession(exchange, f"{role} {stack.name}", policy)
-    run = stack.new_run(
-        RunRequest(case.spec, stack.name, case.request, role), session, exchange.stamp
-    )
+    run = stack.new_run(RunRequest(case.spec, stack.name, case.request, role), session)
     run.start()
     return run
 

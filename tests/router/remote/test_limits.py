@@ -84,7 +84,6 @@ def made(endpoint: Scripted, unsent: int | None = None) -> RemoteRun:
     return RemoteRun(
         RunRequest(CHAT, "legacy", REQUEST, "serving", unsent_limit=unsent),
         TapeSession(exchange, "run"),
-        exchange.stamp,
         cast("Endpoint", endpoint),
         FrameReader(CHAT.dialect),
     )

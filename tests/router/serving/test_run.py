@@ -54,9 +54,7 @@ def started(flow: Any, *, strict: bool = True) -> Run:
     exchange = World().exchange()
     stack = LocalStack("legacy", {"chat": flow}, "l")
     session = TapeSession(exchange, "run")
-    run = stack.new_run(
-        RunRequest(CHAT, "legacy", REQUEST, "serving"), session, exchange.stamp, strict=strict
-    )
+    run = stack.new_run(RunRequest(CHAT, "legacy", REQUEST, "serving"), session, strict=strict)
     run.start()
     return run
 

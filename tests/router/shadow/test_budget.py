@@ -18,8 +18,6 @@ from tests.router.answering import CASE, FLOWS
 from tests.router.house import House, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from contract.flow import FlowSpec
     from effects.tape import TapeSession
     from router.serving.run import Run, RunRequest
@@ -55,12 +53,11 @@ class Elsewhere:
         self,
         request: RunRequest,
         session: TapeSession,
-        stamp: Callable[[], int],
         *,
         strict: bool = True,
     ) -> Run:
         """Make a run."""
-        return self.within.new_run(request, session, stamp, strict=strict)
+        return self.within.new_run(request, session, strict=strict)
 
 
 def elsewhere(**shadow: Any) -> House:
