@@ -18,15 +18,13 @@ import msgspec
 import pytest
 
 from loadtests.simulator import Profile, spawn
+from tests.architecture.tree import PACKAGES
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.untraced]
 
 ROOT = Path(__file__).parents[2]
-COPIED = (
-    *("contract", "rules", "effects", "graph_impl", "router", "compare", "loadtests", "benchmarks"),
-    *("cutover", "tests"),
-)
+COPIED = [*(package for package in PACKAGES if package != "legacy"), "tests"]
 LINE = '    "legacy": "legacy:FLOWS",\n'
 REST = ("contract", "rules", "effects/tape")
 """Tests that need no legacy stack: a representative selection."""
