@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,6 @@ pytestmark = pytest.mark.sockets
 SOON = 0.05
 SPARE = saying("Hello", ", spare", model="loop-2", usage=7)
 WHOLE = saying("Hello", " there", usage=3)
-OF_FALLBACK = Heard("Hello, spare", model="loop-2", finish="stop", usage=Usage(7, 7, 14))
 BUSY = refusing(503, b'{"error":{"code":"overloaded"}}')
 
 
@@ -92,6 +91,11 @@ async def alone(
             yield Scene(caller, one, Loopback())
 
 
+def from_spare(heard: Heard) -> bool:
+    """Whether the fallback's answer was heard, whole and under its own name."""
+    return heard == Heard("Hello, spare", model="loop-2", finish="stop", usage=Usage(7, 7, 14))
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -121,7 +125,7 @@ async def test_429_with_a_retry_after_beyond_the_total_limit(calling: Calling) -
     """The fallback is asked at once; without one the fault says how long to wait."""
     later = refusing(429, retry_after="9")
     async with between(calling, later, total=5) as scene:
-        assert await scene.caller.ask() == OF_FALLBACK
+        assert from_spare(await scene.caller.ask())
     assert (scene.asked, scene.caller.waits) == ((1, 1), [])
     async with alone(calling, later, total=5) as scene:
         fault = (await scene.caller.ask()).fault
@@ -129,71 +133,28 @@ async def test_429_with_a_retry_after_beyond_the_total_limit(calling: Calling) -
     assert (fault.code, fault.data["retry_after"]) == ("model_rate_limited", 9)
 
 
-TOO_LONG = refusing(400, b'{"error":{"code":"context_length_exceeded"}}')
-ERROR = event({"error": {"type": "server_error", "code": "overloaded"}})
-RESCUED: dict[str, tuple[Callable[[], Answer], dict[str, float], bool, tuple[int, int]]] = {
-    "429 persistent: few attempts": (lambda: refusing(429), {}, True, (3, 1)),
-    "500 once: one retry": (lambda: in_turn(refusing(500), WHOLE), {}, False, (2, 0)),
-    "500 twice": (lambda: refusing(500), {}, True, (2, 1)),
-    "503 persistent: few attempts": (lambda: BUSY, {}, True, (3, 1)),
-    "reset before headers: again": (lambda: in_turn(reset, WHOLE), {}, False, (2, 0)),
-    "never answers: not three times": (lambda: silence, {"first_byte": SOON}, True, (1, 1)),
-    "first token very late: headers are no sign of life": (
-        lambda: saying(then=silence),
-        {"first_token": SOON},
-        True,
-        (1, 1),
-    ),
-    "cut before any content: again": (
-        lambda: in_turn(saying(then=reset), WHOLE),
-        {},
-        False,
-        (2, 0),
-    ),
-    "context too long: a larger one": (lambda: TOO_LONG, {}, True, (1, 1)),
-    "error before content: as with a status": (lambda: saying(then=ERROR), {}, True, (3, 1)),
-    "error after content: spliced": (lambda: saying("Hello", then=ERROR), {}, True, (1, 1)),
-}
+async def test_429_persistent(calling: Calling) -> None:
+    """Back-off that grows, few attempts, then the fallback."""
+    async with between(calling, refusing(429)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert (scene.asked, scene.caller.waits) == ((3, 1), [1, 2])
 
 
-@pytest.mark.parametrize(("answer", "limits", "falls_back", "asked"), RESCUED.values(), ids=RESCUED)
-async def test_an_answer_is_rescued(
-    calling: Calling,
-    answer: Callable[[], Answer],
-    limits: dict[str, float],
-    *,
-    falls_back: bool,
-    asked: tuple[int, int],
-) -> None:
-    """By another attempt, or by the fallback's answer, whole and under its own name."""
-    async with between(calling, answer(), SPARE, NO_WAIT, **limits) as scene:
-        heard = await scene.caller.ask()
-    assert heard == OF_FALLBACK if falls_back else heard.text == "Hello there"
-    assert scene.asked == asked
-    if asked == (3, 1):
-        assert scene.caller.waits == [1, 2], "the back-off grows"
+async def test_500_once(calling: Calling) -> None:
+    """One retry on the same provider; a second 500 goes to the fallback."""
+    async with between(calling, in_turn(refusing(500), WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+    async with between(calling, refusing(500)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (2, 1)
 
 
-FAULTS: dict[str, tuple[Answer, dict[str, float], str, str, int]] = {
-    "never answers": (silence, {"first_byte": SOON}, "", "model_timeout_first_byte", 1),
-    "context too long": (TOO_LONG, {}, "", "model_context_length", 1),
-    "error after content": (saying("Hello", then=ERROR), {}, "Hello", "model_error", 2),
-}
-
-
-@pytest.mark.parametrize(("answer", "limits", "text", "code", "asked"), FAULTS.values(), ids=FAULTS)
-async def test_without_a_fallback_the_fault_is_honest(
-    calling: Calling, answer: Answer, limits: dict[str, float], text: str, code: str, asked: int
-) -> None:
-    """Its own code, after what was sent."""
-    async with alone(calling, answer, NO_WAIT, **limits) as scene:
-        heard = await scene.caller.ask()
-    assert heard.fault is not None
-    assert (heard.text, heard.fault.code, scene.asked) == (text, code, (asked, 0))
-
-
-async def test_503_persistent_is_the_fault_of_the_model_named(calling: Calling) -> None:
-    """The original error if there is nowhere to go, whatever the fallback failed in."""
+async def test_503_persistent(calling: Calling) -> None:
+    """Few attempts, then the fallback; the original error if there is nowhere to go."""
+    async with between(calling, BUSY) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (3, 1)
     async with between(calling, BUSY, refusing(401)) as scene:
         of_both = (await scene.caller.ask()).fault
     async with alone(calling, BUSY) as scene:
@@ -206,11 +167,43 @@ async def test_503_persistent_is_the_fault_of_the_model_named(calling: Calling) 
         )
 
 
+async def test_reset_before_headers(calling: Calling) -> None:
+    """The same model is asked again."""
+    async with between(calling, in_turn(reset, WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+
+
+async def test_accepts_and_never_answers(calling: Calling) -> None:
+    """The fallback after the first limit, not after three; alone an honest error."""
+    async with between(calling, silence, first_byte=SOON) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    async with alone(calling, silence, first_byte=SOON) as scene:
+        fault = (await scene.caller.ask()).fault
+    assert fault is not None
+    assert (fault.code, scene.asked) == ("model_timeout_first_byte", (1, 0))
+
+
+async def test_first_token_very_late(calling: Calling) -> None:
+    """Headers are no sign of life."""
+    async with between(calling, saying(then=silence), first_token=SOON) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+
+
+async def test_cut_before_any_content(calling: Calling) -> None:
+    """Nothing was sent: the same model is asked again."""
+    async with between(calling, in_turn(saying(then=reset), WHOLE)) as scene:
+        assert (await scene.caller.ask()).text == "Hello there"
+    assert scene.asked == (2, 0)
+
+
 @pytest.mark.parametrize("broken", [reset, silence])
 async def test_cut_or_stalled_in_the_middle(calling: Calling, broken: Answer) -> None:
     """The fallback's answer goes on behind what was sent, as it begins with that."""
     async with between(calling, saying("Hel", "lo", then=broken), idle=SOON) as scene:
-        assert await scene.caller.ask() == OF_FALLBACK
+        assert from_spare(await scene.caller.ask())
     assert scene.asked == (1, 1)
     [(over, _), (spliced, _)] = scene.caller.model.counts.followed.items()
     assert (over.rescued, over.then) == ("failed_over", "spare")
@@ -310,6 +303,20 @@ async def test_usage_after_the_last_choice(calling: Calling) -> None:
     assert scene.asked == (2, 0)
 
 
+TOO_LONG = refusing(400, b'{"error":{"code":"context_length_exceeded"}}')
+
+
+async def test_context_length_exceeded(calling: Calling) -> None:
+    """No retry on that model; the fallback, which has a larger context."""
+    async with between(calling, TOO_LONG) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    async with alone(calling, TOO_LONG) as scene:
+        fault = (await scene.caller.ask()).fault
+    assert fault is not None
+    assert (fault.code, scene.asked) == ("model_context_length", (1, 0))
+
+
 async def test_content_policy(calling: Calling) -> None:
     """Neither asked again nor elsewhere: our own code, and the provider's as a fact."""
     refused = refusing(400, b'{"error":{"code":"content_policy_violation","message":"no"}}')
@@ -335,7 +342,7 @@ async def test_a_flapping_provider(calling: Calling, monkeypatch: pytest.MonkeyP
     flapping = in_turn(BUSY, BUSY, BUSY, WHOLE)
     async with between(calling, flapping, policy=policy) as scene:
         for _ in range(5):
-            assert await scene.caller.ask() == OF_FALLBACK
+            assert from_spare(await scene.caller.ask())
         assert scene.asked == (3, 5), "the last two did not ask it any more"
         later(monkeypatch, 60)
         probe, *rest = [(await scene.caller.ask()).text for _ in range(3)]
@@ -348,6 +355,23 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     time = loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + seconds)
+
+
+ERROR = event({"error": {"type": "server_error", "code": "overloaded"}})
+
+
+async def test_an_error_inside_the_stream(calling: Calling) -> None:
+    """An error, also before the first content; it is rescued like one with a status."""
+    async with between(calling, saying(then=ERROR)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (3, 1)
+    async with between(calling, saying("Hello", then=ERROR)) as scene:
+        assert from_spare(await scene.caller.ask())
+    assert scene.asked == (1, 1)
+    async with alone(calling, saying("Hello", then=ERROR)) as scene:
+        heard = await scene.caller.ask()
+    assert heard.fault is not None
+    assert (heard.text, heard.fault.code) == ("Hello", "model_error")
 
 
 async def test_after_failing_over(calling: Calling, caplog: pytest.LogCaptureFixture) -> None:
