@@ -94,7 +94,6 @@ ORDERED = re.compile(
 )
 FIRST = re.compile(r"\bfirst\b|^\s*for\b", re.IGNORECASE)
 BETWEEN = re.compile(r"\s*(?:,\s*or\b|,|，|、|\bor\b|还是|或者?)\s*", re.IGNORECASE)
-SENTENCE_STOP = re.compile(r"[.?!。？！\n]")
 # A name for the field, its type, and the words that ask for it; the first that fits counts.
 KINDS = tuple(
     (name, kind, re.compile(words, re.IGNORECASE))
@@ -143,44 +142,73 @@ ZONES = {
 }
 
 
-def expressions(text: str) -> list[tuple[int, str]]:
-    """Find every sum with its position; `PREVIOUS` stands for the result of the round before."""
-    found = [(match.start(), _symbolic(match)) for match in EXPRESSION.finditer(text)]
-    found = [(start, sum_) for start, sum_ in found if sum_ and _meant(text, start, sum_)]
-    for match in PERCENT.finditer(text):
-        found.append((match.start(), f"{_plain(match[2])} * {_plain(match[1])} / 100"))
-    for match in PERCENT_ZH.finditer(text):
-        found.append((match.start(), f"{_plain(match[1])} * {_plain(match[2])} / 100"))
-    for match in SPELLED.finditer(text):
-        sum_ = f"{_plain(match[1])} {_operator(match[2])} {_plain(match[3])}"
-        found.append((match.start(), sum_))
-    return sorted(found + _continued(text))
+Found = list[tuple[int, FunctionCall]]
+"""Calls with the positions of their words in the text."""
 
 
-def _continued(text: str) -> list[tuple[int, str]]:
-    found = []
-    for match in CONTINUED.finditer(text):
-        word, number = (match[1], match[2]) if match[1] else (match[3], match[4])
-        found.append((match.start(), f"{PREVIOUS} {_operator(word)} {_plain(number)}"))
-    return found + [
-        (match.start(), f"{PREVIOUS} {_operator(match[1])} {_plain(match[2])}")
-        for match in ADDED.finditer(text)
+def call_rounds(question: str, offered: tuple[str, ...]) -> list[list[FunctionCall]]:
+    """Read the rounds of calls a text asks for, of the tools that are offered."""
+    if not offered:
+        return []
+    stages = [_calls(part, offered) for part in NEXT_ROUND.split(question)]
+    return [stage for stage in stages if stage]
+
+
+def endless(question: str) -> bool:
+    """Whether the text asks for calls in every round, without end."""
+    return ENDLESS.search(question) is not None
+
+
+def resolved(call: FunctionCall, previous: str) -> FunctionCall:
+    """Put the last number of the previous result where a call refers to it."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", previous.replace(",", ""))
+    last = numbers[-1] if numbers else "0"
+    return FunctionCall(call.name, call.arguments.replace(PREVIOUS, last))
+
+
+def _calls(text: str, offered: tuple[str, ...]) -> list[FunctionCall]:
+    found = sums(text) + conversions(text) + _times(text) + _memories(text)
+    found += _faults(text) + (_questions(text) if ASK in offered else [])
+    found.sort(key=lambda item: item[0])
+    return [call for _, call in found if call.name in {*offered, "no_such_tool"}]
+
+
+def _call(name: str, **arguments: object) -> FunctionCall:
+    return FunctionCall(name, msgspec.json.encode(arguments).decode())
+
+
+def sums(text: str) -> Found:
+    """Find every sum; `PREVIOUS` stands for the result of the round before."""
+    found = [(hit, _symbolic(hit[0])) for hit in EXPRESSION.finditer(text)]
+    found = [(hit, sum_) for hit, sum_ in found if sum_ and _is_sum(text, hit.start(), sum_)]
+    found += [(hit, f"{hit[2]} * {hit[1]} / 100") for hit in PERCENT.finditer(text)]
+    found += [(hit, f"{hit[1]} * {hit[2]} / 100") for hit in PERCENT_ZH.finditer(text)]
+    found += [(hit, f"{hit[1]} {_operator(hit[2])} {hit[3]}") for hit in SPELLED.finditer(text)]
+    found += [
+        (hit, f"{PREVIOUS} {_operator(hit[1] or hit[3])} {hit[2] or hit[4]}")
+        for hit in CONTINUED.finditer(text)
     ]
+    found += [(hit, f"{PREVIOUS} {_operator(hit[1])} {hit[2]}") for hit in ADDED.finditer(text)]
+    return sorted(
+        (
+            (hit.start(), _call("calculate", expression=sum_.replace(",", "")))
+            for hit, sum_ in found
+        ),
+        key=lambda item: item[0],
+    )
 
 
-def _symbolic(match: re.Match[str]) -> str:
+def _symbolic(text: str) -> str:
     """Write a sum with Python's operators; empty when its brackets do not match."""
-    text = match[0]
     while text.startswith("(") and text.count("(") > text.count(")"):
         text = text[1:]
     while text.endswith(")") and text.count(")") > text.count("("):
         text = text[:-1]
-    if text.count("(") != text.count(")"):
-        return ""
-    return text.translate(SIGNS).replace("^", "**")
+    balanced = text.count("(") == text.count(")")
+    return text.translate(SIGNS).replace("^", "**") if balanced else ""
 
 
-def _meant(text: str, start: int, sum_: str) -> bool:
+def _is_sum(text: str, start: int, sum_: str) -> bool:
     """Whether it is a sum, not a date, a phone number, a score or a template's braces."""
     if text[max(0, start - 2) : start] == "{{" or PADDED.search(sum_):
         return False
@@ -194,29 +222,49 @@ def _operator(word: str) -> str:
     return next(sign for start, sign in OPERATORS.items() if word.startswith(start))
 
 
-def _plain(number: str) -> str:
-    return number.replace(",", "")
+def conversions(text: str) -> Found:
+    """Find every conversion of units."""
+    found = [(hit, hit[1], hit[2], hit[3]) for hit in FORWARD.finditer(text)]
+    found += [(hit, hit[2], hit[3], hit[1]) for hit in BACKWARD.finditer(text)]
+    return [(hit.start(), _conversion(*words)) for hit, *words in found]
 
 
-class Conversion(msgspec.Struct, frozen=True):
-    """A value and the units it goes from and to, as symbols."""
-
-    value: float
-    source: str
-    target: str
-
-
-def conversions(text: str) -> list[tuple[int, Conversion]]:
-    """Find every conversion asked for, with its position."""
-    found = [(hit.start(), _conversion(hit[1], hit[2], hit[3])) for hit in FORWARD.finditer(text)]
-    found += [(hit.start(), _conversion(hit[2], hit[3], hit[1])) for hit in BACKWARD.finditer(text)]
-    return found
-
-
-def _conversion(value: str, source: str, target: str) -> Conversion:
+def _conversion(value: str, source: str, target: str) -> FunctionCall:
     number = float(value)
-    whole = int(number) if number.is_integer() else number
-    return Conversion(whole, SYMBOLS[source.lower()], SYMBOLS[target.lower()])
+    return _call(
+        "convert_units",
+        value=int(number) if number.is_integer() else number,
+        from_unit=SYMBOLS[source.lower()],
+        to_unit=SYMBOLS[target.lower()],
+    )
+
+
+def _times(text: str) -> Found:
+    match = TIME.search(text) or ENDLESS.search(text)
+    if match is None:
+        return []
+    lowered = text.lower()
+    zones = [zone for zone, names in ZONES.items() if any(name in lowered for name in names)]
+    calls = [_call("current_time", zone=zone) for zone in zones] or [_call("current_time")]
+    return [(match.start(), call) for call in calls]
+
+
+def _memories(text: str) -> Found:
+    match = MEMORY.search(text)
+    if match is None:
+        return []
+    sentence = SENTENCE_END.split(text[match.start() :], maxsplit=1)[0]
+    return [(match.start(), _call("search_memory", query=sentence[:QUERY_LENGTH].strip()))]
+
+
+def _questions(text: str) -> Found:
+    return [(at, FunctionCall(ASK, msgspec.json.encode(form).decode())) for at, form in forms(text)]
+
+
+def _faults(text: str) -> Found:
+    found = [(hit.start(), _call("no_such_tool")) for hit in UNKNOWN.finditer(text)]
+    broken = FunctionCall("calculate", '{"expression": ')
+    return found + [(hit.start(), broken) for hit in BROKEN.finditer(text)]
 
 
 class QuestionField(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -248,7 +296,7 @@ def _form(text: str, hit: re.Match[str]) -> QuestionForm | None:
     field = _field(wanted, hit["options"] or hit["options_zh"] or "", language)
     if field is None:
         return None
-    before = SENTENCE_STOP.split(text[: hit.start()].strip())[-1].strip(" ,，:：;；")
+    before = SENTENCE_END.split(text[: hit.start()].strip())[-1].strip(" ,，:：;；")
     return QuestionForm(_headed(before)[:LONGEST_LABEL] or field.label, (field,))
 
 
@@ -275,78 +323,3 @@ def _options(listed: str) -> tuple[str, ...]:
 
 def _headed(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-Found = list[tuple[int, FunctionCall]]
-
-
-def call_rounds(question: str, offered: tuple[str, ...]) -> list[list[FunctionCall]]:
-    """Read the rounds of calls a text asks for, of the tools that are offered."""
-    if not offered:
-        return []
-    stages = [_calls(part, offered) for part in NEXT_ROUND.split(question)]
-    return [stage for stage in stages if stage]
-
-
-def endless(question: str) -> bool:
-    """Whether the text asks for calls in every round, without end."""
-    return ENDLESS.search(question) is not None
-
-
-def resolved(call: FunctionCall, previous: str) -> FunctionCall:
-    """Put the last number of the previous result where a call refers to it."""
-    numbers = re.findall(r"-?\d+(?:\.\d+)?", previous.replace(",", ""))
-    last = numbers[-1] if numbers else "0"
-    return FunctionCall(call.name, call.arguments.replace(PREVIOUS, last))
-
-
-def _calls(text: str, offered: tuple[str, ...]) -> list[FunctionCall]:
-    found = _sums(text) + _conversions(text) + _times(text) + _memories(text)
-    found += _faults(text) + (_questions(text) if ASK in offered else [])
-    found.sort(key=lambda item: item[0])
-    return [call for _, call in found if call.name in {*offered, "no_such_tool"}]
-
-
-def _sums(text: str) -> Found:
-    return [(at, _call("calculate", expression=sum_)) for at, sum_ in expressions(text)]
-
-
-def _conversions(text: str) -> Found:
-    return [(at, _conversion_call(wanted)) for at, wanted in conversions(text)]
-
-
-def _conversion_call(wanted: Conversion) -> FunctionCall:
-    units = {"from_unit": wanted.source, "to_unit": wanted.target}
-    return _call("convert_units", value=wanted.value, **units)
-
-
-def _times(text: str) -> Found:
-    match = TIME.search(text) or ENDLESS.search(text)
-    if match is None:
-        return []
-    lowered = text.lower()
-    zones = [zone for zone, names in ZONES.items() if any(name in lowered for name in names)]
-    calls = [_call("current_time", zone=zone) for zone in zones] or [_call("current_time")]
-    return [(match.start(), call) for call in calls]
-
-
-def _memories(text: str) -> Found:
-    match = MEMORY.search(text)
-    if match is None:
-        return []
-    sentence = SENTENCE_END.split(text[match.start() :], maxsplit=1)[0]
-    return [(match.start(), _call("search_memory", query=sentence[:QUERY_LENGTH].strip()))]
-
-
-def _questions(text: str) -> Found:
-    return [(at, FunctionCall(ASK, msgspec.json.encode(form).decode())) for at, form in forms(text)]
-
-
-def _faults(text: str) -> Found:
-    found = [(hit.start(), _call("no_such_tool")) for hit in UNKNOWN.finditer(text)]
-    broken = FunctionCall("calculate", '{"expression": ')
-    return found + [(hit.start(), broken) for hit in BROKEN.finditer(text)]
-
-
-def _call(name: str, **arguments: object) -> FunctionCall:
-    return FunctionCall(name, msgspec.json.encode(arguments).decode())
