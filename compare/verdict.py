@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from compare.noise.summary import control_text
+from compare.noise.control import control_text
 from compare.tally import Tally, drift_of, drift_text
 from compare.waivers import NO_WAIVERS, Waivers
 

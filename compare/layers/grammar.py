@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from compare.findings import GrammarBroken, Side
 from compare.input.pairing import Pair
-from compare.streams.events import EventStream
-from compare.streams.payloads import PayloadFault
+from compare.streams.events import EventStream, PayloadFault
 from contract.errors import GrammarViolated
 from contract.grammar import Grammar, GrammarCheck
 from contract.records import RunRecord

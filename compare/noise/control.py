@@ -45,6 +45,20 @@ class ControlCheck(msgspec.Struct, frozen=True):
 NO_CHECK = ControlCheck()
 
 
+def control_text(check: ControlCheck) -> str:
+    """Describe what the check of legacy against legacy on one tape found."""
+    if not check.checked:
+        return "legacy against legacy on one tape: not checked, there are no two such runs"
+    pairs = "1 pair" if check.checked == 1 else f"{check.checked:,} pairs"
+    if not check.differing:
+        return f"legacy against legacy on one tape: checked, exactly zero differences in {pairs}"
+    verb = "differs" if check.differing == 1 else "differ"
+    return (
+        f"legacy against legacy on one tape: {check.differing:,} of {pairs} {verb}, and none may: "
+        "legacy was changed since, or reads something that is not on the tape"
+    )
+
+
 class ControlChecker:
     """Checks the legacy runs of exchanges, cuts of the text included; unknown flows are skipped."""
 

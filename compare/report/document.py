@@ -14,8 +14,8 @@ from compare.input.pairing import STACKS, Sides
 from compare.layers.frames import Chunking
 from compare.layers.prompt_sources import PromptMap, source_of
 from compare.noise import Noise
-from compare.noise.control import NO_CHECK, ControlCheck
-from compare.noise.summary import control_text, study_text
+from compare.noise.control import NO_CHECK, ControlCheck, control_text
+from compare.noise.study import study_text
 from compare.report.latency import INTERVAL, METHOD, Latency, latencies
 from compare.rules import NO_RULES, Rules
 from compare.rules.table import rule_text, scope_text

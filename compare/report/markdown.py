@@ -7,14 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from compare.findings import Finding, signature_of
 from compare.noise import Judgement, Noise
-from compare.noise.summary import (
-    METHOD,
-    control_text,
-    flags_text,
-    p_value_text,
-    reading_text,
-    study_text,
-)
+from compare.noise.control import control_text
+from compare.noise.study import METHOD, flags_text, p_value_text, reading_text, study_text
 from compare.report.document import ClusterReport, Report, WaiverReport, finding_source
 from compare.report.formats import duration, percent, visible
 from compare.report.latency import Latency

@@ -12,7 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from compare.clusters import Exemplar, Mark, Row
 from compare.findings import LAYERS, Finding, excerpts, kind_of, shortened, signature_of
-from compare.noise import summary
+from compare.noise import study
+from compare.noise.control import control_text
 from compare.report.document import ClusterReport, Report, finding_source, title_of
 from compare.report.formats import duration, moment, percent, visible
 from compare.report.latency import Latency
@@ -115,7 +116,8 @@ def _environment() -> Environment:
         "figures": figures,
         "bars_of": bars_of,
         "marks_of": marks_of,
-        "noise": summary,
+        "noise": study,
+        "control_text": control_text,
     }
     return environment
 

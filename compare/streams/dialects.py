@@ -7,9 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from compare.input.files import read_text
-from compare.streams.events import NAME, REASONING, TEXT
+from compare.streams.events import NAME, REASONING, TEXT, Payloads
 from compare.streams.normal import Normaliser
-from compare.streams.payloads import Payloads
 from contract.declarations import DeclarationRefused
 from contract.flow import FlowSpec
 from contract.grammar import Grammar, Step, many, maybe, one

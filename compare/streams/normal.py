@@ -12,8 +12,16 @@ from typing import Any
 
 import msgspec
 
-from compare.streams.events import FAULT, NAME, NOT_JSON, REASONING, TEXT
-from compare.streams.payloads import PayloadFault, Payloads, not_json
+from compare.streams.events import (
+    FAULT,
+    NAME,
+    NOT_JSON,
+    REASONING,
+    TEXT,
+    PayloadFault,
+    Payloads,
+    not_json,
+)
 from contract.errors import CutoverError
 from contract.records import ErrorRecord, Outcome
 from contract.wire import (

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from compare.noise import Noise, read_noise
-from compare.noise.study import MARGIN, Reading
-from compare.noise.summary import control_text, flags_text, p_value_text, reading_text, study_text
+from compare.noise.control import control_text
+from compare.noise.study import MARGIN, Reading, flags_text, p_value_text, reading_text, study_text
 from compare.report.markdown import noise_markdown
 from cutover.cli.terminal import print_written, refusals
 from cutover.files import write_whole

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from compare.captures import Question, compare_captures
 from compare.input.pairing import Pair
 from compare.noise import control_check, read_noise
-from compare.noise.control import ControlCheck, control_pairs, owning_tape
+from compare.noise.control import ControlCheck, control_pairs, control_text, owning_tape
 from compare.noise.messages import Noise
-from compare.noise.summary import control_text
 from compare.report import Report, markdown, page, report_of
 from compare.report.document import with_noise
 from contract.flows.chat import CHAT

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from compare.noise.distances import Distances
-from compare.noise.study import MeasuredMessage, study_of
-from compare.noise.summary import METHOD, flags_text, study_text
+from compare.noise.study import METHOD, MeasuredMessage, flags_text, study_of, study_text
 from evidence import mean_interval, needed_for_mean, needed_for_rare
 
 
