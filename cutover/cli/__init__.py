@@ -71,7 +71,7 @@ COMMANDS: Mapping[str, _Place] = {
     ),
     "doctor": _Place(
         "doctor:doctor",
-        "Say what is configured, reachable and missing, and what this set-up can and cannot do.",
+        "Show what is configured, reachable and missing, and what this set-up can and cannot do.",
     ),
     "forget": _Place(
         "forget:forget",

@@ -34,7 +34,7 @@ _KINDS = ("fallback", "takeover", "shadow", "replay")
 def doctor(
     config: Annotated[Path, typer.Option(help="The configuration.")] = DEFAULT_CONFIG,
 ) -> None:
-    """Say what is configured, reachable and missing, and what this set-up can and cannot do.
+    """Show what is configured, reachable and missing, and what this set-up can and cannot do.
 
     Exit 0: all is well, 1: something is missing or refused. What a set-up cannot do is no fault.
     """
@@ -71,7 +71,7 @@ def _print(settings: Settings, checks: Sequence[PartCheck], console: Console) ->
         if flow.declared is not None:
             console.print(f" {escape(describe_declared(flow.declared))}", highlight=False)
         elif not is_offered(name, flow, settings.stacks):
-            console.print(f"\n{path}, {name}: not offered, nobody has it", highlight=False)
+            console.print(f"\n{path}, {name}: not offered, no stack has it", highlight=False)
 
 
 def _table(rows: dict[str, Capability]) -> Table:

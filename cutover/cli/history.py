@@ -1,4 +1,4 @@
-"""`cutover history`: what was changed, when, and by whom."""
+"""`cutover history`: what was changed, when and by which user."""
 
 from __future__ import annotations
 

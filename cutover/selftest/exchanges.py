@@ -73,7 +73,7 @@ Events = list["ChatEvent"]
 
 @dataclass(frozen=True)
 class Script:
-    """What one stack does: what it asks, what it sends, what it stores.
+    """What one stack does: what it calls, sends and stores.
 
     `tools` are called in one round before the answer; `pieces` is the answer as it is sent, one
     SEND a piece; `final` and `stored` stand in for the whole answer in SUCCESS and in the store.
@@ -90,7 +90,7 @@ class Script:
     outcome: Outcome = "completed"
     error: ErrorRecord | None = None
     spoil: Callable[[Events], Events] = list
-    upset: Callable[[list[Asked]], list[Asked]] = list
+    upset: Callable[[list[ScriptedCall]], list[ScriptedCall]] = list
     step_us: int = STEP_US
 
     @property
@@ -99,13 +99,13 @@ class Script:
         return "".join(self.pieces)
 
     def but(self, **changes: object) -> Script:
-        """Give this script with some things otherwise."""
+        """Return this script with some fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]  # names are checked by replace
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One call a script makes, and what the world answers."""
+class ScriptedCall:
+    """One call a script makes, and its results."""
 
     operation: Operation
     site: str
@@ -119,25 +119,25 @@ class Asked:
 
 
 def tool(k: int = 0, arguments: str = '{"city":"北京"}', name: str = "get_weather") -> ToolCall:
-    """Give the k-th tool call of a round."""
+    """Return the k-th tool call of a round."""
     return ToolCall(f"call_0_{k}", name, arguments)
 
 
-def calls(script: Script, message_id: str) -> list[Asked]:
-    """List what a chat stack asks of the world, in order."""
+def calls(script: Script, message_id: str) -> list[ScriptedCall]:
+    """List the calls of a chat stack, in order."""
     lock = f"msg_lock:{message_id}"
     turn = Turn(message_id=message_id, role="user", content="北京天气怎么样？", user_name="小明")
-    asked = [
-        Asked(ops.MODEL_LOOKUP, "model", LookUp("gpt-4.1")),
-        Asked(ops.LOCK_ACQUIRE, "message", Acquire(lock, 60.0)),
-        Asked(ops.TURN_PUT, "message", PutTurn(turn)),
-        Asked(ops.CLOCK_NOW, "prompt", NoArguments(), (ClockReading(BEGAN),)),
+    made = [
+        ScriptedCall(ops.MODEL_LOOKUP, "model", LookUp("gpt-4.1")),
+        ScriptedCall(ops.LOCK_ACQUIRE, "message", Acquire(lock, 60.0)),
+        ScriptedCall(ops.TURN_PUT, "message", PutTurn(turn)),
+        ScriptedCall(ops.CLOCK_NOW, "prompt", NoArguments(), (ClockReading(BEGAN),)),
         *_rounds(script),
-        Asked(ops.IDS_NEW, "reply", NoArguments(), (NewId("r-1"),)),
-        Asked(ops.TURN_PUT, "reply", PutTurn(_reply(script, message_id))),
-        Asked(ops.LOCK_RELEASE, "message", Release(lock)),
+        ScriptedCall(ops.IDS_NEW, "reply", NoArguments(), (NewId("r-1"),)),
+        ScriptedCall(ops.TURN_PUT, "reply", PutTurn(_reply(script, message_id))),
+        ScriptedCall(ops.LOCK_RELEASE, "message", Release(lock)),
     ]
-    return script.upset(asked)
+    return script.upset(made)
 
 
 def _reply(script: Script, message_id: str) -> Turn:
@@ -145,20 +145,23 @@ def _reply(script: Script, message_id: str) -> Turn:
     return Turn(message_id="r-1", role="assistant", content=text, reply_to=message_id)
 
 
-def _rounds(script: Script) -> list[Asked]:
+def _rounds(script: Script) -> list[ScriptedCall]:
     messages: tuple[Message, ...] = (SystemMessage(script.system), UserMessage(script.user))
     if not script.tools:
         return [_ask(script, messages)]
     first = _ask(script, messages)
-    used = [Asked(ops.TOOLS_RUN, "tool", call, (ToolResult("晴，21 度"),)) for call in script.tools]
+    used = [
+        ScriptedCall(ops.TOOLS_RUN, "tool", call, (ToolResult("晴，21 度"),))
+        for call in script.tools
+    ]
     messages += (AssistantMessage(None, script.tools),)
     messages += tuple(ToolMessage(call.id, "晴，21 度") for call in script.tools)
     return [first, *used, _ask(script, messages)]
 
 
-def _ask(script: Script, messages: tuple[Message, ...]) -> Asked:
+def _ask(script: Script, messages: tuple[Message, ...]) -> ScriptedCall:
     call = ModelCall(model_id="gpt-4.1", messages=messages, temperature=script.temperature)
-    return Asked(
+    return ScriptedCall(
         ops.MODEL_STREAM, "reply", call, tuple(Chunk(text=piece) for piece in script.pieces)
     )
 
@@ -186,7 +189,7 @@ def frames(script: Script, late_us: int = 0) -> tuple[tuple[int, str], ...]:
     )
 
 
-def tape_of(asked: Iterable[Asked]) -> tuple[EntryRecord, ...]:
+def tape_of(made: Iterable[ScriptedCall]) -> tuple[EntryRecord, ...]:
     """Record calls."""
     return tuple(
         EntryRecord(
@@ -200,23 +203,23 @@ def tape_of(asked: Iterable[Asked]) -> tuple[EntryRecord, ...]:
             args=msgspec.Raw(call.args),
             items=tuple(msgspec.Raw(msgspec.json.encode(item)) for item in call.items),
         )
-        for seq, call in enumerate(asked)
+        for seq, call in enumerate(made)
     )
 
 
 def live(tape: tuple[EntryRecord, ...]) -> tuple[PlayRecord, ...]:
-    """Give the play log of the run that recorded a tape."""
+    """Return the play log of the run that recorded a tape."""
     return tuple(
         PlayRecord(port=e.port, op=e.op, site=e.site, how="live", at=e.at, entry=e.seq)
         for e in tape
     )
 
 
-def played(asked: Iterable[Asked], tape: tuple[EntryRecord, ...]) -> tuple[PlayRecord, ...]:
-    """Play calls from a tape: the one asked for, else the nearest at that site, else none."""
+def played(made: Iterable[ScriptedCall], tape: tuple[EntryRecord, ...]) -> tuple[PlayRecord, ...]:
+    """Play calls from a tape: the exact one, else the nearest at that site, else none."""
     free = {entry.seq: entry for entry in tape}
     plays: list[PlayRecord] = []
-    for call in asked:
+    for call in made:
         there = [
             entry
             for entry in free.values()
@@ -248,7 +251,7 @@ def exchange(
     served: str = "legacy",
     second: Role = "shadow",
 ) -> tuple[RunRecord, RunRecord]:
-    """Give one exchange: the run that served and recorded the tape, and the one that played it."""
+    """Return one exchange: the run that recorded the tape, and the one that played it."""
     scripts = {"legacy": legacy or Script(), "graph": graph or legacy or Script()}
     other = "graph" if served == "legacy" else "legacy"
     message_id = f"m-{number}"

@@ -14,13 +14,13 @@ from contract.flows.chat import Accept, ChatEvent, End, Failed, Send, Success, T
 from contract.model import ModelCall, ToolCall
 from contract.records import ErrorRecord
 from contract.stores import MemoryEntry, Remember, Remembered
-from cutover.selftest.exchanges import WEATHER, Asked, Events, Script, tool
+from cutover.selftest.exchanges import WEATHER, Events, Script, ScriptedCall, tool
 
 T = TypeVar("T")
 FaultPlace = Literal["run", "code"]
 FaultTable = Mapping[tuple[Layer, str], Mapping[str, T]]
 """What is spoilt, by the layer and kind of its cause and by name."""
-Upset = Callable[[list[Asked]], list[Asked]]
+Upset = Callable[[list[ScriptedCall]], list[ScriptedCall]]
 
 TOOLS = (tool(0), tool(1, '{"city":"上海"}'))
 SOUND = Script(tools=TOOLS)
@@ -59,13 +59,13 @@ def swap(a: int, b: int) -> Callable[[Events], Events]:
     return lambda e: [e[b] if k == a else e[a] if k == b else event for k, event in enumerate(e)]
 
 
-def tools_swapped(asked: list[Asked]) -> list[Asked]:
+def tools_swapped(asked: list[ScriptedCall]) -> list[ScriptedCall]:
     """Call the tools in the opposite order."""
     tools = iter([call for call in asked if call.operation is ops.TOOLS_RUN][::-1])
     return [next(tools) if call.operation is ops.TOOLS_RUN else call for call in asked]
 
 
-def reply_first(asked: list[Asked]) -> list[Asked]:
+def reply_first(asked: list[ScriptedCall]) -> list[ScriptedCall]:
     """Store the reply before the lock is taken: writes in another order."""
     return [asked[-2], *asked[:-2], asked[-1]]
 
@@ -80,7 +80,7 @@ def twice(operation: ops.Operation) -> Upset:
     return lambda asked: [*asked, *(call for call in asked if call.operation is operation)]
 
 
-def elsewhere(asked: list[Asked]) -> list[Asked]:
+def elsewhere(asked: list[ScriptedCall]) -> list[ScriptedCall]:
     """Ask for ids at another site."""
     return [replace(c, site="answer") if c.operation is ops.IDS_NEW else c for c in asked]
 
@@ -180,16 +180,16 @@ FACT = MemoryEntry(memory_id="f-1", user_id="u-1", text="住在北京")
 
 def _remember(*facts: MemoryEntry, times: int = 1) -> Upset:
     """Write to memory before the reply is stored."""
-    call = Asked(ops.MEMORY_WRITE, "learn", Remember(facts), (Remembered(len(facts)),))
+    call = ScriptedCall(ops.MEMORY_WRITE, "learn", Remember(facts), (Remembered(len(facts)),))
     return lambda asked: [*asked[:-3], *[call] * times, *asked[-3:]]
 
 
 def _asking(change: Callable[[ModelCall], ModelCall]) -> Upset:
     """Change the model call of every round."""
 
-    def upset(asked: list[Asked]) -> list[Asked]:
+    def upset(asked: list[ScriptedCall]) -> list[ScriptedCall]:
         return [
-            Asked(it.operation, it.site, change(it.arguments), it.items)
+            ScriptedCall(it.operation, it.site, change(it.arguments), it.items)
             if isinstance(it.arguments, ModelCall)
             else it
             for it in asked
@@ -213,7 +213,7 @@ def _reasoned(*thoughts: str) -> Callable[[Events], Events]:
 
 
 def _late_error(events: Events) -> Events:
-    """Say all of it, and fail."""
+    """Send the whole text, then fail."""
     return [Failed() if isinstance(event, Success) else event for event in events]
 
 

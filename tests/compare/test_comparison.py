@@ -15,7 +15,7 @@ from compare.layers.frames import Chunking
 from contract.flows.chat import CHAT, Send
 from contract.model import ModelCall, UserMessage
 from contract.wire.sse import comment
-from cutover.selftest.exchanges import Asked, Events, Script, exchange, tool
+from cutover.selftest.exchanges import Events, Script, ScriptedCall, exchange, tool
 from cutover.selftest.run_faults import FAULTS, SOUND, RunFault, add, drop
 from tests.compare.pairs import causes, findings, paired
 
@@ -122,7 +122,7 @@ def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None
 def test_a_prompt_that_changes_again_in_a_later_round_has_another_cause() -> None:
     """What the first round's copy explains is told apart from what is new."""
 
-    def otherwise(asked: list[Asked]) -> list[Asked]:
+    def otherwise(asked: list[ScriptedCall]) -> list[ScriptedCall]:
         last = max(k for k, call in enumerate(asked) if isinstance(call.arguments, ModelCall))
         call = cast("ModelCall", asked[last].arguments)
         messages = call.messages[0], UserMessage("?"), *call.messages[2:]

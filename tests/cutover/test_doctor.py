@@ -43,7 +43,7 @@ shadow_percent = 100
 def doctor(
     folder: Path, more: str = "", *, port: int = 1, stores: str = "", captures: str = ""
 ) -> tuple[int, str]:
-    """Examine a configuration; `port` is where somebody listens. Gives status and words."""
+    """Examine a configuration; something listens on `port`. Returns status and output."""
     path = folder / "cutover.toml"
     text = (GOOD + more).format(folder=folder, port=port, stores=stores, captures=captures)
     path.write_text(text, "utf-8")
@@ -54,7 +54,7 @@ def doctor(
 
 @pytest.fixture
 def port() -> int:
-    """Give a port on which no server listens."""
+    """Return a port on which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -81,7 +81,7 @@ def test_a_store_of_no_known_kind_is_missing(
 
 
 def test_whether_captures_can_be_searched_for_somebody_is_said(tmp_path: Path) -> None:
-    """Without a key a pseudonym is somebody's only while the process runs that made it."""
+    """Without a key pseudonyms are equal only within one process."""
     assert "good    pseudonyms: [captures] pseudonym_key_env names no key" in doctor(tmp_path)[1]
     assert "good    pseudonyms" not in doctor(tmp_path, captures='pseudonym_key_env = "PATH"')[1]
 

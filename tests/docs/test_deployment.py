@@ -19,19 +19,19 @@ DEPLOY = ROOT / "deploy"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Give the container file's instructions, continued lines joined."""
+    """Return the container file's instructions, continued lines joined."""
     text = (DEPLOY / "Containerfile").read_text("utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
 def those(word: str) -> list[str]:
-    """Give the arguments of all instructions of a kind."""
+    """Return the arguments of all instructions of a kind."""
     return [rest for name, rest in instructions() if name == word]
 
 
 def packages() -> set[str]:
-    """Give the packages the project is made of."""
+    """Return the packages the project is made of."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
 
@@ -48,7 +48,7 @@ def test_the_image_is_made_of_every_package_and_no_other_file() -> None:
 
 
 def ignored() -> str:
-    """Give what the builder leaves out."""
+    """Return what the builder leaves out."""
     return (DEPLOY / "Containerfile.dockerignore").read_text("utf-8")
 
 
@@ -88,19 +88,19 @@ def test_the_lists_of_pins_agree() -> None:
 
 
 def names(said: Iterable[str]) -> set[str]:
-    """Give the names of requirements, as lists of pins write them."""
+    """Return the names of requirements, as lists of pins write them."""
     found = (re.match(r"[\w.-]+", line) for line in said)
     return {one[0].lower().replace("_", "-") for one in found if one}
 
 
 def lines(file: str) -> set[str]:
-    """Give a list's pins, each with its version."""
+    """Return a list's pins, each with its version."""
     text = (ROOT / "requirements" / file).read_text("utf-8")
     return set(re.findall(r"^[\w.-]+==[\w.+]+", text, re.MULTILINE))
 
 
 def pinned(file: str) -> set[str]:
-    """Give the names in a list of pins."""
+    """Return the names in a list of pins."""
     return names(lines(file))
 
 

@@ -25,7 +25,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
-    """Give the page's blocks of one language."""
+    """Return the page's blocks of one language."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -34,7 +34,7 @@ def test_every_flow_stands_there_with_its_paths_and_events(spec: FlowSpec) -> No
 
 
 def test_every_field_of_a_chat_and_action_on_a_picture_is_named() -> None:
-    """Whoever writes a client starts here."""
+    """A client's author starts here."""
     (table,) = re.findall(r"\| field \|.*?\n\n", PAGE, re.DOTALL)
     for field in ChatRequest.__struct_fields__:
         assert f"`{field}`" in table

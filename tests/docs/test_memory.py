@@ -17,7 +17,7 @@ SEARCH = ToolCall("c", "search_memory", '{"query":"tea"}')
 
 
 async def test_who_finds_what_was_learnt_in_the_session_that_asks() -> None:
-    """A companion and the tool do, a session does not; the tool finds nothing of nobody."""
+    """A companion and the tool do, a session does not; without a user the tool finds nothing."""
     memory = InMemoryMemory((ENTRY,))
     turn = MessageTurn(session_id="s", message="tea", user_id="ann")
     wanted = companion.recall(Request(turn, CompanionOptions()))

@@ -26,7 +26,7 @@ OTHER_THAN_SUMS = r"except\s(.*?)A worker that has ended"
 
 
 def rows(head: str) -> Iterator[list[str]]:
-    """Give the cells of a table, row by row; `head` is its first column's title."""
+    """Return the cells of a table, row by row; `head` is its first column's title."""
     table = PAGE.split(f"| {head} |")[1].split("\n\n")[0]
     for line in table.splitlines()[2:]:
         yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
@@ -79,7 +79,7 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
 
 
 def listed() -> set[str]:
-    """Give the attributes the page lists."""
+    """Return the attributes the page lists."""
     return {name for name, _, _ in rows("attribute")}
 
 

@@ -25,7 +25,7 @@ def test_the_configuration_shown_is_one() -> None:
 
 
 def test_every_command_and_every_page_is_named() -> None:
-    """Nobody finds a page nothing leads to."""
+    """A page without a link is not found."""
     commands = get_command(app).list_commands(None)  # type: ignore[attr-defined]
     assert [name for name in commands if f"| `cutover {name}" not in README] == []
     pages = sorted(path.name for path in (ROOT / "docs").glob("*.md"))

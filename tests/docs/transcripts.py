@@ -42,7 +42,7 @@ class Curl:
 
 
 def blocks(page: Path, heading: str, language: str) -> list[str]:
-    """Give the blocks of a language below a heading, to the next one of any level."""
+    """Return the blocks of a language below a heading, to the next one of any level."""
     (section,) = re.findall(
         rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)",
         page.read_text("utf-8"),
@@ -59,7 +59,7 @@ def typed(block: str) -> Iterator[Typed]:
 
 
 def curl(one: Typed, variables: Mapping[str, str]) -> Curl:
-    """Read a command line of `curl`, variables filled in; options nobody here knows are refused."""
+    """Read a command line of `curl`, variables filled in; unknown options are refused."""
     words = [re.sub(r"\$(\w+)", lambda hit: variables[hit[1]], word) for word in one.words[1:]]
     data, headers, url, verbose = None, {}, "", False
     rest = iter(words)

@@ -40,7 +40,7 @@ class RouterProcess:
             return await response.json()
 
     async def refuses(self) -> None:
-        """Connect until nothing listens any more."""
+        """Connect until no server listens any more."""
         host, port = self.url.removeprefix("http://").split(":")
         async with asyncio.timeout(PATIENCE_S):
             while True:

@@ -41,7 +41,7 @@ BODIES: dict[str, list[object]] = {
     "DELETE": [None],
     "POST": [SHARE, {"percent": ALICE}, b"{", f"[{WRONG}".encode()],
 }
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens there: it must not answer
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - no server listens there: it must not answer
 
 
 @pytest.fixture

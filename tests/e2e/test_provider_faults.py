@@ -98,7 +98,7 @@ async def babbling() -> AsyncIterator[int]:
 
 @pytest.fixture
 def closed_port() -> int:
-    """Return a port of loopback where nothing listens."""
+    """Return a port of loopback where no server listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

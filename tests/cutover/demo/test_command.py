@@ -22,7 +22,7 @@ from tests.e2e.deployment import captured
 
 
 def children(parent: int | None = None) -> set[int]:
-    """Give the processes a process (None: this one) has started and that have not ended."""
+    """Return the processes a process (None: this one) has started and that have not ended."""
     return set(_children(parent or os.getpid()))
 
 
@@ -39,7 +39,7 @@ def _children(parent: int) -> Iterator[int]:
 @pytest.mark.slow
 @pytest.mark.sockets
 def test_the_whole_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit 0, a takeover that was seen, reports that exist, and nobody left."""
+    """Exit 0, a takeover that was seen, reports that exist, and no process left."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr("loadtests.runner.WARM_UP_SECONDS", 0.25)
     messages = tmp_path / "messages.jsonl"

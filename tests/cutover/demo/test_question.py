@@ -108,7 +108,7 @@ def test_shadows_are_counted_over_all_flows(tmp_path: Path) -> None:
 
 
 def test_only_chats_crash() -> None:
-    """Whoever asks another flow of a demonstration that is kept gets its answers."""
+    """Other flows of a demonstration that is left running answer too."""
     assert {name for name in FLOWS if FLOWS[name] is not GRAPH[name]} == {"chat"}
 
 

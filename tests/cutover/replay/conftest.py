@@ -19,7 +19,7 @@ from tests.e2e.planted import served
 MANY = 140
 """More than one part of a replay takes; every kind of ending is among them."""
 OPEN = RedactionSettings(paths=(), patterns={})
-"""Nothing is taken out of these exchanges: nobody's data is in them but names."""
+"""Nothing is redacted in these exchanges: they hold no personal data but names."""
 
 
 def store(batches: list[list[RunRecord]], folder: Path, redact: RedactionSettings = OPEN) -> Path:
@@ -38,11 +38,11 @@ async def _store(batches: list[list[RunRecord]], folder: Path, redact: Redaction
 
 @pytest.fixture(scope="session")
 def exchanges() -> list[list[RunRecord]]:
-    """Give enough exchanges for two parts: legacy serves, graph runs in the shadow."""
+    """Return enough exchanges for two parts: legacy serves, graph runs in the shadow."""
     return served(map(case, range(MANY)))
 
 
 @pytest.fixture(scope="session")
 def alone(exchanges: list[list[RunRecord]]) -> list[list[RunRecord]]:
-    """Give the same exchanges as they are without a shadow."""
+    """Return the same exchanges as they are without a shadow."""
     return [[run for run in batch if run.role == "serving"] for batch in exchanges]

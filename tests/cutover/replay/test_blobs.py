@@ -27,7 +27,7 @@ LONG = "图" * 30_000
 
 @pytest.fixture
 def captures(alone: list[list[RunRecord]], tmp_path: Path) -> Path:
-    """Give the captures of one exchange with a long text in its request."""
+    """Return the captures of one exchange with a long text in its request."""
     (serving,) = alone[PLAIN]
     assert serving.request is not None
     body = msgspec.json.decode(serving.request.body)
@@ -37,7 +37,7 @@ def captures(alone: list[list[RunRecord]], tmp_path: Path) -> Path:
 
 
 def blob_of(captures: Path) -> Path:
-    """Give the one blob there is."""
+    """Return the one blob there is."""
     (path,) = (captures / "blobs").iterdir()
     return path
 

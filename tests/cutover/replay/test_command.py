@@ -32,7 +32,7 @@ def report_of(out: Path) -> Report:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the captures of one exchange with tools, served by legacy, as equal on graph."""
+    """Return the captures of one exchange with tools, served by legacy, as equal on graph."""
     return store(served([with_tools()]), tmp_path_factory.mktemp("good"))
 
 

@@ -24,7 +24,7 @@ def cut(place: Path, wanted: Selection | None = None) -> list[Part]:
 
 
 def ids(part: Part) -> list[str]:
-    """Give the exchanges of a part's lines, line by line."""
+    """Return the exchanges of a part's lines, line by line."""
     return [
         line.data.partition(b'"exchange":"')[2][:7].decode()
         for line in part.lines
@@ -33,7 +33,7 @@ def ids(part: Part) -> list[str]:
 
 
 def many(count: int) -> bytes:
-    """Give so many exchanges as one batch."""
+    """Return so many exchanges as one batch."""
     return batch(*(exchange(number=number) for number in range(count)))
 
 

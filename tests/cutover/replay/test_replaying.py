@@ -53,7 +53,7 @@ def causes(done: Replayed | Skipped) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def marked() -> list[RunRecord]:
-    """Give one exchange on which broken stacks break."""
+    """Return one exchange on which broken stacks break."""
     one = with_tools()
     body = msgspec.structs.replace(one.body, message_id=f"{MARK}-1")
     (batch,) = served([replace(one, body=body)])

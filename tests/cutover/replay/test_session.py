@@ -45,13 +45,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def captures(alone: list[list[RunRecord]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the captures of legacy alone: its replay is compared with its own past."""
+    """Return the captures of legacy alone: its replay is compared with its own past."""
     return store(alone, tmp_path_factory.mktemp("captures"))
 
 
 @pytest.fixture(scope="module")
 def whole(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give an uninterrupted replay of them in this process."""
+    """Return an uninterrupted replay of them in this process."""
     out = tmp_path_factory.mktemp("whole") / "out"
     counts = replay(wishes(captures, out))
     assert (counts.exchanges, counts.equal) == (MANY, MANY)

@@ -1,4 +1,4 @@
-"""Connections take no more than requests are made of; what is sent beyond is kept by nobody."""
+"""Connections take no more than requests consist of; nothing beyond is stored."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def refusing(_scope: object, _receive: object, send: Any) -> None:
 @pytest.mark.parametrize(
     ("app", "sent", "behind"),
     [(reading, GET + b"\r\n", b"\r\n"), (refusing, CHUNKED, b"1\r\n")],
-    ids=["empty lines", "a body nobody reads"],
+    ids=["empty lines", "a body that is not read"],
 )
 async def test_who_is_answered_and_begins_no_head_is_dropped(
     app: Callable[..., object], sent: bytes, behind: bytes, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +183,7 @@ async def test_what_is_no_request_is_refused_as_ever() -> None:
 
 
 async def test_who_wants_to_know_is_told_that_a_client_left() -> None:
-    """Also where it asks too late; nobody is told once it wants to know no more."""
+    """Also where it subscribes too late; not after it unsubscribes."""
     told: list[str] = []
     began, over = asyncio.Event(), asyncio.Event()
 
@@ -191,7 +191,7 @@ async def test_who_wants_to_know_is_told_that_a_client_left() -> None:
         while (await receive()).get("more_body"):
             pass
         tell = scope["extensions"][ON_DISCONNECT]["call"]
-        tell(lambda: told.append("nobody"))
+        tell(lambda: told.append("unsubscribed"))
         tell(None)
         tell(lambda: told.append("in time"))
         began.set()
@@ -219,7 +219,7 @@ WISHED = {
 
 
 async def echoing(_scope: object, receive: Any, send: Any) -> None:
-    """Give the body back, in brackets."""
+    """Return the body back, in brackets."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -249,7 +249,7 @@ async def test_a_wish_behind_which_the_connection_closes(head: bytes) -> None:
 @pytest.mark.parametrize("size", [1, 7, 1_000], ids=["bytes", "pieces", "whole"])
 @pytest.mark.parametrize("body", WISHED)
 async def test_a_wish_for_another_protocol_costs_no_body(body: str, size: int) -> None:
-    """As the JDK's client sends it with each request: nobody grants it, and all is read.
+    """As the JDK's client sends it with each request: it is not granted, and all is read.
 
     However the bytes come, and so is the next request on the connection.
     """
@@ -267,7 +267,7 @@ async def test_a_wish_for_another_protocol_costs_no_body(body: str, size: int) -
 
 
 async def streaming(scope: Any, receive: Any, send: Any) -> None:
-    """Answer in two pieces, of which nobody says how long they are; the first is passed on."""
+    """Answer in two pieces, without a length; the first is passed on."""
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -346,7 +346,7 @@ async def test_nothing_overtakes_what_is_held() -> None:
 
 
 async def test_much_is_not_held() -> None:
-    """Whoever writes it has to learn in time that nobody reads it."""
+    """Its writer has to notice a slow client in time."""
     wire = Wire()
     CorkedTransport(wire).write(b"a" * AT_ONCE)
     assert [len(one) for one in wire.calls] == [AT_ONCE]

@@ -20,14 +20,14 @@ LOOKS_LIKE_A_PHONE = "ab13812345678" + "c" * 19
 
 
 def line(text: str, *arguments: object, more: str = "", **fields: Any) -> dict[str, Any]:
-    """Format one record; gives the object."""
+    """Format one record; returns the object."""
     record = logging.LogRecord("a", logging.ERROR, __file__, 1, text, arguments, None)
     setattr(record, FIELDS, fields)
     return formatted(record, more)
 
 
 def formatted(record: logging.LogRecord, more: str = "") -> dict[str, Any]:
-    """Give the object of a record."""
+    """Return the object of a record."""
     text = f'[log]\nformat = "json"\n[server]\nqa_key_env = "QA"\n{more}'
     said = log_formatter(parse_settings(text, "x", SPECS), ENVIRON).format(record)
     assert "\n" not in said
@@ -81,7 +81,7 @@ def test_text_that_is_no_unicode_can_be_logged() -> None:
 
 
 def test_what_json_cannot_hold_is_described() -> None:
-    """Whoever adds a field must not make the log fail."""
+    """A new field must not make the log fail."""
     assert line("x", odd=object)["odd"] == "<class 'object'>"
 
 

@@ -30,7 +30,7 @@ print(held() - before)
 
 
 def left(environ: dict[str, str], given: str) -> int:
-    """Give the bytes a process holds once it has let go of all that is large."""
+    """Return the bytes a process holds after it has released all large blocks."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, given],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environ},

@@ -75,7 +75,7 @@ def test_tracebacks_are_searched_too() -> None:
 def test_a_line_that_cannot_be_searched_to_the_end_is_withheld(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A pattern without an end holds up nobody, and lets nothing slip through."""
+    """A pattern without an end delays no request and lets nothing through."""
     monkeypatch.setattr(patterns, "PATIENCE_S", 0.05)
     endless = "employee = '((a{1,100}){1,100}){1,100}b'"
     text = CONFIGURATION.replace("employee = 'EMP-[0-9]{6}'", endless)
@@ -90,7 +90,7 @@ def test_text_that_is_no_unicode_can_be_logged() -> None:
 
 
 def test_the_exchange_stands_at_the_end_of_the_first_line() -> None:
-    """Whole, also where it looks like somebody's number; the traceback follows."""
+    """Whole, also where it looks like a phone number; the traceback follows."""
     exchange = "ab13812345678" + "c" * 19
     said = exchange_context(exchange).run(line, "crashed\nby ann@example.org")
     assert said.endswith(f" a crashed exchange={exchange}\nby [email]")

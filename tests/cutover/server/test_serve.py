@@ -87,7 +87,7 @@ def test_a_port_in_use_exits_2_and_leaves_nothing(tmp_path: Path) -> None:
 def test_an_address_there_is_not_is_refused_with_what_is_wrong(
     host: str, port: int, why: str
 ) -> None:
-    """Nothing is said of stopping somebody who does not listen there."""
+    """The advice to stop another process is not given where none listens."""
     with pytest.raises(PortTaken, match=re.escape(f"cannot listen on {host}:{port}: {why}")) as no:
         listen(host, port)
     assert "while" not in str(no.value)

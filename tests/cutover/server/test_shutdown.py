@@ -63,7 +63,7 @@ def test_a_thread_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixt
 
 
 def test_what_ends_is_waited_for() -> None:
-    """Nothing is left behind that would have ended in time; nobody is hurried."""
+    """What ends in time is waited for."""
     process = Process()
     go_on = threading.Event()
 

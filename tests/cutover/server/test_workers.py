@@ -55,10 +55,10 @@ class Supervised:
             self.logged.append(line)
             if words in line:
                 return
-        pytest.fail(f"nobody said {words!r}: {self.logged}")
+        pytest.fail(f"{words!r} was not logged: {self.logged}")
 
     def ended(self) -> int:
-        """Wait for its end; gives the status."""
+        """Wait for its end; returns the status."""
         return self.process.wait(PATIENCE_S)
 
 
@@ -82,13 +82,13 @@ def supervised(folder: Path, kind: str = "serve") -> Iterator[Supervised]:
 
 
 def refused(port: int) -> bool:
-    """Tell whether no server listens."""
+    """Whether no server listens."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def gone(pid: int) -> bool:
-    """Tell whether a process has ended."""
+    """Whether a process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_is_started_again_and_nobody_is_refused(tmp_path
 
 
 def test_a_worker_that_never_starts_ends_everything_with_its_status(tmp_path: Path) -> None:
-    """What keeps the first from starting keeps all: nothing is announced, nobody tries again."""
+    """What keeps the first from starting keeps all: nothing is announced, none is restarted."""
     with supervised(tmp_path, "refuse") as it:
         assert it.ended() == 2
         assert it.process.stdout is not None

@@ -1,4 +1,4 @@
-"""A supervisor whose workers tell their pid to whoever connects: a process of its own in tests.
+"""A supervisor whose workers send their pid to every client: a process of its own in tests.
 
 Arguments: what the workers do (`serve`; `refuse` to start; only `one` of them starts; be `deaf` to
 the end of their channel), and a folder.
@@ -23,7 +23,7 @@ COUNT = 2
 
 
 def work(listening: socket.socket, channel: WorkerChannel) -> int:
-    """Tell who connects this process's id, until the channel closes."""
+    """Send this process's id to every client, until the channel closes."""
     if sys.argv[1] == "refuse" or (sys.argv[1] == "one" and not _first()):
         return 2
     channel.report_ready()

@@ -86,7 +86,7 @@ async def test_a_variable_that_is_not_set_is_refused() -> None:
 
 
 async def ready(place: Deployment) -> Any:
-    """Ask until the provider has got ready; gives `/readyz`."""
+    """Ask until the provider has got ready; returns `/readyz`."""
     while True:
         await place.ask({"message_id": "m", "content": "Hello"})
         told = await place.get("/readyz")

@@ -36,7 +36,7 @@ SHARES = [10]
 
 
 def share(_: object, __: object) -> FlagResolutionDetails[int]:
-    """Give the share of these tests."""
+    """Return the share of these tests."""
     return FlagResolutionDetails(SHARES[-1])
 
 
@@ -60,7 +60,7 @@ async def written(place: Deployment) -> list[HistoryEntry]:
 
 
 def shown(*args: str) -> tuple[int, str]:
-    """Run the command; gives exit status and what it said."""
+    """Run the command; returns exit status and what it said."""
     result = CliRunner().invoke(app, ["history", *args])
     return result.exit_code, result.output
 
@@ -123,7 +123,7 @@ async def test_who_begins_with_what_is_out_of_date_undoes_nothing(tmp_path: Path
 
 @pytest.mark.sockets
 async def test_flags_are_noted_when_their_provider_tells(tmp_path: Path) -> None:
-    """With their value for nobody in particular, in the provider's name."""
+    """With their value without a user, in the provider's name."""
     more = f'[flags]\nprovider = "{HERE}factory"\nask = ["langgraph_percent"]\n'
     async with deployed(tmp_path, kept_in(tmp_path, more)) as place:
         for value in (10, 25, 25):
@@ -218,7 +218,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
 
 
 def test_who_owns_a_file(tmp_path: Path) -> None:
-    """A name where there is one, nobody where there is no file."""
+    """A name or a number, "" without a file."""
     assert owner(tmp_path)
     assert owner(tmp_path / "gone") == ""
     assert sqlite_file("sqlite:///relative.sqlite") == Path("relative.sqlite")

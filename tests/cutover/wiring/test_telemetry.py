@@ -89,7 +89,7 @@ async def test_traces_are_sent_when_the_router_stops(
 
 
 async def opened(section: TracingSettings, environ: Mapping[str, str]) -> int:
-    """Tell how many observers are made."""
+    """Return how many observers are made."""
     async with AsyncExitStack() as stack:
         return len(open_tracing(section, environ, stack))
 
@@ -100,7 +100,7 @@ async def test_nothing_is_sent_unless_it_is_configured() -> None:
 
 
 async def test_a_variable_that_is_not_set_is_refused() -> None:
-    """Whoever wants traces must not find out later that there are none."""
+    """Missing traces must not be noticed only later."""
     with pytest.raises(ConfigRefused, match="COLLECTOR: not set"):
         await opened(TracingSettings(endpoint_env="COLLECTOR"), {})
 
@@ -108,7 +108,7 @@ async def test_a_variable_that_is_not_set_is_refused() -> None:
 async def test_without_the_extra_what_is_configured_is_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A platform's variable alone is a warning: nobody asked for traces of this service."""
+    """A platform's variable alone is a warning: this service is not configured to trace."""
 
     def missing(_: str) -> None:
         raise ModuleNotFoundError(name="opentelemetry")

@@ -62,7 +62,7 @@ def test_a_variable_that_is_not_set_is_refused() -> None:
 
 
 async def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra that brings it; without servers nobody asks for it."""
+    """With the extra that brings it; without servers it is not needed."""
     for name in [name for name in sys.modules if name.startswith("effects.tools.mcp")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
@@ -75,7 +75,7 @@ async def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def of_tools(found: list[PartCheck]) -> list[PartCheck]:
-    """Give what was found of servers of tools."""
+    """Return what was found of servers of tools."""
     return [one for one in found if one.part.startswith("tools.")]
 
 
