@@ -1,4 +1,4 @@
-"""Sealed pauses: nothing said can be read where they are kept, and nothing opens by halves."""
+"""Encrypted pauses: nothing in the tables can be read, and nothing is decrypted by halves."""
 
 from __future__ import annotations
 
@@ -41,14 +41,10 @@ class Place:
         self.at = at
 
     @asynccontextmanager
-    async def opened(self, sealing: Encryption | None = None) -> AsyncIterator[PauseStore]:
+    async def opened(self, encryption: Encryption | None = None) -> AsyncIterator[PauseStore]:
         """Open the store."""
-        if self.kind == "sqlite":
-            async with SqlPauses.open_store(self.at, now, sealing) as pauses:
-                yield pauses
-        else:
-            async with SqlPauses.open_store(self.at, now, sealing, connections=1) as pauses:
-                yield pauses
+        async with SqlPauses.open_store(self.at, now, encryption, connections=1) as pauses:
+            yield pauses
 
     def row(self) -> dict[str, bytes]:
         """Read what is stored of the pause, as a reader of the table would."""
@@ -146,12 +142,12 @@ async def test_without_the_key_nothing_opens_and_nothing_is_answered(place: Plac
     """Expiring, listing and sweeping need no key."""
     async with place.opened(AesEncryption([OLD])) as pauses:
         await pauses.open(paused())
-    for sealing, why in (
+    for encryption, why in (
         (None, "no_key"),
         (Plaintext(), "no_key"),
         (AesEncryption([NEW]), "wrong_key"),
     ):
-        async with place.opened(sealing) as pauses:
+        async with place.opened(encryption) as pauses:
             assert await refusal(pauses) == {"reason": why}
             for call in (pauses.respond("h1", YES), pauses.pending()):
                 with pytest.raises(EffectFailed) as failed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import psycopg
@@ -24,7 +25,21 @@ from effects.stores import (
     SqlPins,
     SqlSharedState,
 )
+from effects.stores.database import open_database
 from effects.stores.pauses.aes import AesEncryption
+from effects.stores.tables import (
+    BREAKER_NOTES,
+    CONVERSATIONS,
+    LEASES,
+    LOCKS,
+    PAUSE_STORE,
+    PAUSES,
+    PIN_STORE,
+    PINS,
+    SHARED_STATE,
+    SPENDING,
+    TURNS,
+)
 from router.admin.audit import History
 from tests.support.postgres import PLACES, empty_place
 
@@ -129,3 +144,22 @@ async def test_what_routers_shared_holds_on(file: Path) -> None:
         history = await enter(History.open(file, lambda: NOW))
         (change,) = await history.entries()
         assert (change.who, change.what) == ("operator", "flows.chat.langgraph_percent")
+
+
+async def test_stored_and_new_tables_have_the_same_columns(file: Path, tmp_path: Path) -> None:
+    """Whichever way tables came about, statements find what they name."""
+    new = tmp_path / "new.sqlite"
+    for path in (file, new):
+        for schema in (CONVERSATIONS, PAUSE_STORE, LEASES, PIN_STORE, SHARED_STATE):
+            async with open_database(path, schema):
+                pass
+    for table in (TURNS, PAUSES, LOCKS, PINS, BREAKER_NOTES, SPENDING):
+        stored, made = (columns(path, table.name) for path in (file, new))
+        assert stored == made == {column.name for column in table.c}
+
+
+def columns(path: Path, table: str) -> set[str]:
+    """Return the names of a table's columns."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        return {name for (name,) in found}
