@@ -158,7 +158,7 @@ async def record(
     world = case.world()
     if case.taken:
         assert await world.live().locks.acquire("other", case.taken, FOREVER)
-    exchange = world.exchange(Tape())
+    exchange = world.exchange(Tape(), live=world.live())
     run = begin(stack, case, exchange)
     reader = begin(tail, case, exchange, "shadow", "nearest") if tail else None
     assert await run.wait_stopped(FOREVER)
