@@ -15,6 +15,7 @@ PACKAGES = (
     "graph_impl",
     "router",
     "compare",
+    "evidence",
     "loadtests",
     "benchmarks",
     "cutover",
