@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from contract import operations as ops
+from contract import operations
 from contract.flow import Request
 from contract.records import VERSION, RequestRecord, RunRecord
 from router.context import Account, ExchangeContext, Price, charge_of
@@ -20,7 +20,7 @@ def account_of(run: Run, price: Price) -> Account:
     charges = tuple(
         charge_of(play.entry, play.how, price)
         for play in run.session.plays
-        if play.operation is ops.MODEL_STREAM and play.entry is not None
+        if play.operation is operations.MODEL_STREAM and play.entry is not None
     )
     return Account(run.began, run.ended, charges)
 

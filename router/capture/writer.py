@@ -22,10 +22,7 @@ from contract.blobs import LONGEST, without_blobs
 from contract.flow import FlowSpec
 from contract.records import FeedbackRecord, RunRecord, encode_run
 from router.capture.redaction import Redactor
-from router.capture.segments import (
-    SegmentStore,
-    Sizes,
-)
+from router.capture.segments import SegmentStore, Sizes
 from router.config import CaptureSettings, compile_patterns
 from router.routing.rollout import captured
 

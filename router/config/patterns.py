@@ -1,4 +1,4 @@
-"""Named patterns of personal data, and a cheap look whether any could be there at all."""
+"""Named patterns of personal data, and a cheap test whether any could match at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 0.5
 
 
 class PatternTooSlow(CutoverError):
-    """A custom pattern did not come to an end with a text."""
+    """A custom pattern took too long for one text."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"pattern {name!r} took over {PATIENCE_S:g} s on one text")
@@ -34,7 +34,7 @@ class PatternTooSlow(CutoverError):
 
 
 class PatternMatch(NamedTuple):
-    """A stretch of a text that is personal data, and the name of the pattern that found it."""
+    """A stretch of a text that is personal data, and its pattern's name."""
 
     start: int
     end: int
@@ -46,8 +46,8 @@ class Pattern:
     """One kind of personal data.
 
     `marks`: bytes of which one is in every match; `digits`: as `marks`, in the masked text. With
-    neither, the expression itself must look. `check` turns false matches down. Somebody else's
-    expression is one of `regex`, which lets other threads run and stops when it takes too long.
+    neither, the expression itself must look. `check` rejects false matches. A custom
+    expression is one of `regex`, which lets other threads run and stops after `PATIENCE_S`.
     """
 
     name: str
@@ -151,14 +151,14 @@ class Patterns:
 
     def __init__(self, patterns: tuple[Pattern, ...] = BUILT_IN) -> None:
         self.all = patterns
-        # What has to be looked for where nothing is found, which is nearly always, each once.
+        # What nearly every text is searched for without success, each once.
         self._blind = any(not one.marks and not one.digits for one in patterns)
         self._marks = tuple({mark for one in patterns for mark in one.marks})
         runs = {run for one in patterns for run in one.digits}
         self._runs = tuple(run for run in runs if not any(run != o and o in run for o in runs))
 
     def possible(self, raw: bytes) -> Patterns:
-        """Give the patterns that could match somewhere in `raw`; usually none."""
+        """Return the patterns that could match somewhere in `raw`; usually none."""
         masked = raw.translate(_MASK, _BETWEEN_DIGITS)
         found = any(run in masked for run in self._runs) or _marked(raw, self._marks)
         if not found and not self._blind:
@@ -166,7 +166,7 @@ class Patterns:
         return Patterns(tuple([one for one in self.all if one.possible(raw, masked)]))
 
     def matches(self, text: str) -> list[PatternMatch]:
-        """Give all matches of all patterns; they may overlap."""
+        """Return all matches of all patterns; they may overlap."""
         return [match for pattern in self.all for match in pattern.matches(text)]
 
     def __bool__(self) -> bool:

@@ -190,13 +190,13 @@ class Completions:
         """Run `doing` until it ends or the caller disconnects."""
         loop = asyncio.get_running_loop()
         work = loop.create_task(doing, name="gateway")
-        gone = loop.create_task(_gone(receive), name="gateway watch")
+        disconnect = loop.create_task(_disconnected(receive), name="gateway watch")
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnect.cancel()
             work.cancel()
-            await asyncio.wait({work, gone})
+            await asyncio.wait({work, disconnect})
         if not work.cancelled():
             work.result()
 
@@ -256,7 +256,7 @@ async def _whole(chunks: AsyncGenerator[Chunk, None], writer: Writer) -> bytes:
     return whole.body()
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

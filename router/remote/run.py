@@ -187,7 +187,7 @@ class RemoteRun(Run):
                 return
             encoding = answer.header(b"content-encoding").strip().lower()
             if encoding not in _PLAIN:
-                # Nobody can split what is compressed.
+                # A compressed stream cannot be split.
                 self._fail("content_encoding", encoding.decode("latin-1"))
                 return
             kind = media_type(answer.header(b"content-type"))

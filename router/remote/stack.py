@@ -100,7 +100,7 @@ class RemoteStack:
     def __init__(self, name: StackName, address: RemoteStackSettings, client: Client) -> None:
         self.name: StackName = name
         self.address = address
-        # What stands behind an address tells nobody its version: another address is another code.
+        # A remote stack reports no version: another address counts as other code.
         self.fingerprint = blake2b(address.url.encode(), digest_size=_FINGERPRINT_BYTES).hexdigest()
         self._client = client
         self._flows: dict[str, tuple[Endpoint, FrameReader]] = {}

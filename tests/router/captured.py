@@ -9,9 +9,7 @@ import zstandard
 
 from contract.flows.chat import CHAT
 from contract.records import RunRecord, decode_run
-from router.capture.writer import (
-    CaptureWriter,
-)
+from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings
 
 SPECS = {"chat": CHAT}

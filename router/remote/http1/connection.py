@@ -140,7 +140,7 @@ class Answer:
     def _pass_on(self, listener: Callable[[bytes], None], body: bytes) -> None:
         try:
             listener(body)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits, not to the loop
+        except Exception as error:  # noqa: BLE001 - for the task that waits, not for the loop
             self._error = error
             self.close()
 

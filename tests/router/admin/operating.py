@@ -1,4 +1,4 @@
-"""Somebody at the operations API of a deployment."""
+"""A person at the operations API of a deployment."""
 
 from __future__ import annotations
 

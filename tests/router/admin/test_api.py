@@ -29,7 +29,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
 
 @pytest.fixture
 def alice(place: Deployment) -> Operator:
-    """Be somebody with a token."""
+    """Act as a person with a token."""
     return Operator(place, ALICE)
 
 
@@ -164,7 +164,7 @@ async def test_each_change_is_on_record(alice: Operator, place: Deployment) -> N
         ("/flows/chta/percent", {"percent": 1}, (404, "unknown_flow")),
         ("/flows/chta/rollback", None, (404, "unknown_flow")),
         ("/breaker/chat/grahp/reset", None, (404, "unknown_stack")),
-        ("/providers/nobody/reset", None, (404, "unknown_provider")),
+        ("/providers/unknown/reset", None, (404, "unknown_provider")),
         ("/flows/chat/percent", None, (400, "empty_body")),
         ("/flows/chat/percent", b"{", (400, "not_json")),
         ("/flows/chat/percent", {}, (422, "invalid_request")),

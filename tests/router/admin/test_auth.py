@@ -11,7 +11,7 @@ OPS = "b" * 40
 
 
 def test_each_token_stands_for_a_name() -> None:
-    """Several people, one of them with two tokens while hers is changed; nobody else."""
+    """Several people, one of them with two tokens while hers is changed; no one else."""
     tokens = read_tokens(f"alice:{ALICE}, ops:{OPS},alice:{'c' * 16}", "T")
     assert [tokens.who(one) for one in (ALICE, OPS, "c" * 16)] == ["alice", "ops", "alice"]
     for wrong in ("", "a" * 15, ALICE + "a", f"alice:{ALICE}", "alice", "字"):

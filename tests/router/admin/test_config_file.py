@@ -133,7 +133,7 @@ def test_any_spelling_can_be_edited(path: Path, text: str) -> None:
 def test_what_would_be_refused_is_not_written(
     path: Path, text: str, flow: str, values: dict[str, bool | Decimal]
 ) -> None:
-    """A file nobody could read is nobody's rollback: it says what is wrong instead."""
+    """A file that cannot be read is not edited: the refusal says what is wrong."""
     path.write_text(text, "utf-8")
     with pytest.raises(ConfigRefused, match=r"cutover\.toml"):
         edit_flow(path, SPECS, flow, values)

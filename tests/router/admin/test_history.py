@@ -1,4 +1,4 @@
-"""The history: each change once, whoever of several routers sees it first."""
+"""The history: each change once, whichever of several routers sees it first."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_change_while_nobody_looked_is_told_at_the_next_start(tmp_path: 
 
 
 async def test_keys_of_newer_code_had_their_defaults(history: History) -> None:
-    """An upgrade changes nothing, and is not told as if somebody had."""
+    """An upgrade changes nothing, and is not recorded as a change."""
     await history.follow("ann", FILE)
     new = {"limits.new": "5", "limits.other": "7"}
     assert await history.follow("ann", FILE | new, unset={"limits.new": "5", "limits.other": "6"})

@@ -31,7 +31,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Deployment]:
 
 @pytest.fixture
 def alice(place: Deployment) -> Operator:
-    """Be somebody with a token."""
+    """Act as a person with a token."""
     return Operator(place, ALICE)
 
 
@@ -122,7 +122,7 @@ class Away(MemoryPauses):
 
 
 async def test_a_store_that_is_away_is_a_problem(place: Deployment, alice: Operator) -> None:
-    """To be tried again; and nobody without a token learns even that."""
+    """To be tried again; without a token not even that is shown."""
     keep_in(place, Away())
     for method, path in (("GET", "/pauses"), ("DELETE", "/pauses/h1")):
         status, page = await alice.ask(method, path)

@@ -7,9 +7,7 @@ import pytest
 
 from contract.records import EntryRecord, RequestRecord, RunRecord, decode_run
 from cutover.flows import SPECS
-from router.capture.redaction import (
-    Redactor,
-)
+from router.capture.redaction import Redactor
 from router.capture.writer import Packed, RecordPacker, size
 from router.config import compile_patterns
 
@@ -53,7 +51,7 @@ def test_a_short_exchange_without_anything_to_redact_is_packed_at_once() -> None
 
 
 def test_a_name_at_its_own_place_is_replaced_at_once() -> None:
-    """Where nobody says it elsewhere."""
+    """Where it occurs nowhere else."""
     found = at_once(a_run("hello"), "request.body.user_name")
     assert found is not None
     assert found == packing("request.body.user_name").exchange([a_run("hello")])

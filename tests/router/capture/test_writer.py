@@ -1,4 +1,4 @@
-"""Captures: whole exchanges, whole batches, and nobody waits for them."""
+"""Captures: whole exchanges, whole batches, and no request waits for them."""
 
 import asyncio
 import logging
@@ -19,14 +19,8 @@ import pytest
 import zstandard
 
 from contract.records import EntryRecord, FeedbackRecord, decode_run
-from router.capture.segments import (
-    CapturePlaceRefused,
-    SegmentStore,
-    Sizes,
-)
-from router.capture.writer import (
-    CaptureWriter,
-)
+from router.capture.segments import CapturePlaceRefused, SegmentStore, Sizes
+from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings, RedactionSettings, patterns
 from tests.conftest import ROOT
 from tests.router.captured import BEGAN, SPECS, a_run, batches, runs, segments

@@ -110,8 +110,8 @@ def test_what_cannot_be_meant_is_refused(flow: str, said: str) -> None:
         ),
     ],
 )
-def test_whoever_is_to_serve_must_have_it(stacks: str, more: str, said: str) -> None:
-    """A stack in this process cannot have a flow nobody has written; a fallback may lack it."""
+def test_a_serving_stack_must_have_the_flow(stacks: str, more: str, said: str) -> None:
+    """A stack in this process has no declared flow; a fallback may lack it."""
     if not said:
         assert "support" in read(stacks + FLOW + more).flows
         return

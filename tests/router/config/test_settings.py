@@ -159,7 +159,7 @@ def test_a_full_file_is_read() -> None:
     ],
 )
 def test_a_refusal_names_file_key_value_and_what_is_allowed(text: str, parts: list[str]) -> None:
-    """Whoever made the mistake can mend it from the sentence alone."""
+    """The sentence alone is enough to mend the mistake."""
     sentence = refusal(text)
     assert sentence.startswith("cutover.toml: ")
     for part in parts:
@@ -293,7 +293,7 @@ def test_a_gateway_others_can_reach_needs_a_key() -> None:
 
 
 def test_shadows_that_ask_the_model_need_a_budget() -> None:
-    """In tokens or in money; nobody is to be surprised by a bill."""
+    """In tokens or in money: no bill is a surprise."""
     told = refusal('[shadow]\nmode = "live"')
     assert "shadow.mode = 'live'" in told
     assert "tokens_per_day or cost_per_day" in told
@@ -305,7 +305,7 @@ def test_shadows_that_ask_the_model_need_a_budget() -> None:
 @pytest.mark.parametrize(
     ("models", "which"), [("", "no model has a price"), ("MODEL", "models.m has no price")]
 )
-def test_money_nobody_can_count_is_no_budget(models: str, which: str) -> None:
+def test_a_cost_budget_needs_prices(models: str, which: str) -> None:
     """Of a model without a price any number of answers would cost nothing."""
     told = refusal(f'[shadow]\nmode = "live"\ncost_per_day = 0.5\n{models and _MODEL}')
     assert "shadow.cost_per_day = 0.5" in told

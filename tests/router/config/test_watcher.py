@@ -42,7 +42,7 @@ def test_an_edit_in_place_is_taken_at_the_second_look(path: Path) -> None:
 
 
 def test_a_file_that_has_lost_its_text_is_refused(path: Path) -> None:
-    """As a full disk leaves it; whoever wants the defaults can say so."""
+    """As a full disk leaves it; a comment in the file asks for the defaults."""
     watched = SettingsWatcher(path, SPECS)
     path.write_text("\n", "utf-8")
     assert [watched.poll_once() for _ in range(2)] == ["settling", "refused"]
@@ -104,7 +104,7 @@ class Fragile(ChatOptions, frozen=True):
     """Options with a bug."""
 
     def __post_init__(self) -> None:
-        """Fail as nobody foresaw."""
+        """Fail with an unforeseen error."""
         if self.wire == "extended":
             raise KeyError(self.wire)
 
@@ -166,7 +166,7 @@ def test_a_pipe_is_refused() -> None:
 
 
 def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(path: Path) -> None:
-    """Opening it would wait for whoever writes to it, and the loop with it."""
+    """Opening it would block the loop until a writer opens it."""
     watched = SettingsWatcher(path, SPECS)
     path.unlink()
     os.mkfifo(path)

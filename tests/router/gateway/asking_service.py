@@ -16,7 +16,7 @@ from tests.router.remote.service import Asked, Stream
 class AskingService:
     """Streams what its model says as events of the chat flow; honest where the model fails.
 
-    `model` is whom it asks, `in_pieces` how. `codes` are those of what its client raised.
+    `model` is the called one, `in_pieces` how. `codes` are those of what its client raised.
     """
 
     client: AsyncOpenAI | None = None

@@ -51,7 +51,7 @@ WHOLE = saying("Hello", " there", usage=3)
 
 
 def error(status: int, code: str = "odd", **headers: str) -> Answer:
-    """Refuse in words that are nobody's business."""
+    """Refuse with a text that no client may see."""
     body = json.dumps({"error": {"code": code, "message": TOLD}})
     return refusing(status, body.encode(), **headers)
 
@@ -185,7 +185,7 @@ async def test_a_fault_of_the_provider_behind_a_stack(house: House, name: str) -
 
 
 def _client(row: Row, got: Got) -> None:
-    """What the client sees: frames, an honest failure, a model's name, nobody's exception."""
+    """What the client sees: frames, an honest failure, a model's name, no exception."""
     ending = "FAILED" if row.code else "SUCCESS"
     assert (got.status, [one for one in got.steps if one != "SEND"]) == (
         200,

@@ -108,7 +108,7 @@ def test_what_nobody_reads_is_passed_on_as_it_was_written() -> None:
     ],
 )
 def test_what_is_no_call_is_refused_unread(wrong: bytes) -> None:
-    """Also where what is wrong stands in what nobody reads."""
+    """Also where the fault is in a field that is passed on unread."""
     with pytest.raises(GatewayRefused) as refused:
         read_request(wrong)
     assert refused.value.status == 400

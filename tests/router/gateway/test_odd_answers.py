@@ -70,7 +70,7 @@ async def test_a_half_without_another_costs_nothing_else() -> None:
 
 
 async def test_half_a_character_beside_the_usage() -> None:
-    """Nobody asked for the usage, which some say in each event: the text is passed all the same."""
+    """An unrequested usage in each event does not drop the text."""
     cut = {**said("loop-1", {"content": "a\ud83d"}), "usage": counted(1)}
     rest = {**said("loop-1", {"content": "\ude00"}), "usage": counted(2)}
     async with placed(events(*texts(cut, rest, END))) as place:

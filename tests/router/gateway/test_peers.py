@@ -36,7 +36,7 @@ def scope(*headers: tuple[bytes, bytes], client: object = CLIENT, **path: str) -
 
 
 def test_the_worker_stands_in_the_id_of_an_exchange(folder: Path) -> None:
-    """Of as many digits as any; ids of nobody here are looked for nowhere."""
+    """Of as many digits as any; ids of no worker here are searched nowhere."""
     with WorkerPeers.joined(folder) as one, WorkerPeers.joined(folder) as two:
         mine, theirs = one.exchange_id(), two.exchange_id()
         assert [len(mine), len(theirs)] == [32, 32]
@@ -62,7 +62,7 @@ def test_who_cannot_look_for_others_is_alone(folder: Path) -> None:
 
 
 async def test_a_worker_that_has_died_is_passed_over(folder: Path) -> None:
-    """Its socket stays behind, with nobody there."""
+    """Its socket stays behind, without a listener."""
     with WorkerPeers.joined(folder) as one:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(folder / "aaaaaa"))
@@ -71,7 +71,7 @@ async def test_a_worker_that_has_died_is_passed_over(folder: Path) -> None:
 
 async def unsent(_: object) -> None:
     """Fail where anything is sent."""
-    pytest.fail("nobody has answered")
+    pytest.fail("no worker has answered")
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n"])
@@ -83,7 +83,7 @@ async def test_a_worker_that_dies_before_its_answer(folder: Path, said: bytes) -
 
 
 async def test_a_worker_that_dies_over_its_answer(folder: Path) -> None:
-    """An error behind what was sent: nobody takes it for a whole answer."""
+    """An error behind what was sent: no client takes it for a whole answer."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
     sent: list[Any] = []
 

@@ -203,7 +203,7 @@ async def test_who_stands_in_gets_what_was_answered_already(tmp_path: Path) -> N
         place.edit(text.replace("[flows.chat]", "[flows.chat]\nfallback_to_graph = true", 1))
         await ask(place)
         assert calls(place) == 1
-        # The exchange is over: whoever asks for it now stands alone, or is told so.
+        # The exchange has ended: a later call stands alone, or is refused.
         assert (await legacy.ask(legacy.asked[0]))[0] == 200
         path, _ = by_path(legacy.asked[0])
         legacy.tells = lambda _: (path, {})
@@ -213,7 +213,7 @@ async def test_who_stands_in_gets_what_was_answered_already(tmp_path: Path) -> N
 
 
 async def test_the_gateway_is_opened_with_its_key(tmp_path: Path) -> None:
-    """Refused to start without the variable; with it, whoever has no key is turned away."""
+    """Refused to start without the variable; with it, calls without the key are refused."""
     more = '[gateway]\nenabled = true\nkey_env = "GATEWAY_KEY"'
     with pytest.raises(CutoverError, match="GATEWAY_KEY"):
         async with deployed(tmp_path, Setup(more=more)):
@@ -230,7 +230,7 @@ async def test_the_gateway_is_opened_with_its_key(tmp_path: Path) -> None:
 
 
 async def test_a_role_nobody_has(tmp_path: Path) -> None:
-    """A call of a shadow that is not there is no call of anybody."""
+    """A call of a shadow that is not there belongs to no run."""
 
     def as_shadow(asked: Asked) -> tuple[str, dict[str, str]]:
         path, _ = by_path(asked)

@@ -1,4 +1,4 @@
-"""Answers of a stack elsewhere that break as HTTP, not as streams: nobody's exception is shown."""
+"""Answers of a remote stack that break as HTTP, not as streams: no exception is shown."""
 
 from __future__ import annotations
 

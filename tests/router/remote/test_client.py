@@ -108,7 +108,7 @@ async def test_a_service_that_says_nothing_or_nonsense_is_lost() -> None:
 
 
 async def test_an_answer_that_is_drained_frees_its_connection() -> None:
-    """What is left of it goes to nobody."""
+    """The rest of it is dropped."""
     goes_on = asyncio.Event()
 
     async def slow(_: Asked, stream: Stream) -> None:
@@ -147,7 +147,7 @@ async def test_nothing_that_goes_on_outlives_the_client() -> None:
 
 
 async def test_nobody_listens() -> None:
-    """And nobody takes the connection in time."""
+    """And the server does not accept in time."""
     async with house() as (service, client):
         service.close()
         with pytest.raises(Unreachable, match=r"cannot connect to '127"):

@@ -59,7 +59,7 @@ async def asked(place: Deployment, body: bytes = b'{ "any": [1] }') -> tuple[int
 
 @pytest.mark.sockets
 async def test_any_object_is_passed_on_as_it_is(tmp_path: Path) -> None:
-    """Fields nobody knows, spaces and all; what is no object is refused here."""
+    """Unknown fields, spaces and all; a body that is no object is refused here."""
     async with declared(tmp_path, streams(DONE), '"openai"') as (place, service):
         assert await asked(place) == (200, DONE)
         assert (await asked(place, b"[1]"))[0] == 422

@@ -163,7 +163,7 @@ async def test_frames_have_the_moment_they_came() -> None:
 
 
 async def test_comments_before_the_first_event_go_with_it() -> None:
-    """Before it they say nothing to anybody; not one is lost."""
+    """Before it they are held; not one is lost."""
     drive, _, _ = await driven([(1, COMMENT), (1, COMMENT + ACCEPT), (1, END), (0, b"")])
     assert [frame.data for frame in drive.frames] == [COMMENT, COMMENT, ACCEPT, END]
     assert [frame.at for frame in drive.frames] == [2_000_000] * 3 + [3_000_000]

@@ -43,7 +43,7 @@ def chunks(*pieces: bytes, trailer: bytes = b"") -> bytes:
 
 @given(st.lists(st.binary(max_size=30), max_size=6), SPLITS)
 def test_a_chunked_answer_is_its_pieces(pieces: list[bytes], sizes: list[int]) -> None:
-    """Wherever it is cut; extensions and trailers are nothing to anybody."""
+    """Wherever it is cut; extensions and trailers are ignored."""
     wire = OK + CHUNKED + b"X-A: b\r\nX-Empty:\r\n\r\n" + chunks(*pieces, trailer=b"x-t: 1\r\n")
     found = read(wire, sizes)
     assert found.body == b"".join(pieces)
@@ -137,7 +137,7 @@ def test_a_connection_is_used_again_where_both_sides_mean_it(head: bytes, reusab
 @pytest.mark.parametrize("more", [b"x", OK + b"content-length: 0\r\n\r\n"])
 @pytest.mark.parametrize("together", [True, False])
 def test_what_nobody_has_asked_for_spoils_the_connection(more: bytes, together: bool) -> None:  # noqa: FBT001 - both ways
-    """The next answer on it could be anybody's."""
+    """The next answer on it could belong to any request."""
     parser = AnswerParser()
     wire = OK + b"content-length: 2\r\n\r\nab"
     bodies = [parser.feed(wire + more)] if together else [parser.feed(wire), parser.feed(more)]

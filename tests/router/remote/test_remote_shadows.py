@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.deployment import Deployment, Setup, deployed, until
-from tests.router.remote.service import (
-    HELLO,
-    WHOLE,
-    Asked,
-    Service,
-    Stream,
-    serving,
-    streams,
-)
+from tests.router.remote.service import HELLO, WHOLE, Asked, Service, Stream, serving, streams
 
 pytestmark = pytest.mark.sockets
 

@@ -149,7 +149,7 @@ async def cut(_: Asked, stream: Stream) -> None:
 
 
 async def packed(_: Asked, stream: Stream) -> None:
-    """Compress although nobody asked for it."""
+    """Compress, though the request does not accept it."""
     await stream.head(b"content-encoding: gzip")
     await stream.send(b"\x1f\x8b")
     await stream.end()
@@ -216,7 +216,7 @@ async def test_a_service_that_is_down_falls_back_and_without_another_is_500(tmp_
 async def test_what_fails_later_ends_in_the_flows_failure_frames(
     tmp_path: Path, sent: int, how: str
 ) -> None:
-    """No second prologue, no silent cut: nobody can take a remote stream over."""
+    """No second prologue, no silent cut: no stack can take a remote stream over."""
 
     async def answer(_: Asked, stream: Stream) -> None:
         await stream.head()
@@ -241,7 +241,7 @@ async def test_what_fails_later_ends_in_the_flows_failure_frames(
 
 
 async def test_a_failure_the_stack_reports_itself_is_passed_on(tmp_path: Path) -> None:
-    """It has been told honestly: nobody's turn to do better."""
+    """The stack has reported it: no other takes over."""
     told = b'data: {"step":"ACCEPT"}\n\ndata: {"step":"FAILED"}\n\ndata: {"step":"END"}\n\n'
     async with house(tmp_path, streams(told)) as (place, _):
         stand_in(place)
@@ -251,7 +251,7 @@ async def test_a_failure_the_stack_reports_itself_is_passed_on(tmp_path: Path) -
 
 
 async def test_a_last_frame_may_lack_its_blank_line(tmp_path: Path) -> None:
-    """As it came; what follows a terminal frame goes to nobody."""
+    """As it arrived; what follows a terminal frame is dropped."""
     async with house(tmp_path, streams(WHOLE[:-2])) as (place, _):
         assert (await place.ask(HELLO)).body == WHOLE[:-2]
     async with house(tmp_path, streams(WHOLE + FRAMES[3], b": more\n\n")) as (place, _):
@@ -292,7 +292,7 @@ async def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
 
 
 async def test_a_remote_stack_stands_in_and_is_told_so(tmp_path: Path) -> None:
-    """Before the first frame anybody can."""
+    """Before the first frame the other stack can."""
     async with serving(streams(WHOLE)) as service, serving(streams(WHOLE)) as down:
         down.close()
         stacks = f'[stacks]\ngraph = "{service.url}/v1/"\nlegacy = "{down.url}"'

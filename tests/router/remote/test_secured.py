@@ -1,4 +1,4 @@
-"""A stack behind TLS: whoever proves who it is is asked, and nobody else."""
+"""A stack behind TLS: only a server with a valid certificate gets requests."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_stack_that_is_trusted_is_asked(
 async def test_a_stack_that_proves_nothing_is_not_reached(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has heard of it, or it is somebody else."""
+    """An unknown authority, or another host name."""
     certificate, secured = certified(tmp_path, address)
     if address != HERE:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from router.capture.writer import (
-    CaptureCounts,
-    Dropped,
-)
+from router.capture.writer import CaptureCounts, Dropped
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The log of exchanges, and whose exchange a line is of, whoever says it."""
+"""The access log, and the exchange that a line of any logger belongs to."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Broken:
     ids=["serving", "shadow"],
 )
 async def test_what_a_stack_says_is_of_its_exchange(assigned: StackName, words: str) -> None:
-    """Its task holds nothing of whoever started it; of two at a time each has its own."""
+    """Its task inherits no context; of two at a time each has its own."""
     crashing = after(FLOWS["graph"], 3, crash)
     rules = Rules(assigned=assigned, shadow=100, stand_in=False)
     with listening() as lines:

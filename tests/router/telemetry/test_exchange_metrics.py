@@ -203,7 +203,7 @@ async def test_an_observer_that_fails_costs_nothing(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("value", ["ann@example.org", "Hello there", "13812345678", "x" * 41])
 def test_what_is_no_code_is_no_label(value: str) -> None:
-    """Whoever wrote a stack may have put a user's words into its codes."""
+    """A stack may put a user's words into its codes."""
     assert CodeLabels()(value) == "other"
 
 

@@ -28,7 +28,7 @@ class Heard(logging.Filter):
 
 
 def test_an_episode_is_told_once_and_remembered_for_a_minute() -> None:
-    """While it lasts and after: a loop that stands still can answer nobody."""
+    """While it lasts and after: a blocked loop answers no request."""
     pulse = Heartbeat(1.0, 100.0)
     assert not pulse.look(100.9)
     assert pulse.fault(100.9) is None

@@ -126,7 +126,7 @@ async def test_without_being_wanted_there_is_no_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_nobody_wants_is_not_even_imported() -> None:
+def test_the_client_is_not_imported_without_metrics() -> None:
     """Prometheus' client would decide about several workers, and all of them cost the start."""
     libraries = {"prometheus_client", "opentelemetry.sdk", "structlog", "mcp", "jsonschema"}
     script = f"import sys, cutover.application; sys.exit(bool({libraries} & set(sys.modules)))"

@@ -151,7 +151,7 @@ async def test_how_entries_were_recalled() -> None:
 
 async def test_a_fault_is_one_while_it_lasts() -> None:
     """And nought when it has gone; a part that never failed has no series."""
-    panel, faults = MetricValues(), {"configuration": "in words nobody counts"}
+    panel, faults = MetricValues(), {"configuration": "in words that are not counted"}
     async with House(CASE) as made:
         books = RouterMetrics(panel, MetricSources(made.router, Written(), lambda: faults))
         books.copy()
@@ -162,7 +162,7 @@ async def test_a_fault_is_one_while_it_lasts() -> None:
 
 
 async def test_the_panel_is_kept_up_to_date_and_brought_so_at_the_end() -> None:
-    """Also where nobody reads this worker's page."""
+    """Also where this worker's page is not read."""
     panel, written = MetricValues(), Written()
     async with House(CASE) as made:
         books = RouterMetrics(panel, MetricSources(made.router, written, dict))

@@ -1,4 +1,4 @@
-"""Several workers of one host: whoever is asked tells of all."""
+"""Several workers of one host: the page of any shows all."""
 
 from __future__ import annotations
 

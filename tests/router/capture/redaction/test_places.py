@@ -7,12 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.capture.redaction.passes import (
-    Json,
-    Paths,
-    reachable,
-    walk,
-)
+from router.capture.redaction.passes import Json, Paths, reachable, walk
 
 NAMES = ("a", "b", "ü", 'q"', "0", "1")
 values = st.recursive(
@@ -62,6 +57,6 @@ def test_what_is_left_out_leads_nowhere(tree: Json, paths: Paths, plain: bool) -
     assert found(tree, left) == found(tree, paths)
 
 
-def test_a_name_nobody_says_is_not_looked_for() -> None:
+def test_a_name_that_does_not_occur_is_not_searched() -> None:
     """That is the use of it."""
     assert reachable((("user_name",),), b'{"content":"hello"}') == ()

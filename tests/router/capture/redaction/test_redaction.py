@@ -63,7 +63,7 @@ def test_a_value_is_found_in_every_place(place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_redacting_again_changes_nothing(place: str) -> None:
-    """A pseudonym is nobody's data."""
+    """A pseudonym is no personal data."""
     once = redacted(PLACES[place])
     assert redacted(once) == once
 
@@ -103,7 +103,7 @@ def test_a_name_given_by_a_path_is_found_where_no_pattern_would() -> None:
 
 @pytest.mark.parametrize("name", ["user", "text", "role", "message_id", "SEND", "李", "."])
 def test_a_name_that_is_a_word_of_the_protocol_breaks_nothing(name: str) -> None:
-    """Records stay readable whatever somebody calls themselves."""
+    """Records stay readable whatever name a user has."""
     record = ex.run(
         ex.model(Chunk(text="行李 ok."), said=f"[{name}]: hi"),
         body={"message_id": "m", "user_name": name},

@@ -137,7 +137,7 @@ def test_halves_of_characters_hide_nothing() -> None:
 
 
 def test_half_a_character_in_json_within_a_text_costs_no_capture() -> None:
-    """Whoever sends one is recorded like anybody else."""
+    """A request with one is recorded as any other."""
     said = r'{"a": "\ud83d", "b": "li.lei@mail.example.cn"}'
     (stored,) = ex.redactor().exchange([ex.run(body={"content": said})], ex.DELTAS)
     assert stored.request is not None
