@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec.structs import replace
 
-from contract import operations as ops
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
-from contract.operations import Operation
+from contract.operations import HUMAN_ANSWER, LOCK_ACQUIRE, LOCK_RELEASE, TOOLS_RUN, Operation
 from contract.ports import Effects, Model, Tools
 from contract.stores import Acquire, Release, Released
 from effects.tape.tape import Entry, Tape
@@ -83,7 +82,7 @@ class Exchange:
         if self._closing:
             entry.close("cut", self.stamp())
             return entry
-        if operation is ops.TOOLS_RUN:
+        if operation is TOOLS_RUN:
             read = _read_only(self._live.tools, arguments)
         else:
             read = operation.kind == "read"
@@ -108,14 +107,14 @@ class Exchange:
     async def read_answer(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
         """Read a human's answer; raises `Paused`, and records nothing, while there is none."""
         try:
-            answer = await call_live(self._live, ops.HUMAN_ANSWER, site, arguments)
+            answer = await call_live(self._live, HUMAN_ANSWER, site, arguments)
         except (Paused, *CANCELLED):
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
-            entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
+            entry = self.tape.add(HUMAN_ANSWER, site, args, self.stamp())
             self._fail(entry, error)
         else:
-            entry = self.tape.add(ops.HUMAN_ANSWER, site, args, self.stamp())
+            entry = self.tape.add(HUMAN_ANSWER, site, args, self.stamp())
             self._complete(entry, answer)
         return entry
 
@@ -205,7 +204,7 @@ class Exchange:
                 entry.close("cut", self.stamp())
                 return
         await self._record(entry, arguments)
-        if entry.operation is ops.LOCK_ACQUIRE and entry.items and entry.items[0].held:
+        if entry.operation is LOCK_ACQUIRE and entry.items and entry.items[0].held:
             self._locks.append(arguments.key)
 
     def _pump_done(
@@ -227,7 +226,7 @@ class Exchange:
                         await entry.wait_for_reader()
                 entry.close("complete", self.stamp())
                 return
-            if operation is ops.LOCK_RELEASE:
+            if operation is LOCK_RELEASE:
                 result: Any = Released()  # only recorded: the exchange releases its locks itself
             else:
                 call = call_live(live, operation, entry.site, arguments)
@@ -241,7 +240,7 @@ class Exchange:
 
     def _complete(self, entry: Entry, item: Any) -> None:
         stamp = self.stamp()
-        if entry.operation is ops.TOOLS_RUN:
+        if entry.operation is TOOLS_RUN:
             item = replace(item, at=stamp)
         entry.append(item)
         entry.close("complete", stamp)
@@ -271,10 +270,10 @@ def _held_locks(tape: Tape) -> tuple[Acquire, ...]:
     """Return what was acquired and not released, in the order of acquiring."""
     locks: dict[str, Acquire] = {}
     for entry in tape.entries:
-        if entry.operation is ops.LOCK_ACQUIRE and entry.items and entry.items[0].held:
+        if entry.operation is LOCK_ACQUIRE and entry.items and entry.items[0].held:
             lock = msgspec.json.decode(entry.args, type=Acquire)
             locks[lock.key] = lock
-        elif entry.operation is ops.LOCK_RELEASE:
+        elif entry.operation is LOCK_RELEASE:
             locks.pop(msgspec.json.decode(entry.args, type=Release).key, None)
     return tuple(locks.values())
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from contract import operations as ops
 from contract.errors import EffectFailed, Fault, Paused
 from contract.human import AwaitAnswer, HumanAnswer, OpenedQuestion, OpenQuestion
+from contract.operations import HUMAN_ANSWER, HUMAN_OPEN, TOOLS_RUN
 from contract.records import EntryRecord, RequestRecord
 from effects.stores.pauses.pause import Pause
 from effects.stores.pauses.store import PauseStore
@@ -107,8 +107,8 @@ class PausingHuman:
             return pause.answer
         unanswered = EntryRecord(
             seq=-1,
-            port=ops.HUMAN_ANSWER.port,
-            op=ops.HUMAN_ANSWER.name,
+            port=HUMAN_ANSWER.port,
+            op=HUMAN_ANSWER.name,
             site=site,
             at=self._tape.last_stamp,
             end="open",
@@ -187,7 +187,7 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
     if entries:
         last = entries[-1]
         unanswered = (last.port, last.op, last.end)
-        if unanswered == (ops.HUMAN_ANSWER.port, ops.HUMAN_ANSWER.name, "open"):
+        if unanswered == (HUMAN_ANSWER.port, HUMAN_ANSWER.name, "open"):
             entries, site = entries[:-1], last.site
     try:
         tape = Tape.load(entries, limit=limit)
@@ -196,10 +196,10 @@ def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[
     tape.recording = True
     args = canonical(AwaitAnswer(pause.hitl_id))
     for entry in tape.entries:
-        if (entry.operation, entry.args, entry.end) == (ops.HUMAN_ANSWER, args, "complete"):
+        if (entry.operation, entry.args, entry.end) == (HUMAN_ANSWER, args, "complete"):
             return tape, entry
     stamp = tape.last_stamp
-    entry = tape.add(ops.HUMAN_ANSWER, site, args, stamp)
+    entry = tape.add(HUMAN_ANSWER, site, args, stamp)
     entry.append(answer)
     entry.close("complete", stamp)
     return tape, entry
@@ -242,16 +242,16 @@ def _is_done(entry: Entry, *, failed: bool) -> bool:
     """
     if entry.end != "error":
         return entry.end == "complete"
-    return entry.operation is ops.TOOLS_RUN or not (failed or entry.operation is ops.HUMAN_ANSWER)
+    return entry.operation is TOOLS_RUN or not (failed or entry.operation is HUMAN_ANSWER)
 
 
 def _has_unanswered(tape: Tape) -> bool:
     """Whether a question on the tape has no answer there: one of an interrupted part."""
     opened, answered = set(), set()
     for entry in tape.entries:
-        if entry.operation is ops.HUMAN_OPEN and entry.end == "complete":
+        if entry.operation is HUMAN_OPEN and entry.end == "complete":
             opened.add(entry.items[0].hitl_id)
-        elif entry.operation is ops.HUMAN_ANSWER and entry.end == "complete":
+        elif entry.operation is HUMAN_ANSWER and entry.end == "complete":
             answered.add(msgspec.json.decode(entry.args, type=AwaitAnswer).hitl_id)
     return bool(opened - answered)
 
@@ -262,7 +262,7 @@ def _with_question(
     """Record a tape as it will be when the question under way has been opened."""
     under_way = next(
         entry.seq
-        for entry in tape.at_site(ops.HUMAN_OPEN, site)
+        for entry in tape.at_site(HUMAN_OPEN, site)
         if entry.args == args and entry.end == "open"
     )
     records = list(tape.record())

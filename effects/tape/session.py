@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
-from contract import operations as ops
 from contract.errors import (
     CutoverError,
     EffectFailed,
@@ -21,7 +20,7 @@ from contract.errors import (
     TapeMiss,
 )
 from contract.human import AwaitAnswer
-from contract.operations import Operation
+from contract.operations import HUMAN_ANSWER, Operation
 from contract.ports import Effects
 from contract.records import How, OwnHistory, PlayRecord
 from effects.tape.exchange import Exchange
@@ -285,11 +284,11 @@ class TapeSession:
 
     async def _perform(self, play: Play, arguments: msgspec.Struct) -> Entry:
         operation, site, args = play.operation, play.site, play.args
-        if operation is not ops.HUMAN_ANSWER and operation.kind != "instant":
+        if operation is not HUMAN_ANSWER and operation.kind != "instant":
             return self._exchange.start(operation, site, arguments, args)
         self.waiting += 1  # for the world, even if the world answers on the spot
         try:
-            if operation is ops.HUMAN_ANSWER:
+            if operation is HUMAN_ANSWER:
                 return await self._exchange.read_answer(site, arguments, args)
             return await self._exchange.perform(operation, site, arguments, args)
         finally:

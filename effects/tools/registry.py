@@ -44,7 +44,7 @@ class ToolSource(Protocol):
 
 
 class ToolRegistry:
-    """Tools by name, in the order they were registered; itself the port of a nameless user.
+    """Tools by name, in the order they were registered; `context` names the user they work for.
 
     Behind them come those of `sources`; of two tools of one name the first is called.
 
@@ -63,7 +63,7 @@ class ToolRegistry:
         characters: int = MAX_ANSWER,
         sources: Sequence[ToolSource] = (),
     ) -> None:
-        self._context = ToolContext()
+        self.context = ToolContext()
         self._tools: dict[str, Tool] = {}
         self._sources = tuple(sources)
         self._longest = longest
@@ -80,7 +80,7 @@ class ToolRegistry:
     def for_user(self, user_id: str | None) -> ToolRegistry:
         """Return the port of one exchange: the same tools and threads, working for its user."""
         port = copy(self)
-        port._context = ToolContext(user_id)  # noqa: SLF001 - of its own class
+        port.context = ToolContext(user_id)
         return port
 
     def read_only(self, name: str) -> bool:
@@ -136,9 +136,9 @@ class ToolRegistry:
 
     async def _perform(self, one: Tool, arguments: object) -> object:
         if inspect.iscoroutinefunction(one.call):
-            return await one.call(arguments, self._context)
+            return await one.call(arguments, self.context)
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, one.call, arguments, self._context)
+        answer = await loop.run_in_executor(self._threads, one.call, arguments, self.context)
         return await answer if inspect.isawaitable(answer) else answer
 
 
