@@ -8,7 +8,6 @@ them: half a character may stand in one frame, the other half in the next.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from contract.errors import CutoverError
 from contract.operations import MODEL_STREAM
-from contract.wire import Dialect, EventDecoder, Growth, Place, value_at
+from contract.wire import Dialect, FrameReader, Growth, Place, WireEvent, value_at
 from effects.tape import Tape
 
 Track = str
@@ -25,9 +24,6 @@ Units = bytes
 """UTF-16 code units, two bytes each."""
 
 _UTF_16: Final = "utf-16-le"
-_UNNAMED: Final = "message"
-_BOM: Final = "\ufeff"
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +55,8 @@ class TextFrames:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self._sse = dialect.framing == "sse"
-        self.decoder = EventDecoder(dialect)
+        self._reader = FrameReader(dialect)
+        self.decoder = self._reader.decoder
 
     @property
     def has_texts(self) -> bool:
@@ -69,60 +65,47 @@ class TextFrames:
 
     def read(self, frame: bytes) -> ParsedEvent | None:
         """Parse a frame; None where it is no event: a comment, a blank line."""
-        event, payload = self._payload(frame)
-        if payload is None:
+        event = self._event(frame)
+        if event is None:
             return None
-        tree = _tree(payload)
+        name, tree = event.name, event.value
         if tree is None:
-            text = payload.strip()
-            name = text if text in self.decoder.terminal else event or _UNNAMED
-            return ParsedEvent(name, (), (name,), text)
-        name = self.decoder.name(event, tree)
-        texts = tuple(self._texts(name, tree))
-        calls = self.decoder.calls_tool(tree)
-        part = self.decoder.part(tree)
-        for one in texts:
-            _put(tree, one.at, "")
+            return ParsedEvent(name, (), (name,), event.data.decode("utf-8", "replace").strip())
+        texts = tuple(
+            EventText(track, at, growth, _units(value_at(tree, at)))
+            for track, at, growth in event.texts()
+        )
+        part, calls_tool = event.part, self.decoder.calls_tool(tree)
+        for text in texts:
+            _put(tree, text.at, "")
         kind = (name, *sorted(set(_filled_paths(tree))))
-        return ParsedEvent(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls)
+        return ParsedEvent(part or name, texts, kind, json.dumps(tree, sort_keys=True), calls_tool)
 
     def rewrite(self, frame: bytes, event: ParsedEvent, texts: Sequence[Units]) -> bytes:
         """Return a frame with other texts in it, and everything else as it was."""
-        _, payload = self._payload(frame)
-        tree = _tree(payload or "")
+        found = self._event(frame)
+        tree = None if found is None else found.value
         for one, text in zip(event.texts, texts, strict=True):
             _put(tree, one.at, text.decode(_UTF_16, "surrogatepass"))
         data = _encoded(tree)
-        return _with_data(frame, data) if self._sse else data + frame[len(frame.rstrip()) :]
+        if self.dialect.framing == "sse":
+            return _with_data(frame, data)
+        return data + frame[len(frame.rstrip()) :]
 
-    def _payload(self, frame: bytes) -> tuple[str, str | None]:
-        text = frame.decode("utf-8", "replace")
-        if not self._sse:
-            return "", text.strip() or None
-        event, data = "", list[str]()
-        for line in _LINE.findall(text.removeprefix(_BOM)):
-            name, _, value = line.rstrip("\r\n").partition(":")
-            if name == "data":
-                data.append(value.removeprefix(" "))
-            elif name == "event":
-                event = value.removeprefix(" ")
-        return event, "\n".join(data) if data else None
-
-    def _texts(self, name: str, tree: Any) -> Iterator[EventText]:
-        for track, at, growth in self.decoder.texts(name, tree):
-            yield EventText(track, at, growth, _units(value_at(tree, at)))
+    def _event(self, frame: bytes) -> WireEvent | None:
+        event = self._reader.event(frame)
+        if event is None or not event.malformed:
+            return event
+        try:
+            tree = json.loads(event.data)  # unlike the decoder, it reads half a character
+        except (ValueError, RecursionError):
+            return event
+        name = self.decoder.name(event.sse_name, tree)
+        return WireEvent(self.decoder, event.sse_name, event.data, name, tree)
 
 
 def _units(text: str) -> Units:
     return text.encode(_UTF_16, "surrogatepass")
-
-
-def _tree(payload: str) -> Any:
-    """Read JSON; None where it is none. Halves of characters are read as they are."""
-    try:
-        return json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _encoded(tree: Any) -> bytes:
