@@ -228,7 +228,7 @@ async def run_load(
     _check_messages(plan)
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".load-", dir=out) as folder:
-        finished = await _Loading(plan, Path(folder), watch, broken_off).runs()
+        finished = await _PlanRunner(plan, Path(folder), watch, broken_off).runs()
         rows = [row for run in finished for row in run.rows]
         report = load_report(plan, finished)
         if report.broken_off and not rows:
@@ -244,35 +244,33 @@ def _check_messages(plan: LoadPlan) -> None:
         raise ConversationsUnnamed(plan.flow)
 
 
-class _Loading:
+@dataclass(frozen=True, slots=True)
+class _PlanRunner:
     """The runs of a plan, one after the other, until the last or until it is broken off."""
 
-    def __init__(
-        self, plan: LoadPlan, folder: Path, watch: Watch, broken_off: Callable[[], bool]
-    ) -> None:
-        self._plan = plan
-        self._folder = folder
-        self._watch = watch
-        self._broken_off = broken_off
+    plan: LoadPlan
+    folder: Path
+    watch: Watch
+    broken_off: Callable[[], bool]
 
     async def runs(self) -> list[FinishedRun]:
-        plan = self._plan
+        plan = self.plan
         runs = interleaved(plan.stacks, plan.pairs, plan.seed)
         finished: list[FinishedRun] = []
         for target in plan.targets:
             first = next(run for run in runs if run.stack == target.stack)
-            await self._whole(warm_up(plan, first, self._folder / f"warm-{target.stack}"))
+            await self._whole(warm_up(plan, first, self.folder / f"warm-{target.stack}"))
         for run in runs:
-            if self._broken_off():
+            if self.broken_off():
                 break
             shown = LoadProgress(run.run + 1, len(runs), run.stack, 0.0, plan.seconds)
             finished.append(await self._one(run, shown))
         return finished
 
     async def _one(self, run: PlannedRun, shown: LoadProgress) -> FinishedRun:
-        folder = self._folder / str(run.run)
+        folder = self.folder / str(run.run)
         before = cpu_times()
-        whole = await self._whole(load(self._plan, run, folder), shown)
+        whole = await self._whole(load(self.plan, run, folder), shown)
         busy = cpu_times().share_since(before)
         # Not on the loop: in a demonstration it serves the stacks as well.
         rows = await asyncio.to_thread(_read, folder, torn=not whole)
@@ -283,9 +281,9 @@ class _Loading:
         task = asyncio.ensure_future(work)
         began = time.monotonic()
         try:
-            while not task.done() and not self._broken_off():
+            while not task.done() and not self.broken_off():
                 if shown is not None:
-                    self._watch(replace(shown, elapsed=time.monotonic() - began))
+                    self.watch(replace(shown, elapsed=time.monotonic() - began))
                 await asyncio.wait({task}, timeout=TICK_SECONDS)
             if not task.done():
                 return False
@@ -294,7 +292,7 @@ class _Loading:
             task.cancel()
             await asyncio.wait({task})
         if shown is not None:
-            self._watch(replace(shown, elapsed=shown.seconds))
+            self.watch(replace(shown, elapsed=shown.seconds))
         return True
 
 

@@ -115,12 +115,13 @@ class FrameReader:
         self.terminal = self.decoder.terminal
         self.failures = self.decoder.failures
         self._sse = dialect.framing == "sse"
-        self._marks = sorted(set(_marks(self.decoder)))
-        self._searches = tuple(_searches(self._marks))
+        marks = sorted(set(_marks(self.decoder)))
+        self._any_may_be_notable = marks[:1] == [b""]
+        self._searches = tuple(_searches(marks))
 
     def suspects(self, frames: Sequence[bytes]) -> Sequence[int]:
         """Return which of some frames may be notable: the others need not be read."""
-        if b"" in self._marks:
+        if self._any_may_be_notable:
             return range(len(frames))
         together = frames[0] if len(frames) == 1 else b"".join(frames)
         marks = [found.start() for one in self._searches for found in one.finditer(together)]
