@@ -135,12 +135,12 @@ def renew(
     """Extend a claim, also after its lease unless another owner has claimed since."""
     if not _holds(pause, owner) or standing(pause, now) == "expired":
         return None
-    return _gone_on(msgspec.structs.replace(pause, leased_until=now + lease_s), tape)
+    return _continued(msgspec.structs.replace(pause, leased_until=now + lease_s), tape)
 
 
 def release(pause: Pause, owner: str, tape: bytes | None = None) -> Pause | None:
     """End a claim, so that another owner can continue."""
-    return _gone_on(_free(pause), tape) if _holds(pause, owner) else None
+    return _continued(_free(pause), tape) if _holds(pause, owner) else None
 
 
 def finish(pause: Pause, owner: str) -> Pause | None:
@@ -200,7 +200,7 @@ def _holds(pause: Pause, owner: str) -> bool:
     return pause.state == "claimed" and pause.owner == owner
 
 
-def _gone_on(pause: Pause, tape: bytes | None) -> Pause:
+def _continued(pause: Pause, tape: bytes | None) -> Pause:
     return pause if tape is None else msgspec.structs.replace(pause, tape=tape, continued=True)
 
 
