@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg import AsyncConnection, Error
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from graph_impl.threads import WAIT_SECONDS, Threads, plain_values
+from graph_impl.threads import WAIT_SECONDS, State, Threads, plain_values, thread_of
 
 _CONNECTIONS = 8
 _CONNECT_SECONDS = 5
@@ -28,17 +27,11 @@ class PostgresThreads(Threads, AsyncPostgresSaver):
         super().__init__(pool, serde=plain_values())
         self._pool = pool
 
-    async def _replace(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        versions: ChannelVersions,
-    ) -> RunnableConfig:
+    async def _replace(self, *state: *State) -> RunnableConfig:
         async with self._pool.connection() as connection, connection.transaction():
             saver = AsyncPostgresSaver(connection, serde=self.serde)
-            await saver.adelete_thread(config["configurable"]["thread_id"])
-            return await saver.aput(config, checkpoint, metadata, versions)
+            await saver.adelete_thread(thread_of(state))
+            return await saver.aput(*state)
 
 
 class ImpatientConnection(AsyncConnection[DictRow]):

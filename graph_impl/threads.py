@@ -54,6 +54,13 @@ _FAILURES = (Exception,)
 _BUSY_S = 1.0
 
 T = TypeVar("T")
+State = tuple[RunnableConfig, Checkpoint, CheckpointMetadata, ChannelVersions]
+"""What a saver is called with to store a state."""
+
+
+def thread_of(state: State) -> str:
+    """Return the thread of a state."""
+    return str(state[0]["configurable"]["thread_id"])
 
 
 def plain_values() -> JsonPlusSerializer:
@@ -109,13 +116,7 @@ class Threads(BaseCheckpointSaver[Any]):
             log.warning("a thread is not deleted: %s", type(error).__name__)
             raise EffectFailed(Fault("store_unavailable", retryable=True)) from error
 
-    async def _replace(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        versions: ChannelVersions,
-    ) -> RunnableConfig:
+    async def _replace(self, *state: *State) -> RunnableConfig:
         raise NotImplementedError
 
     async def _delete(self, thread: str) -> None:
@@ -163,15 +164,9 @@ class MemoryThreads(Threads, InMemorySaver):
     def __init__(self) -> None:
         super().__init__(serde=plain_values())
 
-    async def _replace(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        versions: ChannelVersions,
-    ) -> RunnableConfig:
-        self.delete_thread(config["configurable"]["thread_id"])
-        return self.put(config, checkpoint, metadata, versions)
+    async def _replace(self, *state: *State) -> RunnableConfig:
+        self.delete_thread(thread_of(state))
+        return self.put(*state)
 
 
 class SqliteThreads(Threads, SqliteSaver):
@@ -202,23 +197,16 @@ class SqliteThreads(Threads, SqliteSaver):
         with self.conn, closing(self.conn.cursor()) as cursor:
             yield cursor
 
-    async def _replace(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        versions: ChannelVersions,
-    ) -> RunnableConfig:
+    async def _replace(self, *state: *State) -> RunnableConfig:
         cancelled = Event()
 
         def replace() -> RunnableConfig:
             with self.conn:
                 self.conn.execute("BEGIN IMMEDIATE")  # may wait for another process
                 if cancelled.is_set():
-                    return config
-                older = config["configurable"]["thread_id"], checkpoint["id"]
-                self.conn.execute(_DELETE_OLDER, older)
-                return self.put(config, checkpoint, metadata, versions)  # commits both
+                    return state[0]
+                self.conn.execute(_DELETE_OLDER, (thread_of(state), state[1]["id"]))
+                return self.put(*state)  # commits both
 
         try:
             return await self.hop(replace)
