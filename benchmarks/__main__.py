@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from benchmarks import capacity, disconnect, first_frame, load_truth, shadow
-from benchmarks.load import FULL, QUICK, Effort
+from benchmarks.harness import FULL, QUICK, Effort
 from benchmarks.remote import pass_through
 from benchmarks.rows import BenchRow, table
 from loadtests.runner import child_environment, module_command

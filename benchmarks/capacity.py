@@ -13,9 +13,19 @@ from tempfile import TemporaryDirectory
 
 import aiohttp
 
-from benchmarks.load import PROBES, Effort, ask, bodies, client, keep_asking
+from benchmarks.harness import (
+    PROBES,
+    BenchServer,
+    Effort,
+    Shares,
+    ask,
+    bodies,
+    client,
+    keep_asking,
+    plain_server,
+    router_server,
+)
 from benchmarks.rows import SEED, BenchRow, at_least, bootstrap, ratio_of_medians, reported
-from benchmarks.servers import BenchServer, Shares, plain_server, router_server
 from loadtests.simulator import Profile, spawn
 
 CHUNKS = 64

@@ -17,9 +17,8 @@ from tempfile import TemporaryDirectory
 import aiohttp
 import msgspec
 
-from benchmarks.load import PATH, Effort
+from benchmarks.harness import PATH, BenchServer, Effort, Shares, configuration, serving
 from benchmarks.rows import BenchRow, at_most, reported
-from benchmarks.servers import BenchServer, Shares, configuration, serving
 from contract.errors import CutoverError
 from evidence import percentile
 from loadtests.simulator import Profile, Record, spawn

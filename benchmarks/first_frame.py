@@ -8,18 +8,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.capacity import CHUNKS, IN_FLIGHT, cost_of
-from benchmarks.load import (
+from benchmarks.harness import (
     CHATS,
     COMPANIONS,
     SESSIONS,
     Effort,
     LoadedPair,
+    Shares,
     client,
     load_in_turn,
     rise_row,
+    router_server,
 )
 from benchmarks.rows import BenchRow
-from benchmarks.servers import Shares, router_server
 from loadtests.simulator import Profile, spawn
 
 FIRST_TOKEN_MS = 200.0

@@ -19,7 +19,7 @@ import msgspec
 import uvicorn
 import uvloop
 
-from benchmarks.load import Effort
+from benchmarks.harness import Effort
 from benchmarks.rows import BenchRow, at_most
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT, Accept, ChatEvent, End, Failed, Send, StartReply, Success

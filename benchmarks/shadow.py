@@ -14,9 +14,19 @@ import msgspec
 
 from benchmarks.capacity import IN_FLIGHT, SETTLE_S, cost_of, quiet
 from benchmarks.first_frame import TARGET_MS, slow_provider
-from benchmarks.load import Effort, LoadedPair, LoadTrace, client, load, load_in_turn, rise_row
+from benchmarks.harness import (
+    BenchServer,
+    Effort,
+    LoadedPair,
+    LoadTrace,
+    Shares,
+    client,
+    load,
+    load_in_turn,
+    rise_row,
+    router_server,
+)
 from benchmarks.rows import SEED, BenchRow, at_least, reported
-from benchmarks.servers import BenchServer, Shares, router_server
 from loadtests.simulator import spawn
 
 LEAST_COMPARED = 95.0

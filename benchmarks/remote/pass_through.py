@@ -14,11 +14,10 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from benchmarks.load import Effort, client, keep_asking
+from benchmarks.harness import BenchServer, Effort, client, keep_asking, serving
 from benchmarks.remote.proxies import nginx, routing
 from benchmarks.remote.stream_reader import Reader, connect, request
 from benchmarks.rows import SEED, BenchRow, at_least, at_most, bootstrap, ratio_of_medians, reported
-from benchmarks.servers import BenchServer, serving
 from benchmarks.shadow import ledger
 from evidence.intervals import percentile
 

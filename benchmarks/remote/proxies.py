@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from benchmarks.servers import BenchServer, serving
+from benchmarks.harness import BenchServer, serving
 from contract.errors import CutoverError
 
 PATIENCE_S = 10.0

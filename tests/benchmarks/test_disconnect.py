@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import disconnect
 from benchmarks.disconnect import measure, rows_of, waited
-from benchmarks.load import Effort
+from benchmarks.harness import Effort
 from loadtests.simulator import Record
 
 

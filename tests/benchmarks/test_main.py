@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.__main__ import BENCHES, main, run
-from benchmarks.load import QUICK, Effort
+from benchmarks.harness import QUICK, Effort
 from benchmarks.rows import BenchRow, reported
 
 

@@ -10,12 +10,16 @@ import aiohttp
 import pytest
 
 from benchmarks.capacity import same_bytes
-from benchmarks.load import PATH, PROBES, ask, bodies, client
-from benchmarks.servers import (
+from benchmarks.harness import (
+    PATH,
+    PROBES,
     BenchServer,
     ServerDidNotStart,
     Shares,
+    ask,
+    bodies,
     children,
+    client,
     other_load,
     plain_server,
     router_server,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from benchmarks.harness import BenchServer
 from benchmarks.remote.pass_through import (
     Many,
     first_rows,
@@ -17,7 +18,6 @@ from benchmarks.remote.pass_through import (
 )
 from benchmarks.remote.stream_reader import StreamBroken, connect, request
 from benchmarks.remote.upstream import Upstream, answer
-from benchmarks.servers import BenchServer
 from contract.flows.chat import CHAT
 from contract.wire import FrameReader
 

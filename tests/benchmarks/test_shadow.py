@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.load import LoadedPair, quieter, rise_row
+from benchmarks.harness import LoadedPair, quieter, rise_row
 from benchmarks.shadow import Pressed, ShadowLedger, ShadowLine, rows
 from loadtests.rows import LoadRow
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.load import PROBES, QUESTIONS
+from benchmarks.harness import PROBES, QUESTIONS
 from contract.human import HumanAnswer
 from loadtests.simulator import Profile, script_for
 from loadtests.simulator.prose import PHRASES
