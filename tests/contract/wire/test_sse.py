@@ -28,11 +28,6 @@ def comments(*pieces: bytes) -> int:
     return decoder.keepalives
 
 
-def data(*pieces: bytes) -> list[bytes]:
-    """Return the data of the pieces' events."""
-    return [event.data for event in decoded(*pieces)]
-
-
 def by_the_book(stream: bytes) -> list[SseEvent]:
     """Decode a whole stream as the standard words it: slowly, on text, line by line."""
     text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
@@ -61,61 +56,85 @@ def by_the_book(stream: bytes) -> list[SseEvent]:
     return events
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
-def test_each_line_end_ends_a_line(end: bytes) -> None:
-    """LF, CR and CRLF are one line end each."""
-    assert data(b"data: a" + end + b"data: b" + end + end) == [b"a\nb"]
+RULES = {
+    "LF ends a line": ([b"data: a\ndata: b\n\n"], [SseEvent(b"a\nb")]),
+    "CR ends a line": ([b"data: a\rdata: b\r\r"], [SseEvent(b"a\nb")]),
+    "CRLF ends a line": ([b"data: a\r\ndata: b\r\n\r\n"], [SseEvent(b"a\nb")]),
+    "a CRLF split over two pieces is one line end": (
+        [b"data: a\r", b"\ndata: b\r", b"", b"\n\r", b"\n"],
+        [SseEvent(b"a\nb")],
+    ),
+    "CR LF CR is two line ends": ([b"data: a\r\n\r"], [SseEvent(b"a")]),
+    "a byte order mark at the start is skipped": ([BOM + b"data: a\n\n"], [SseEvent(b"a")]),
+    "a byte order mark in pieces is skipped": (
+        [BOM[:1], BOM[1:], b"data: a\n\n"],
+        [SseEvent(b"a")],
+    ),
+    "a second byte order mark is part of the field name": ([BOM + BOM + b"data: a\n\n"], []),
+    "half a byte order mark is text": ([BOM[:2], b"\ndata: a\n\n"], [SseEvent(b"a")]),
+    "one leading space is stripped": (
+        [b"data:a\n\ndata:  b\n\ndata:\tc\n\n"],
+        [SseEvent(b"a"), SseEvent(b" b"), SseEvent(b"\tc")],
+    ),
+    "several data lines are joined by line feeds": (
+        [b"data: a\ndata:\ndata: b\n\n"],
+        [SseEvent(b"a\n\nb")],
+    ),
+    "data without a colon is an empty line of data": (
+        [b"data\n\ndata\ndata\n\ndata:"],
+        [SseEvent(b""), SseEvent(b"\n")],
+    ),
+    "everything after the first colon is the value": ([b"data: a: b\n\n"], [SseEvent(b"a: b")]),
+    "unknown fields and other cases are ignored": (
+        [b"Data: a\nfoo: b\n data: c\ndata: d\n\n"],
+        [SseEvent(b"d")],
+    ),
+    "a name holds for one event, dispatched or not": (
+        [b"event: a\ndata: 1\n\ndata: 2\n\nevent: b\n\ndata: 3\n\n"],
+        [SseEvent(b"1", "a"), SseEvent(b"2"), SseEvent(b"3")],
+    ),
+    "the last name wins, an empty one too": (
+        [b"event: a\nevent: b\ndata: 1\n\nevent: a\nevent\ndata: 2\n\n"],
+        [SseEvent(b"1", "b"), SseEvent(b"2")],
+    ),
+    "an id holds until the next, an empty one resets it": (
+        [b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n"],
+        [SseEvent(b"a", id="1"), SseEvent(b"b", id="1"), SseEvent(b"c")],
+    ),
+    "an id with NUL is ignored": (
+        [b"id: 1\ndata: a\n\nid: 2\x003\ndata: b\n\n"],
+        [SseEvent(b"a", id="1"), SseEvent(b"b", id="1")],
+    ),
+    "an id without data dispatches no event and is remembered": (
+        [b"id: 7\n\ndata: a\n\n"],
+        [SseEvent(b"a", id="7")],
+    ),
+    "retry comes with the next event, once": (
+        [b"retry: 10\n\ndata: a\n\ndata: b\n\n"],
+        [SseEvent(b"a", retry=10), SseEvent(b"b")],
+    ),
+    # Python refuses to convert more than 4300 digits: no reason to lose the stream.
+    "a retry of absurd length is ignored": (
+        [b"retry: " + b"9" * 5000 + b"\ndata: a\n\n"],
+        [SseEvent(b"a")],
+    ),
+    "an event without data is not dispatched": ([b"\n\n\nevent: a\n\n: c\n\n"], []),
+    "invalid UTF-8 is replaced in names and ids": (
+        [b"event: \xff\nid: \xfe\ndata: a\xff\n\n"],
+        [SseEvent(b"a\xff", "\ufffd", "\ufffd")],
+    ),
+}
 
 
-def test_a_crlf_split_over_two_pieces_is_one_line_end() -> None:
-    """The LF that follows a CR belongs to it, whenever it arrives."""
-    assert data(b"data: a\r", b"\ndata: b\r", b"", b"\n\r", b"\n") == [b"a\nb"]
+@pytest.mark.parametrize(("pieces", "events"), RULES.values(), ids=RULES)
+def test_a_rule_of_the_standard(pieces: list[bytes], events: list[SseEvent]) -> None:
+    """Each by its name, on the shortest stream that shows it."""
+    assert decoded(*pieces) == events
 
 
 def test_an_event_ended_by_cr_does_not_wait_for_a_line_feed() -> None:
     """A CR ends the line at once; whether an LF follows is not known yet and does not matter."""
     assert SseDecoder().feed(b"data: a\r\r") == [SseEvent(b"a")]
-
-
-def test_cr_lf_cr_is_two_line_ends() -> None:
-    """CRLF then CR: the second one ends an empty line."""
-    assert data(b"data: a\r\n\r") == [b"a"]
-
-
-@pytest.mark.parametrize("pieces", [(BOM + b"data: a\n\n",), (BOM[:1], BOM[1:], b"data: a\n\n")])
-def test_one_byte_order_mark_at_the_start_is_skipped(pieces: tuple[bytes, ...]) -> None:
-    """Whole, or cut in two."""
-    assert data(*pieces) == [b"a"]
-
-
-def test_a_second_byte_order_mark_is_part_of_the_field_name() -> None:
-    """Only one is skipped; so the field is none we know."""
-    assert data(BOM + BOM + b"data: a\n\n") == []
-
-
-def test_half_a_byte_order_mark_is_text() -> None:
-    """What only begins like one is kept."""
-    assert data(BOM[:2], b"\ndata: a\n\n") == [b"a"]
-
-
-def test_one_leading_space_is_stripped() -> None:
-    """One, and only a space."""
-    assert data(b"data:a\n\ndata:  b\n\ndata:\tc\n\n") == [b"a", b" b", b"\tc"]
-
-
-def test_several_data_lines_are_joined_by_line_feeds() -> None:
-    """Without one at the end."""
-    assert data(b"data: a\ndata:\ndata: b\n\n") == [b"a\n\nb"]
-
-
-def test_data_without_a_colon_is_an_empty_line_of_data() -> None:
-    """The standard's own example: two events, then one that is not ended."""
-    assert data(b"data\n\ndata\ndata\n\ndata:") == [b"", b"\n"]
-
-
-def test_everything_after_the_first_colon_is_the_value() -> None:
-    """Colons in the value are its own."""
-    assert data(b"data: a: b\n\n") == [b"a: b"]
 
 
 def test_comments_are_counted_and_skipped() -> None:
@@ -126,78 +145,28 @@ def test_comments_are_counted_and_skipped() -> None:
     assert decoder.keepalives == 3
 
 
-def test_unknown_fields_and_other_cases_are_ignored() -> None:
-    """Field names are compared exactly."""
-    assert data(b"Data: a\nfoo: b\n data: c\ndata: d\n\n") == [b"d"]
-
-
-def test_the_name_of_an_event_holds_for_one_event() -> None:
-    """Also for one that was not dispatched."""
-    events = decoded(b"event: a\ndata: 1\n\ndata: 2\n\nevent: b\n\ndata: 3\n\n")
-    assert [event.event for event in events] == ["a", "", ""]
-
-
-def test_the_last_name_wins() -> None:
-    """An empty one too."""
-    events = decoded(b"event: a\nevent: b\ndata: 1\n\nevent: a\nevent\ndata: 2\n\n")
-    assert [event.event for event in events] == ["b", ""]
-
-
-def test_an_id_holds_until_the_next() -> None:
-    """An empty one resets it."""
-    events = decoded(b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n")
-    assert [event.id for event in events] == ["1", "1", ""]
-
-
-def test_an_id_with_nul_is_ignored() -> None:
-    """The one before stays."""
-    assert decoded(b"id: 1\ndata: a\n\nid: 2\x003\ndata: b\n\n")[1].id == "1"
-
-
-def test_an_id_without_data_dispatches_no_event_and_is_remembered() -> None:
-    """Nothing is dispatched; the next event has the id."""
-    assert decoded(b"id: 7\n\ndata: a\n\n") == [SseEvent(b"a", id="7")]
-
-
 @pytest.mark.parametrize("value", [b"1s", b"-1", b"", b" 1", "٣".encode(), b"1.5"])
 def test_retry_takes_ascii_digits_only(value: bytes) -> None:
     """Anything else is ignored."""
     assert decoded(b"retry: " + value + b"\ndata: a\n\n")[0].retry is None
 
 
-def test_retry_comes_with_the_next_event() -> None:
-    """In milliseconds, once."""
-    events = decoded(b"retry: 10\n\ndata: a\n\ndata: b\n\n")
-    assert [event.retry for event in events] == [10, None]
-
-
-def test_a_retry_of_absurd_length_is_ignored() -> None:
-    """Python refuses to convert more than 4300 digits: no reason to lose the stream."""
-    assert decoded(b"retry: " + b"9" * 5000 + b"\ndata: a\n\n") == [SseEvent(b"a")]
-
-
-def test_an_event_without_data_is_not_dispatched() -> None:
-    """Blank lines, comments and names alone make none."""
-    assert decoded(b"\n\n\nevent: a\n\n: c\n\n") == []
-
-
 @pytest.mark.parametrize("tail", [b"data: b", b"data: b\n", b"data: b\r"])
 def test_an_event_that_is_not_ended_is_dropped(tail: bytes) -> None:
     """The stream ended before its blank line."""
-    assert data(b"data: a\n\n" + tail) == [b"a"]
+    assert decoded(b"data: a\n\n" + tail) == [SseEvent(b"a")]
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
 def test_no_other_character_ends_a_line(character: str) -> None:
     """Python's `splitlines` would split here."""
     text = f"a{character}b"
-    assert data(f"data: {text}\n\n".encode()) == [text.encode()]
+    assert decoded(f"data: {text}\n\n".encode()) == [SseEvent(text.encode())]
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    """In the data when it is read as text, in names and ids at once."""
-    event = decoded(b"event: \xff\nid: \xfe\ndata: a\xff\n\n")[0]
-    assert (event.event, event.id, event.text) == ("\ufffd", "\ufffd", "a\ufffd")
+    """In the data when it is read as text."""
+    assert decoded(b"data: a\xff\n\n")[0].text == "a\ufffd"
 
 
 def test_a_comment_is_a_frame_of_no_event() -> None:
