@@ -174,12 +174,12 @@ def diff(
             comparison = CaptureComparison(
                 places[0], chunking.value, *accepted, processes, again, known
             )
-        output = Output(out, formats or list(Format), prompt_map_at(prompts))
+        output = ReportOutput(out, formats or list(Format), prompt_map_at(prompts))
         status = _compare(comparison, output, console)
     raise typer.Exit(status)
 
 
-class Output(NamedTuple):
+class ReportOutput(NamedTuple):
     """Where a report goes, in which formats, with which map of prompts."""
 
     out: Path | None
@@ -187,7 +187,7 @@ class Output(NamedTuple):
     prompts: PromptMap
 
 
-def _compare(comparison: Comparison, output: Output, console: Console) -> int:
+def _compare(comparison: Comparison, output: ReportOutput, console: Console) -> int:
     """Compare, write the report and return the exit status."""
     if output.out is None:
         raise NoPlaceForReport

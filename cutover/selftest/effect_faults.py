@@ -20,25 +20,25 @@ from contract.model import (
 )
 from contract.ports import Effects
 from contract.stores import Turn
-from cutover.selftest.meddling import Meddle, Meddled, asking, through
 from cutover.selftest.stream_faults import code_faults
+from cutover.selftest.wrappers import FlowWrapper, ReplacedOperations, changing_calls, with_ports
 
 FIRST, SECOND = "weather", "calendar"
 
 
 def _operation(
     port: str, name: str, make: Callable[[Any, Effects], Callable[..., object]]
-) -> Meddle:
+) -> FlowWrapper:
     """Replace one operation of a port; `make` gets the real one."""
 
     def port_of(real: object, effects: Effects) -> object:
         operation: Callable[..., Awaitable[object]] = make(getattr(real, name), effects)  # type: ignore[assignment]
-        return Meddled(real, **{name: operation})
+        return ReplacedOperations(real, **{name: operation})
 
-    return through(**{port: port_of})
+    return with_ports(**{port: port_of})
 
 
-def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) -> Meddle:
+def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) -> FlowWrapper:
     def make(real: Any, _: Effects) -> Callable[..., object]:
         async def twice(*args: Any, **named: Any) -> object:
             first = await real(*args, **named)
@@ -49,7 +49,7 @@ def _twice(port: str, name: str, when: Callable[..., bool] = lambda *_: True) ->
     return _operation(port, name, make)
 
 
-def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> Meddle:
+def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> FlowWrapper:
     def make(real: Any, _: Effects) -> Callable[..., object]:
         async def never(*args: Any, **named: Any) -> object:
             return answer if when(*args) else await real(*args, **named)
@@ -59,7 +59,7 @@ def _never(port: str, name: str, answer: object, when: Callable[..., bool]) -> M
     return _operation(port, name, make)
 
 
-def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> Meddle:
+def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> FlowWrapper:
     """Call with other arguments."""
 
     def make(real: Any, _: Effects) -> Callable[..., object]:
@@ -71,7 +71,7 @@ def _other(port: str, name: str, change: Callable[..., tuple[object, ...]]) -> M
     return _operation(port, name, make)
 
 
-def _answered(port: str, name: str, change: Callable[[Any], object]) -> Meddle:
+def _answered(port: str, name: str, change: Callable[[Any], object]) -> FlowWrapper:
     """Call as it should be, and change the answer."""
 
     def make(real: Any, _: Effects) -> Callable[..., object]:
@@ -83,23 +83,23 @@ def _answered(port: str, name: str, change: Callable[[Any], object]) -> Meddle:
     return _operation(port, name, make)
 
 
-def _messages(change: Callable[[Message], Message | None]) -> Meddle:
+def _messages(change: Callable[[Message], Message | None]) -> FlowWrapper:
     """Change the messages the model gets; None leaves one out."""
 
     def otherwise(call: ModelCall) -> ModelCall:
         shown = (change(message) for message in call.messages)
         return replace(call, messages=tuple(it for it in shown if it is not None))
 
-    return asking(otherwise)
+    return changing_calls(otherwise)
 
 
-def _system(change: Callable[[str], str]) -> Meddle:
+def _system(change: Callable[[str], str]) -> FlowWrapper:
     return _messages(
         lambda it: SystemMessage(change(it.content)) if isinstance(it, SystemMessage) else it
     )
 
 
-def _user(change: Callable[[str], str]) -> Meddle:
+def _user(change: Callable[[str], str]) -> FlowWrapper:
     return _messages(
         lambda it: UserMessage(change(str(it.content))) if isinstance(it, UserMessage) else it
     )
@@ -159,7 +159,7 @@ def _stored_first(real: Any, effects: Effects) -> Callable[..., object]:
     return acquire
 
 
-def _write_order() -> Meddle:
+def _write_order() -> FlowWrapper:
     early = _operation("locks", "acquire", _stored_first)
     once = _never("conversations", "put", answer=True, when=lambda site, _: site == "message")
     return lambda flow: early(once(flow))
@@ -212,17 +212,17 @@ EFFECT_FAULTS = code_faults(
             ),
         },
         ("effects", "parameter_changed"): {
-            "temperature": asking(lambda it: replace(it, temperature=0.2)),
-            "temperature lost": asking(lambda c: replace(c, temperature=None)),
-            "model id": asking(lambda it: replace(it, model_id="gpt-4o")),
-            "token limit lost": asking(lambda c: replace(c, max_tokens=None)),
-            "JSON asked for": asking(lambda it: replace(it, json_object=True)),
-            "tool choice": asking(lambda it: replace(it, tool_choice="required")),
-            "a tool not offered": asking(lambda c: replace(c, tools=c.tools[:1])),
+            "temperature": changing_calls(lambda it: replace(it, temperature=0.2)),
+            "temperature lost": changing_calls(lambda c: replace(c, temperature=None)),
+            "model id": changing_calls(lambda it: replace(it, model_id="gpt-4o")),
+            "token limit lost": changing_calls(lambda c: replace(c, max_tokens=None)),
+            "JSON asked for": changing_calls(lambda it: replace(it, json_object=True)),
+            "tool choice": changing_calls(lambda it: replace(it, tool_choice="required")),
+            "a tool not offered": changing_calls(lambda c: replace(c, tools=c.tools[:1])),
         },
         ("effects", "call_extra"): {
-            "model asked twice": through(model=lambda it, _: _CalledTwice(it, last=True)),
-            "model asked for tools twice": through(
+            "model asked twice": with_ports(model=lambda it, _: _CalledTwice(it, last=True)),
+            "model asked for tools twice": with_ports(
                 model=lambda it, _: _CalledTwice(it, last=False)
             ),
             "reply stored twice": _twice("conversations", "put", _reply),
@@ -271,7 +271,7 @@ EFFECT_FAULTS = code_faults(
         },
         ("effects", "write_order"): {"message stored before its lock": _write_order()},
         ("effects", "call_changed"): {
-            "less of the past asked for": through(conversations=lambda it, _: _ShortMemory(it)),
+            "less of the past asked for": with_ports(conversations=lambda it, _: _ShortMemory(it)),
             "another model looked up": _other("model", "lookup", lambda s, _: (s, "gpt-4o")),
         },
         ("effects", "site_changed"): {"another site": _other("ids", "new", lambda _: ("answer",))},

@@ -25,8 +25,8 @@ from contract.flows.chat import (
 from contract.model import Chunk, ModelInfo, ToolCallDelta
 from contract.stores import Turn
 from cutover.selftest.cases import Case
-from cutover.selftest.meddling import Meddle, rewritten
 from cutover.selftest.run_faults import FaultPlace, FaultTable
+from cutover.selftest.wrappers import FlowWrapper, rewritten
 from effects.model import Wait
 
 PIECES = ("今天北京晴，", "气温二十一度，", "微风。", "你下午没有安排，", "适合出门散步。")
@@ -76,18 +76,18 @@ class CodeFault:
     """A wrapper that spoils a flow, and the layer and kind of the one cause."""
 
     name: str
-    meddle: Meddle
+    wrap: FlowWrapper
     layer: Layer
     kind: str
     place: FaultPlace = "code"
 
 
-def code_faults(table: FaultTable[Meddle]) -> tuple[CodeFault, ...]:
+def code_faults(table: FaultTable[FlowWrapper]) -> tuple[CodeFault, ...]:
     """Return the faults of a table."""
     return tuple(
-        CodeFault(name, meddle, layer, kind)
-        for (layer, kind), meddles in table.items()
-        for name, meddle in meddles.items()
+        CodeFault(name, wrap, layer, kind)
+        for (layer, kind), wrappers in table.items()
+        for name, wrap in wrappers.items()
     )
 
 
@@ -95,22 +95,22 @@ class Planted(CutoverError):
     """The crash the self-test plants."""
 
 
-def _at(index: int, change: Callable[[list[Event], Event], Iterable[Event]]) -> Meddle:
+def _at(index: int, change: Callable[[list[Event], Event], Iterable[Event]]) -> FlowWrapper:
     """Replace the event of an index."""
     return rewritten(
         lambda before, event: change(before, event) if len(before) == index else (event,)
     )
 
 
-def _lost(index: int) -> Meddle:
+def _lost(index: int) -> FlowWrapper:
     return _at(index, lambda *_: ())
 
 
-def _doubled(index: int) -> Meddle:
+def _doubled(index: int) -> FlowWrapper:
     return _at(index, lambda _, event: (event, event))
 
 
-def _swapped(index: int) -> Meddle:
+def _swapped(index: int) -> FlowWrapper:
     """Send the event of an index behind its successor."""
 
     def swap(before: list[Event], event: Event) -> Iterable[Event]:
@@ -121,12 +121,12 @@ def _swapped(index: int) -> Meddle:
     return rewritten(swap)
 
 
-def _sends(change: Callable[[Send], Event]) -> Meddle:
+def _sends(change: Callable[[Send], Event]) -> FlowWrapper:
     """Change every SEND."""
     return rewritten(lambda _, event: (change(event) if isinstance(event, Send) else event,))
 
 
-def _texts(change: Callable[[str], str]) -> Meddle:
+def _texts(change: Callable[[str], str]) -> FlowWrapper:
     """Change every text, SUCCESS too."""
 
     def changed(_: list[Event], event: Event) -> Iterable[Event]:
@@ -137,7 +137,7 @@ def _texts(change: Callable[[str], str]) -> Meddle:
     return rewritten(changed)
 
 
-def _final(change: Callable[[str], str]) -> Meddle:
+def _final(change: Callable[[str], str]) -> FlowWrapper:
     """Change the text of SUCCESS."""
 
     def finish(_: list[Event], event: Event) -> Iterable[Event]:

@@ -105,7 +105,7 @@ class Bench:
             case RunFault():
                 return exchange(fault.sound, fault.script)
             case CodeFault():
-                faulty = chat_stack("graph", fault.meddle(self._flow))
+                faulty = chat_stack("graph", fault.wrap(self._flow))
                 return self._serving, on_virtual_time(shadow(faulty, SCENE, self._serving))
             case _:
                 assert_never(fault)

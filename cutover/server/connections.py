@@ -122,7 +122,7 @@ class _Parser(HttpRequestParser):
     (RFC 9110, 7.8), but httptools takes the request for the change and stops after the head.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._restart()
 
@@ -143,7 +143,7 @@ class _Parser(HttpRequestParser):
                 return
 
 
-class Connection(HttpToolsProtocol):
+class ServerConnection(HttpToolsProtocol):
     """uvicorn's connection; a scope offers to drop it, write at once and notice a disconnect."""
 
     framing = b""

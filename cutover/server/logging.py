@@ -29,7 +29,7 @@ _EXCHANGE_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")
 """Stays whole even where its digits look like a phone number."""
 
 
-class Redactor:
+class LogRedactor:
     """Replaces secrets by value and personal data by pattern."""
 
     def __init__(self, patterns: Patterns, secrets: frozenset[str] = frozenset()) -> None:
@@ -71,7 +71,7 @@ class TextFormatter(logging.Formatter):
     An exception of a stack may quote what its user wrote.
     """
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: LogRedactor) -> None:
         super().__init__(FORMAT)
         self._redactor = redactor
 
@@ -96,7 +96,7 @@ _WHOLE = frozenset({"at", "level", "logger", "exchange"})
 class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object; each text is redacted before it is encoded."""
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: LogRedactor) -> None:
         super().__init__()
         self._redactor = redactor
 
@@ -177,7 +177,7 @@ def log_formatter(
     settings: Settings, environ: Mapping[str, str], secrets: frozenset[str] = frozenset()
 ) -> logging.Formatter:
     """Return the formatter of a configuration: its patterns, the keys it names, more secrets."""
-    redactor = Redactor(settings.patterns, _secrets(settings, environ) | secrets)
+    redactor = LogRedactor(settings.patterns, _secrets(settings, environ) | secrets)
     return (TextFormatter if settings.log.format == "text" else JsonFormatter)(redactor)
 
 

@@ -20,7 +20,7 @@ from fastapi import FastAPI
 
 from contract.errors import CutoverError
 from cutover.application import application, in_force
-from cutover.server.connections import Connection
+from cutover.server.connections import ServerConnection
 from cutover.server.shutdown import run_until_closed
 from cutover.server.sockets import listen, shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
@@ -78,7 +78,7 @@ def server(app: FastAPI, router: Router, drain_seconds: float) -> Server:
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=Connection,
+        http=ServerConnection,
         ws="none",
         lifespan="off",
         # The client's address is passed to stacks behind a URL by the router itself.

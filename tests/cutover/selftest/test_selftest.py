@@ -14,7 +14,6 @@ from contract.model import Chunk
 from cutover.cli import app
 from cutover.selftest.cases import Answer, case
 from cutover.selftest.equal_pairs import Alarm, Alarms, compare_equal_pairs, jittered, recut
-from cutover.selftest.meddling import rewritten
 from cutover.selftest.runs import chat_stack
 from cutover.selftest.stream_faults import CodeFault
 from cutover.selftest.trials import (
@@ -26,6 +25,7 @@ from cutover.selftest.trials import (
     Trial,
     encode_outcome,
 )
+from cutover.selftest.wrappers import rewritten
 from cutover.wiring.stacks import load_stacks
 from rules.answers import ToolCallAssembly
 

@@ -16,8 +16,8 @@ from cutover.server.connections import (
     MOST_HEAD,
     MOST_HEADERS,
     MOST_WAITING,
-    Connection,
     CorkedTransport,
+    ServerConnection,
 )
 from router.http.disconnect import ON_DISCONNECT, WRITE_NOW
 from tests.patience import PATIENCE_S
@@ -44,7 +44,7 @@ async def listening(app: Any = reading) -> AsyncIterator[int]:
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    served = await loop.create_server(lambda: Connection(config, state, {}), "127.0.0.1", 0)
+    served = await loop.create_server(lambda: ServerConnection(config, state, {}), "127.0.0.1", 0)
     try:
         yield served.sockets[0].getsockname()[1]
     finally:

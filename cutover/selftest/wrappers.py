@@ -1,4 +1,4 @@
-"""Meddling: a flow wrapped so that its events or its effects come out otherwise."""
+"""Wrappers of a flow that change its events or its effects."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from contract.flow import Event, Flow, Request
 from contract.model import Chunk, ModelCall
 from contract.ports import Effects
 
-Meddle = Callable[[Flow], Flow]
+FlowWrapper = Callable[[Flow], Flow]
 Rewrite = Callable[[list[Event], Event], Iterable[Event]]
 """Returns what replaces an event; gets the events the stack has produced before it."""
 
 
-def rewritten(rewrite: Rewrite) -> Meddle:
-    """Let other events stand for those of a flow."""
+def rewritten(rewrite: Rewrite) -> FlowWrapper:
+    """Return a wrapper that replaces the events of a flow."""
 
-    def meddle(flow: Flow) -> Flow:
-        async def meddled(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+    def wrap(flow: Flow) -> Flow:
+        async def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
             before: list[Event] = []
             produced = cast("AsyncGenerator[Event, None]", flow(request, effects))
             async with aclosing(produced) as events:
@@ -29,26 +29,26 @@ def rewritten(rewrite: Rewrite) -> Meddle:
                         yield other
                     before.append(event)
 
-        return meddled
+        return wrapped
 
-    return meddle
+    return wrap
 
 
-def through(**ports: Callable[[Any, Effects], object]) -> Meddle:
-    """Let a flow reach the world through ports of ours, each made of the port it stands for."""
+def with_ports(**ports: Callable[[Any, Effects], object]) -> FlowWrapper:
+    """Return a wrapper that replaces ports, each by one made from the original."""
 
-    def meddle(flow: Flow) -> Flow:
-        def meddled(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
+    def wrap(flow: Flow) -> Flow:
+        def wrapped(request: Request[Any, Any], effects: Effects) -> AsyncIterator[Event]:
             changed = {name: make(getattr(effects, name), effects) for name, make in ports.items()}
             return flow(request, replace(effects, **cast("dict[str, Any]", changed)))
 
-        return meddled
+        return wrapped
 
-    return meddle
+    return wrap
 
 
-class Meddled:
-    """A port some of whose operations were replaced; all others are its own."""
+class ReplacedOperations:
+    """A port with some operations replaced."""
 
     def __init__(self, port: object, **operations: Callable[..., Awaitable[object]]) -> None:
         self._port = port
@@ -58,21 +58,21 @@ class Meddled:
         return self._operations.get(name) or getattr(self._port, name)
 
 
-class AskedOtherwise:
-    """A model that is asked something else than the flow asked."""
+class ChangedCalls:
+    """A model whose calls are changed."""
 
     def __init__(self, model: Any, change: Callable[[ModelCall], ModelCall]) -> None:
         self._model = model
         self._change = change
 
     def stream(self, site: str, call: ModelCall) -> AsyncIterator[Chunk]:
-        """Ask the changed question."""
+        """Make the changed call."""
         return cast("AsyncIterator[Chunk]", self._model.stream(site, self._change(call)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 
-def asking(change: Callable[[ModelCall], ModelCall]) -> Meddle:
-    """Ask the model something else."""
-    return through(model=lambda model, _: AskedOtherwise(model, change))
+def changing_calls(change: Callable[[ModelCall], ModelCall]) -> FlowWrapper:
+    """Return a wrapper that changes the model calls."""
+    return with_ports(model=lambda model, _: ChangedCalls(model, change))
