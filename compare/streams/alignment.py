@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 MATCHED_AT_MOST = 2_000
-AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +54,3 @@ def _middle(
         return
     for op, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         yield Block(range(head + i1, head + i2), range(head + j1, head + j2), equal=op == "equal")
-
-
-def repeats(items: Iterable[object], others: Sequence[object]) -> Iterator[int | None]:
-    """Yield, for every item, the index of an equal one among the others, None where none is near.
-
-    A few items dropped, added or changed are looked past; nothing is hashed, for frames are long.
-    """
-    due, end = 0, len(others)
-    for item in items:
-        found = None
-        if due < end and others[due] == item:  # the usual one
-            found = due
-        else:
-            ahead = range(due + 1, min(due + AHEAD, end))
-            found = next((index for index in ahead if others[index] == item), None)
-        if found is not None:
-            due = found + 1
-        yield found

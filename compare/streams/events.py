@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec import inspect
 
-from compare.streams.alignment import repeats
+from compare.input.captures import repeats
 from contract.wire import EventDecoder, Growth, Wire
 from contract.wire.paths import Path, take
 from contract.wire.sse import SseDecoder
