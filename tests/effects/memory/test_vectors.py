@@ -81,9 +81,10 @@ async def test_what_others_write_is_found_at_once(memories: Memories) -> None:
 
 
 async def test_an_embedder_that_fails_leaves_full_text(
-    memories: Memories, caplog: pytest.LogCaptureFixture
+    memories: Memories, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said in the log and counted; entries are stored, and found meanwhile."""
+    """Logged and counted; entries are stored, and found meanwhile."""
+    monkeypatch.setattr("effects.memory.search.FIRST_WAIT", 3_600.0)  # no vector comes meanwhile
     moody = Moody()
     async with memories.open(moody) as memory:
         await memory.write("w", (entry("likes tea"),))
