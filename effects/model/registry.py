@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from contract.errors import CutoverError, EffectFailed, Fault
 from contract.model import ModelInfo
 
-if TYPE_CHECKING:  # imports the SDK
-    from effects.model.client import ProviderClient
+if TYPE_CHECKING:  # the SDK's own, imported when the first client is made
+    import httpx2
 
 _MAX_ID: Final = 100
 """Characters of an unknown id that are reported, and compared with known ones."""
@@ -186,9 +186,23 @@ def _by_id(entries: Iterable[ModelEntry]) -> Mapping[str, ModelEntry]:
     return MappingProxyType(by_id)
 
 
+class ModelClient(Protocol):
+    """A client of one provider, as `effects.model.client` makes them."""
+
+    async def ask(
+        self, body: bytes, operation: Literal["chat/completions", "embeddings"] = ...
+    ) -> httpx2.Response:
+        """Send a request; return its response, whose body is not read."""
+        ...
+
+    async def close(self) -> None:
+        """Close its connections."""
+        ...
+
+
 @dataclass(slots=True)
 class _Leased:
-    client: ProviderClient
+    client: ModelClient
     streams: int = 0
 
 
@@ -209,7 +223,7 @@ class ClientPool:
             self._client_of(provider)
 
     @asynccontextmanager
-    async def lease(self, provider: Provider) -> AsyncIterator[ProviderClient]:
+    async def lease(self, provider: Provider) -> AsyncIterator[ModelClient]:
         """Lend the provider's client for one stream."""
         leased = self._client_of(provider)
         leased.streams += 1
@@ -243,11 +257,11 @@ class ClientPool:
             await asyncio.shield(_close(clients))
 
 
-def _client_class() -> type[ProviderClient]:
-    found: type[ProviderClient] = import_module("effects.model.client").ProviderClient
+def _client_class() -> type[ModelClient]:
+    found: type[ModelClient] = import_module("effects.model.client").ProviderClient
     return found
 
 
-async def _close(clients: list[ProviderClient]) -> None:
+async def _close(clients: list[ModelClient]) -> None:
     for client in clients:
         await client.close()

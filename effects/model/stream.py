@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import aiohttp
 import httpx2
@@ -18,10 +18,7 @@ from contract.model import Chunk, RawChunk, Usage
 from contract.wire.sse import SseDecoder, SseEvent
 from effects.model.chunks import CallIndexes, Halves, SplitChunk, chunk_of, decode_event
 from effects.model.errors import error_in, in_band_fault, status_fault, unreachable
-from effects.model.registry import Limits, ModelEntry, ModelRegistry
-
-if TYPE_CHECKING:  # imports the SDK
-    from effects.model.client import ProviderClient
+from effects.model.registry import Limits, ModelClient, ModelEntry, ModelRegistry
 
 DRAIN_SECONDS: Final = 0.05
 """How long the connection may take to end after `[DONE]`; ended in time, it is used again."""
@@ -313,9 +310,7 @@ async def open_answer(
             await response.aclose()
 
 
-async def _respond(
-    client: ProviderClient, body: bytes, deadlines: StreamDeadlines
-) -> httpx2.Response:
+async def _respond(client: ModelClient, body: bytes, deadlines: StreamDeadlines) -> httpx2.Response:
     """Send the request; return the response when its headers have come, its body unread."""
     deadline = deadlines.next()
     limit = asyncio.timeout_at(deadline.when)
