@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from contract.flow import Event
     from contract.records import Outcome
     from effects.tape import TapeSession
+    from router.remote.endpoint import Endpoint
     from router.remote.http1.connection import Answer
-    from router.remote.stack import Endpoint
     from router.serving.run import RunRequest
     from router.stack import Headers
 

@@ -10,9 +10,9 @@ import pytest
 from yarl import URL
 
 from router.config import RemoteStackSettings
+from router.remote.endpoint import Endpoint
 from router.remote.http1.client import Client, ConnectTimedOut, Unreachable
 from router.remote.http1.connection import Answer, AnswerLost
-from router.remote.stack import Endpoint
 from router.stack import IncomingRequest
 from tests.e2e.deployment import until
 from tests.router.remote.service import Asked, Service, Stream, says, serving

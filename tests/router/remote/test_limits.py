@@ -21,8 +21,8 @@ from router.stack import RunOutcome
 from tests.router.remote.service import HEAD
 
 if TYPE_CHECKING:
+    from router.remote.endpoint import Endpoint
     from router.remote.http1.connection import Connection
-    from router.remote.stack import Endpoint
 
 pytestmark = pytest.mark.virtual
 
