@@ -11,7 +11,6 @@ from contract.errors import GrammarViolated
 from contract.grammar import Grammar, GrammarCheck
 
 ORDERS_AT_MOST = 4_096
-_NO_FRAME = "\0"
 
 
 class StreamTimes(msgspec.Struct, frozen=True):
@@ -52,9 +51,9 @@ class Soundness:
         """Whether the frames of a run are sound; those that only add text are not read."""
         names: list[str] = []
         texts: dict[str, str] = {}
-        body, tail, last = _NO_FRAME, "", ""
+        body = tail = last = ""
         for _, frame in frames:
-            if frame.startswith(body) and frame.endswith(tail):
+            if body and frame.startswith(body) and frame.endswith(tail):
                 start, end = len(body), len(frame) - len(tail)
                 more = frame[start:end]
                 if start <= end and '"' not in more and "\\" not in more and more.isprintable():
@@ -63,7 +62,7 @@ class Soundness:
                     continue
             if last and (grown := self._reader.read(last)) is not None:
                 self._grows(grown, texts)
-            body, last = _NO_FRAME, ""
+            body = last = ""
             event = self._reader.read(frame)
             if event is None:
                 continue

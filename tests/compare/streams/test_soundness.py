@@ -103,6 +103,13 @@ def test_what_is_sound_at_a_glance_has_no_violation(streams: list[list[ChatEvent
         assert sound(check, exchanged) == (violation is None)
 
 
+@pytest.mark.parametrize("frame", ["", "\0", "\0data", ": comment\n\n"])
+def test_a_stream_of_odd_frames_is_not_sound(frame: str) -> None:
+    """Captures may hold anything."""
+    _, check = checks()
+    assert not check.frames([(0, frame), (1, frame)])
+
+
 @pytest.mark.untraced
 @given(PIECES, st.text(max_size=20))
 def test_frames_like_the_one_before_are_read_as_if_alone(pieces: list[str], odd: str) -> None:
