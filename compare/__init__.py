@@ -1,4 +1,4 @@
-"""How two runs differ: alignment, findings, statistics, the gate. Reads records, never code."""
+"""How two runs differ, and whether it matters. Reads records, never code."""
 
 from compare.captures import Question, compare_captures, compare_segment
 from compare.comparison import Comparer
