@@ -6,7 +6,7 @@ Changeable while the process runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -257,9 +257,10 @@ class ClientPool:
             await asyncio.shield(_close(clients))
 
 
-def _client_class() -> type[ModelClient]:
-    found: type[ModelClient] = import_module("effects.model.client").ProviderClient
-    return found
+def _client_class() -> Callable[[Provider], ModelClient]:
+    module = import_module("effects.model.client")
+    made: Callable[[Provider], ModelClient] = module.ProviderClient
+    return made
 
 
 async def _close(clients: list[ModelClient]) -> None:
