@@ -264,18 +264,7 @@ class Router:
         fallback = self._fallback(spec, decision.flow, assignment.stack, resumed)
         admitted = self._admit(spec, assignment.stack, fallback, resumed)
         try:
-            tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
-            tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
-            effects = self._effects(spec, exchange, request, assignment.stack, tape)
-            taped = Exchange(
-                effects,
-                tape,
-                exchange_id=exchange,
-                write_seconds=limits.write_seconds,
-                may_write=resumed.claim.covers if resumed else None,
-                monotonic=self.gate.clock,
-                after=tape.last_stamp if resumed else 0,
-            )
+            taped = self._exchange(spec, exchange, request, decision, resumed)
         except BaseException:
             admitted.release(None)
             raise
@@ -300,7 +289,7 @@ class Router:
             assignment=assignment,
             config=decision.version,
             began=int(self.wall() * 1_000_000),
-            tape=tape,
+            tape=taped.tape,
             incoming=incoming,
             resumes=resumed.claim.pause.exchange if resumed else "",
         )
@@ -342,25 +331,37 @@ class Router:
             raise Problem(503, "not_served", f"{assigned} cannot resume what is paused here")
         return self.admission.admit(spec.name, assigned, fallback)
 
-    def _effects(
+    def _exchange(
         self,
         spec: FlowSpec,
         exchange: str,
         request: Request[Any, Any],
-        stack: StackName,
-        tape: Tape,
-    ) -> Effects:
+        decision: Decision,
+        resumed: ResumedPause | None,
+    ) -> Exchange:
+        """Make the exchange of a request, with its tape and its live ports."""
+        limits = decision.settings.limits
+        tape = resumed.tape if resumed else Tape(limit=limits.exchange_bytes)
+        tape.usage.charge(self._budget)  # only now: a request that is refused frees nothing
         effects = resolving_effects(self.live(request.body), request.body)
-        if self.pauses is None or spec.continue_endpoint is None:
-            return effects
-        origin = PauseOrigin(
-            exchange=exchange,
-            flow=spec.name,
-            stack=stack,
-            request=request_record(request),
-            user_id=value_in(request.body, "user_id"),
+        if self.pauses is not None and spec.continue_endpoint is not None:
+            origin = PauseOrigin(
+                exchange=exchange,
+                flow=spec.name,
+                stack=decision.assignment.stack,
+                request=request_record(request),
+                user_id=value_in(request.body, "user_id"),
+            )
+            effects = replace(effects, human=self.pauses.human(origin, tape))
+        return Exchange(
+            effects,
+            tape,
+            exchange_id=exchange,
+            write_seconds=limits.write_seconds,
+            may_write=resumed.claim.covers if resumed else None,
+            monotonic=self.gate.clock,
+            after=tape.last_stamp if resumed else 0,
         )
-        return replace(effects, human=self.pauses.human(origin, tape))
 
     def _fell_back(self, one: _OpenExchange) -> None:
         """The fallback starts: the failure counts now, and the tape is no longer the shadow's."""
