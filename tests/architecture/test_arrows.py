@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.architecture.tree import PACKAGES, ROOT, imports, naming, root_of, sources
+from tests.support.project import PACKAGES, ROOT, imports, naming, root_of, sources
 
 MODULES_THAT_ACT = frozenset(
     {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import PACKAGES, ROOT, sources
+from tests.support.project import PACKAGES, ROOT, sources
 
 SAYS_NOTHING = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
 # A folder of somebody's machine: nothing in the project may depend on where it lies.

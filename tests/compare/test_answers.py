@@ -21,9 +21,9 @@ from contract.model import Chunk, ModelCall
 from contract.ports import Effects
 from effects.model import ScriptedModel, Step
 from tests.compare.pairs import cluster_kinds, paired
-from tests.router.answering import ANSWERS, CASE, FLOWS, called, pieces
-from tests.router.faulty import after, crash, mapped
-from tests.router.house import House, Rules
+from tests.support.faulty_stacks import after, crash, mapped
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import ANSWERS, CASE, FLOWS, called, pieces
 
 pytestmark = pytest.mark.virtual
 

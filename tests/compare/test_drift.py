@@ -27,9 +27,9 @@ from effects.testing import World
 from graph_impl import FLOWS
 from router.stack import StackName
 from tests.compare.pairs import cluster_kinds, paired
-from tests.router.answering import ASSIGNED
-from tests.router.house import House, Rules
-from tests.router.talking import Talk, free, remembering, shadows, talk
+from tests.support.router_world import House, Rules
+from tests.support.session_conversations import Talk, free, remembering, shadows, talk
+from tests.support.tool_replies import ASSIGNED
 
 pytestmark = pytest.mark.virtual
 

@@ -25,7 +25,7 @@ from graph_impl.chat import chat
 from graph_impl.templates import FOLDER
 from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
-from tests.flows.playing import FOREVER, STACKS, Case, begin
+from tests.support.flow_runs import FOREVER, STACKS, Case, begin
 
 pytestmark = pytest.mark.virtual
 

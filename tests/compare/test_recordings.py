@@ -15,7 +15,7 @@ from compare.recordings import PlainQuestion, compare_recordings
 from compare.rules import rules_of
 from compare.tally import Series, Tally
 from contract.wire.sse import SseDecoder
-from tests.compare.streams.bodies import Story, causes, compared, dialect, found, openai, sse
+from tests.support.recorded_bodies import Story, causes, compared, dialect, found, openai, sse
 
 PROVIDERS = Path(__file__).parents[2].parent / "shared" / "data" / "provider_streams.jsonl"
 OPENAI = dialect("openai")

@@ -6,7 +6,7 @@ import msgspec
 
 from contract.blobs import LONGEST, with_blobs, without_blobs
 from contract.records import EntryRecord, PlayRecord, RequestRecord
-from tests.router.captured import a_run
+from tests.support.capture_files import a_run
 
 LONG = "图" * LONGEST
 

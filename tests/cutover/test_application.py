@@ -10,7 +10,7 @@ from contract.errors import CutoverError
 from cutover.application import GatewayKeyMissing, GatewayUnguarded, application
 from cutover.flows import SPECS
 from router.config import SettingsWatcher
-from tests.e2e.deployment import KEY, PLANTED_KEY, Setup, configuration
+from tests.support.deployment import KEY, PLANTED_KEY, Setup, configuration
 
 OPEN = "[gateway]\nenabled = true\n"
 KEYED = f'{OPEN}key_env = "GATEWAY_KEY"\n'

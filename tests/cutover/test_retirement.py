@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from loadtests.simulator import Profile, spawn
-from tests.architecture.tree import PACKAGES
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
+from tests.support.project import PACKAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.sockets, pytest.mark.untraced]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.tree import PACKAGES, ROOT
+from tests.support.project import PACKAGES, ROOT
 
 PAGE = ROOT / "docs" / "adding-a-flow.md"
 _FILE = re.compile(r"```python\n# (?P<path>\S+)\n(?P<text>.*?)```", re.DOTALL)

@@ -14,12 +14,12 @@ from contract.model import Chunk, Usage
 from router.telemetry.access_log import AccessLog
 from router.telemetry.instruments import INSTRUMENTS
 from tests.conftest import ROOT
-from tests.flows.playing import Case
-from tests.router.answering import CASE, FLOWS, both
-from tests.router.faulty import after, crash
-from tests.router.house import House, Rules
-from tests.router.listening import listening
-from tests.router.telemetry.traced import Traced, said
+from tests.support.faulty_stacks import after, crash
+from tests.support.flow_runs import Case
+from tests.support.log_records import listening
+from tests.support.recorded_spans import Traced, said
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE, FLOWS, both
 
 PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
 OTHER_THAN_SUMS = r"except\s(.*?)A worker that has ended"

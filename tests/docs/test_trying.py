@@ -17,8 +17,8 @@ from cutover.server.serve import server
 from loadtests.simulator import Served, running
 from router.config import SettingsWatcher
 from tests.docs.transcripts import Curl, Typed, blocks, curl, pattern, typed
-from tests.e2e.companion import hitl_id
-from tests.e2e.deployment import Answer, listening
+from tests.support.companion_client import hitl_id
+from tests.support.deployment import Answer, listening
 
 ROOT = Path(__file__).parents[2]
 FLOWS, README = ROOT / "docs" / "flows.md", ROOT / "README.md"

@@ -28,7 +28,7 @@ from router.router import Router
 from router.routing import lookup
 from router.routing.pins import Pins
 from router.serving.stack import LocalStack
-from tests.router.house import CapturedCounts
+from tests.support.router_world import CapturedCounts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence

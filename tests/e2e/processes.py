@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 
 from loadtests.runner import child_environment
-from tests.e2e.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration
-from tests.patience import PATIENCE_S
+from tests.support.deployment import KEY, PLANTED_KEY, Answer, Setup, configuration
+from tests.support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)

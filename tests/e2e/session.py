@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.e2e.deployment import Answer, Setup
+from tests.support.deployment import Answer, Setup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

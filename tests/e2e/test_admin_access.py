@@ -15,7 +15,8 @@ from cutover.flows import SPECS
 from router.admin.auth import TokensUnusable
 from router.admin.pages import bare_address
 from router.config import SettingsWatcher, on_loopback
-from tests.e2e.deployment import (
+from tests.e2e.test_secrets import logged, on_disk
+from tests.support.deployment import (
     KEY,
     PLANTED_KEY,
     Deployment,
@@ -24,8 +25,7 @@ from tests.e2e.deployment import (
     configuration,
     deployed,
 )
-from tests.e2e.test_secrets import logged, on_disk
-from tests.router.admin.operating import ALICE, ENVIRON, MORE, VARIABLE, Operator
+from tests.support.operations_client import ALICE, ENVIRON, MORE, VARIABLE, Operator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtests.runner import child_environment
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

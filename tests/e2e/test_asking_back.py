@@ -13,13 +13,13 @@ import pytest
 
 from compare.report import Report
 from contract.flows.companion import CompanionOptions
-from tests.e2e.companion import hitl_id, picture, post, setup
-from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_companion import BOTH, invoked
+from tests.support.companion_client import hitl_id, picture, post, setup
+from tests.support.deployment import Deployment, deployed
 
 if TYPE_CHECKING:
     from router.stack import StackName
-    from tests.e2e.deployment import Answer
+    from tests.support.deployment import Answer
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from contract.flows.chat import ChatRequest
-from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.support.deployment import Deployment, Setup, deployed
 
 pytestmark = pytest.mark.sockets
 

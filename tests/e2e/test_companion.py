@@ -22,13 +22,13 @@ from cutover.cli import app
 from cutover.wiring.stacks import load_stacks
 from graph_impl import FLOWS as GRAPH
 from router.serving.stack import LocalStack
-from tests.e2e.companion import hitl_id, picture, post, setup
-from tests.e2e.deployment import Deployment, deployed, tasks, until
-from tests.pictures import PNG, url
+from tests.support.companion_client import hitl_id, picture, post, setup
+from tests.support.deployment import Deployment, deployed, tasks, until
+from tests.support.pictures import PNG, url
 
 if TYPE_CHECKING:
     from router.stack import StackName
-    from tests.e2e.deployment import Answer
+    from tests.support.deployment import Answer
 
 pytestmark = pytest.mark.sockets
 

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from loadtests.simulator import running
-from tests.e2e.companion import hitl_id, picture, post, setup
-from tests.e2e.deployment import PLANTED_KEY
 from tests.e2e.processes import router_process
+from tests.support.companion_client import hitl_id, picture, post, setup
+from tests.support.deployment import PLANTED_KEY
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from router.routing.qa_header import QA_HEADER, sign
-from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.support.deployment import Deployment, Setup, deployed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

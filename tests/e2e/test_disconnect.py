@@ -14,7 +14,7 @@ from contract.flow import Event
 from contract.flows.chat import ChatRequest, End
 from effects.tools import ToolContext, tool
 from router.serving.stack import LocalStack
-from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
+from tests.support.deployment import Deployment, Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
     from router.stack import StackName

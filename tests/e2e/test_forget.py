@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cutover.cli import app
-from tests.e2e.deployment import Deployment, Setup, captured, deployed
+from tests.support.deployment import Deployment, Setup, captured, deployed
 
 pytestmark = pytest.mark.sockets
 

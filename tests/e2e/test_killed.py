@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from contract.records import decode_run
 from cutover.cli import app
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup, captured, moment, until
 from tests.e2e.processes import RouterProcess, router_process
-from tests.patience import PATIENCE_S
+from tests.support.deployment import PLANTED_KEY, Setup, captured, moment, until
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from loadtests.simulator import Served

@@ -16,9 +16,9 @@ from loadtests.plan import FLOWS, Engine, LoadPlan, Target, flow_named
 from loadtests.report import LoadReport
 from loadtests.runner import run_load
 from router.config import RemoteStackSettings
-from tests.e2e.deployment import Setup, deployed
-from tests.examples.running import EXAMPLES, running
-from tests.patience import PATIENCE_S
+from tests.support.deployment import Setup, deployed
+from tests.support.example_processes import EXAMPLES, running
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

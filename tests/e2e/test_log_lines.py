@@ -8,9 +8,9 @@ import pytest
 
 from cutover.wiring.stacks import load_stacks
 from router.serving.stack import LocalStack
-from tests.e2e.deployment import Setup, deployed
-from tests.router.faulty import after, crash
-from tests.router.listening import listening
+from tests.support.deployment import Setup, deployed
+from tests.support.faulty_stacks import after, crash
+from tests.support.log_records import listening
 
 pytestmark = pytest.mark.sockets
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.flows.chat import ChatRequest
-from tests.e2e.deployment import Setup, deployed
+from tests.support.deployment import Setup, deployed
 
 pytestmark = pytest.mark.sockets
 

@@ -17,8 +17,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.patience import PATIENCE_S
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from schemathesis.core.result import Ok

@@ -21,8 +21,8 @@ from cutover.erasure import erase_rows
 from cutover.flows import SPECS
 from cutover.wiring.periodic import drop_unknown
 from effects.stores.values import DataSubject
-from tests.e2e.deployment import Deployment, Json, Setup, deployed
 from tests.support.asgi import served
+from tests.support.deployment import Deployment, Json, Setup, deployed
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

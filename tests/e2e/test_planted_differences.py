@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from compare.report import Report
 from cutover.cli import app
 from cutover.selftest.cases import case
-from tests.e2e.planted import (
+from tests.support.planted_faults import (
     Plant,
     captured,
     changed_argument,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.deployment import PLANTED_KEY, Setup, deployed
+from tests.support.deployment import PLANTED_KEY, Setup, deployed
 
 if TYPE_CHECKING:
     from router.stack import StackName

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from loadtests.simulator.player import ClientPresence
-from tests.e2e.deployment import Answer, Deployment, Setup, deployed
 from tests.e2e.redis_server import own_redis
-from tests.patience import PATIENCE_S
+from tests.support.deployment import Answer, Deployment, Setup, deployed
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from starlette.types import Receive

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from tests.e2e.deployment import Answer, Deployment, Setup, deployed
-from tests.router.remote.service import HELLO, Asked, Service, Stream
-from tests.router.remote.service import serving as service_at
+from tests.support.deployment import Answer, Deployment, Setup, deployed
+from tests.support.scripted_service import HELLO, Asked, Service, Stream
+from tests.support.scripted_service import serving as service_at
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

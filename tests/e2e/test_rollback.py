@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from cutover.cli import app
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup, moment
 from tests.e2e.processes import RouterProcess, router_process
-from tests.patience import PATIENCE_S
+from tests.support.deployment import PLANTED_KEY, Setup, moment
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

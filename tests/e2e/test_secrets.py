@@ -18,7 +18,7 @@ from cutover.server.logging import log_formatter
 from cutover.wiring.stacks import load_stacks
 from effects.tools import ToolContext, tool
 from router.serving.stack import LocalStack
-from tests.e2e.deployment import (
+from tests.support.deployment import (
     KEY,
     PLANTED_KEY,
     QA_KEY,

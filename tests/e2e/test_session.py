@@ -20,10 +20,10 @@ from graph_impl.threads import MemoryThreads
 from legacy import FLOWS as LEGACY
 from router.serving.stack import LocalStack
 from router.stack import StackName
-from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.session import announced, body, call, rows, say, setup, turns, types
-from tests.flows.session.conversing import said
-from tests.patience import PATIENCE_S
+from tests.support.deployment import Deployment, deployed
+from tests.support.patience import PATIENCE_S
+from tests.support.session_turns import said
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 from yarl import URL
 
-from tests.e2e.companion import post, setup
-from tests.e2e.deployment import Deployment, deployed
+from tests.support.companion_client import post, setup
+from tests.support.deployment import Deployment, deployed
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -12,11 +12,11 @@ import pytest
 from contract.wire.sse import SseDecoder
 from graph_impl.threads import opened_threads
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, deployed, moment
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.session import CHAT, body, say, setup, turns, types
-from tests.flows.session.conversing import said
-from tests.patience import PATIENCE_S
+from tests.support.deployment import PLANTED_KEY, deployed, moment
+from tests.support.patience import PATIENCE_S
+from tests.support.session_turns import said
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

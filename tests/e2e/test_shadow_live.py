@@ -8,7 +8,7 @@ import pytest
 
 from compare.captures import Question, compare_captures
 from cutover.flows import SPECS
-from tests.e2e.deployment import Setup, deployed, until
+from tests.support.deployment import Setup, deployed, until
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

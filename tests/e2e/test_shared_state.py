@@ -13,12 +13,12 @@ import pytest
 
 from loadtests.simulator import running
 from router.serving.stack import LocalStack
-from tests.e2e.deployment import PLANTED_KEY, Deployment, Setup, deployed, moment, until
 from tests.e2e.processes import RouterProcess, router_process
 from tests.e2e.redis_server import own_redis
-from tests.patience import PATIENCE_S
-from tests.router.answering import FLOWS
-from tests.router.faulty import after, crash
+from tests.support.deployment import PLANTED_KEY, Deployment, Setup, deployed, moment, until
+from tests.support.faulty_stacks import after, crash
+from tests.support.patience import PATIENCE_S
+from tests.support.tool_replies import FLOWS
 
 if TYPE_CHECKING:
     from router.serving.stack import Stack

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.deployment import Setup, deployed
-from tests.patience import PATIENCE_S
 from tests.router.telemetry.test_health import Heard
+from tests.support.deployment import Setup, deployed
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 
 from effects.stores.shared_state import pin_key
 from router.routing import lookup
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.e2e.relay import Relay, relayed
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.relay import Relay, relayed
 
 if TYPE_CHECKING:
     from router.stack import StackName

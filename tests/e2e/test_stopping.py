@@ -15,8 +15,16 @@ from contract.flows.chat import End
 from contract.records import decode_run
 from loadtests.simulator import running
 from router.serving.stack import LocalStack
-from tests.e2e.deployment import PLANTED_KEY, Answer, Deployment, Setup, captured, deployed, until
 from tests.e2e.processes import RouterProcess, router_process
+from tests.support.deployment import (
+    PLANTED_KEY,
+    Answer,
+    Deployment,
+    Setup,
+    captured,
+    deployed,
+    until,
+)
 
 if TYPE_CHECKING:
     from contract.flow import Event

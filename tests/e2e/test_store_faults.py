@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.support.deployment import Deployment, Setup, deployed
 
 if TYPE_CHECKING:
     from router.stack import StackName

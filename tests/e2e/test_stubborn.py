@@ -12,9 +12,9 @@ import pytest
 from contract.records import decode_run
 from cutover.server.shutdown import EXIT_SECONDS
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup, captured
 from tests.e2e.processes import router_process
-from tests.patience import PATIENCE_S
+from tests.support.deployment import PLANTED_KEY, Setup, captured
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

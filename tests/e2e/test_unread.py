@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.e2e.deployment import Deployment, Setup, deployed, until
+from tests.support.deployment import Deployment, Setup, deployed, until
 
 if TYPE_CHECKING:
     from router.stack import StackName

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from contract.records import decode_run
 from cutover.cli import app
 from loadtests.simulator import running
-from tests.e2e.deployment import (
+from tests.e2e.processes import RouterProcess, router_process
+from tests.support.deployment import (
     PLANTED_KEY,
     Setup,
     captured,
@@ -23,8 +24,7 @@ from tests.e2e.deployment import (
     segments,
     until,
 )
-from tests.e2e.processes import RouterProcess, router_process
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

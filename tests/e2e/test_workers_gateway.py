@@ -13,11 +13,11 @@ import pytest
 
 from contract.records import decode_run
 from loadtests.simulator import running
-from tests.e2e.deployment import PLANTED_KEY, Setup, captured, until
 from tests.e2e.processes import router_process
 from tests.router.gateway.test_tape import Asker, by_headers, by_path, stacks
-from tests.router.remote.service import WHOLE, Asked
-from tests.router.remote.service import serving as service_at
+from tests.support.deployment import PLANTED_KEY, Setup, captured, until
+from tests.support.scripted_service import WHOLE, Asked
+from tests.support.scripted_service import serving as service_at
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from cutover.flows import SPECS
 from router.config import parse_settings
 from router.stack import StackName
 from tests.conftest import ROOT
-from tests.e2e.deployment import Setup, deployed
+from tests.support.deployment import Setup, deployed
 
 SCRIPT = ROOT / "examples" / "ask_again.py"
 MESSAGES = 3

@@ -11,8 +11,8 @@ import pytest
 
 from contract.records import decode_run
 from contract.wire.sse import SseDecoder
-from tests.e2e.deployment import captured
-from tests.examples.running import EXAMPLES, Example, invoked, running
+from tests.support.deployment import captured
+from tests.support.example_processes import EXAMPLES, Example, invoked, running
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

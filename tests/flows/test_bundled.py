@@ -35,7 +35,7 @@ from loadtests.simulator import (
 )
 from loadtests.simulator.profile import Ending, Stall
 from loadtests.simulator.request import Refusal, decode
-from tests.flows.playing import DIRECTIONS, Played, same_on_both
+from tests.support.flow_runs import DIRECTIONS, Played, same_on_both
 
 FILE = Path(__file__).resolve().parents[2] / "cutover" / "demo_messages.jsonl"
 OTHER = dict(DIRECTIONS)

@@ -13,7 +13,7 @@ from contract.stores import Turn
 from effects.model import Fail, Step
 from rules.chat import lock_key
 from rules.prompts import DEFAULTS
-from tests.flows.playing import Case, Played, play
+from tests.support.flow_runs import Case, Played, play
 
 pytestmark = pytest.mark.virtual
 

@@ -14,9 +14,9 @@ from contract.flows.chat import ChatOptions, ChatRequest
 from contract.flows.session import SessionOptions, SessionRequest
 from contract.model import Chunk, ToolCallDelta
 from effects.tape import Exchange, TapeSession
-from tests.flows.companion.visits import ASKING, STOP, Visit, calling, image, turn
-from tests.flows.playing import STACKS, Case, Scene
-from tests.flows.session.conversing import Saying
+from tests.support.companion_turns import ASKING, STOP, Visit, calling, image, turn
+from tests.support.flow_runs import STACKS, Case, Scene
+from tests.support.session_turns import Saying
 
 pytestmark = pytest.mark.virtual
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from cutover.selftest.cases import case
-from tests.flows.companion.visits import visit
-from tests.flows.playing import DIRECTIONS, Scene, same_on_both
+from tests.support.companion_turns import visit
+from tests.support.flow_runs import DIRECTIONS, Scene, same_on_both
 
 pytestmark = pytest.mark.virtual
 

@@ -22,7 +22,7 @@ from contract.flows.chat import ChatRequest, PromptValue
 from contract.model import Chunk, SystemMessage
 from router.serving.stack import LocalStack
 from rules.prompts import parameters
-from tests.flows.playing import Case, record, replay
+from tests.support.flow_runs import Case, record, replay
 
 Render = Callable[[Mapping[str, Any]], str]
 

@@ -10,8 +10,8 @@ from contract.flows.session import lock_key as session_lock
 from contract.model import ModelInfo
 from contract.stores import Turn
 from rules.chat import lock_key
-from tests.flows.companion.visits import PNG, Visit, image, turn
-from tests.flows.playing import DIRECTIONS, Case, Scene, play, same_on_both
+from tests.support.companion_turns import PNG, Visit, image, turn
+from tests.support.flow_runs import DIRECTIONS, Case, Scene, play, same_on_both
 
 pytestmark = pytest.mark.virtual
 

@@ -15,7 +15,7 @@ from contract.model import (
 )
 from contract.stores import Turn
 from effects.model import Step
-from tests.flows.playing import Answer, Case, play
+from tests.support.flow_runs import Answer, Case, play
 
 pytestmark = pytest.mark.virtual
 

@@ -16,9 +16,9 @@ from contract.model import (
 )
 from contract.stores import Turn
 from rules.model_calls import NO_NAME
-from tests.flows.companion.visits import Visit, turn
-from tests.flows.playing import Answer, Case, Scene, play, same_on_both
-from tests.flows.session.conversing import House, Saying
+from tests.support.companion_turns import Visit, turn
+from tests.support.flow_runs import Answer, Case, Scene, play, same_on_both
+from tests.support.session_turns import House, Saying
 
 pytestmark = pytest.mark.virtual
 

@@ -11,7 +11,7 @@ from contract.errors import Fault
 from contract.flows.chat import ChatOptions, ChatRequest
 from contract.model import Chunk, ToolCallDelta, Usage
 from effects.model import Fail, Step, Wait
-from tests.flows.playing import Case, play
+from tests.support.flow_runs import Case, play
 
 pytestmark = pytest.mark.virtual
 

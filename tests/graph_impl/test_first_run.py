@@ -14,7 +14,7 @@ from contract.model import Chunk, ToolCallDelta
 from cutover.selftest.cases import Case
 from effects.tape import TapeSession
 from graph_impl import FLOWS
-from tests.architecture.tree import ROOT
+from tests.support.project import ROOT
 
 CALLS = Chunk(tool_calls=(ToolCallDelta(0, "c", "dice", "{}"),), finish="tool_calls")
 CASE = Case(

@@ -32,9 +32,9 @@ from graph_impl.threads import (
     opened_threads,
     sqlite_threads,
 )
-from tests.e2e.relay import relayed
-from tests.flows.session.conversing import SECRET, SESSION_ID, House, Place, hold, said, shown
 from tests.support.postgres import own_schema
+from tests.support.relay import relayed
+from tests.support.session_turns import SECRET, SESSION_ID, House, Place, hold, said, shown
 
 CALLED: list[str] = []
 

@@ -22,7 +22,7 @@ from loadtests.runner import (
     module_command,
     run_load,
 )
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from loadtests.messages import read_messages
 from loadtests.open_loop import Constant, OpenLoop, OpenLoopPlan, Poisson, TraceArrivals, offsets
 from loadtests.plan import LoadPlan, PlannedRun, Target
 from loadtests.rows import Ending, LoadRow
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

@@ -19,7 +19,7 @@ from loadtests.plan import Engine, LoadPlan, PlannedRun, Target
 from loadtests.report import LoadReport
 from loadtests.rows import read_rows
 from loadtests.runner import GeneratorFailed, LoadProgress, load, run_load
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 

@@ -16,10 +16,10 @@ from effects.testing import VirtualLoop
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket
 from router.stack import StackName
-from tests.flows.playing import FOREVER, Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces
-from tests.router.faulty import after, crash, deaf, hang
-from tests.router.house import QA_KEY, WALL, House, Rules, Served, each
+from tests.support.faulty_stacks import after, crash, deaf, hang
+from tests.support.flow_runs import FOREVER, Case
+from tests.support.router_world import QA_KEY, WALL, House, Rules, Served, each
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, house, pieces
 
 pytestmark = pytest.mark.virtual
 

@@ -16,9 +16,9 @@ from router.config import BreakerSettings, ShadowSettings
 from router.routing.breakers import Breakers
 from router.shadow.budget import ShadowBudget
 from router.state_sync import INTERVAL_SECONDS, TIMEOUT_SECONDS, StateSync
-from tests.router.answering import CASE, FLOWS, both
-from tests.router.faulty import after, crash
-from tests.router.house import House, Served
+from tests.support.faulty_stacks import after, crash
+from tests.support.router_world import House, Served
+from tests.support.tool_replies import CASE, FLOWS, both
 
 pytestmark = pytest.mark.virtual
 

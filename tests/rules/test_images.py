@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contract.errors import Refused
 from contract.flows.companion import MOST_OF_AN_IMAGE
 from rules.images import MOST_PARTS, jpeg_is_whole, picture, png_is_whole, webp_is_whole
-from tests.pictures import JPEG, PNG, WEBP, url
+from tests.support.pictures import JPEG, PNG, WEBP, url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

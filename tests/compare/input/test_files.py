@@ -16,7 +16,7 @@ from compare.input.segments import find_segments
 from cutover.erasure import SubjectMatcher, erase_captures
 from effects.stores.values import DataSubject
 from loadtests.runner import child_environment, module_command
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 NOT_FILES = ("device.jsonl", "pipe.jsonl.zst")
 ANN = SubjectMatcher(DataSubject("user", "ann"), b"key")

@@ -9,7 +9,7 @@ import pytest
 from compare.layers.frames import Chunking
 from compare.streams.dialects import find_dialect
 from cutover.flows import SPECS
-from tests.compare.streams.bodies import causes, compared, sse
+from tests.support.recorded_bodies import causes, compared, sse
 
 WIRE = """
 framing = "sse"

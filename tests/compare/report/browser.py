@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import ClientSession, ClientWebSocketResponse
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 FLAGS = (
     "--headless",

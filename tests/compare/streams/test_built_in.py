@@ -10,7 +10,7 @@ import pytest
 
 from compare.streams.events import NAME, REASONING, TEXT
 from cutover.flows import SPECS
-from tests.compare.streams.bodies import (
+from tests.support.recorded_bodies import (
     ARGUMENTS,
     DIALECTS,
     PIECES,

@@ -14,7 +14,7 @@ from compare.input.pairing import Pair
 from compare.layers.frames import Chunking
 from compare.streams.normal import NormalStream
 from contract.records import RunRecord
-from tests.compare.streams.bodies import ARGUMENTS, DIALECTS, PIECES, TOLD, Story, dialect
+from tests.support.recorded_bodies import ARGUMENTS, DIALECTS, PIECES, TOLD, Story, dialect
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=24) | st.just(
     "今天🧥 e\u0301 👩‍👩‍👧 \\n\n"  # pieces may end within what people see as one character

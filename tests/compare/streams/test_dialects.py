@@ -12,7 +12,7 @@ from contract.flows.chat import CHAT
 from contract.grammar import Grammar, Step, many, maybe, one
 from contract.wire import built_in, dialect_of
 from cutover.flows import SPECS
-from tests.compare.streams.bodies import DIALECTS
+from tests.support.recorded_bodies import DIALECTS
 
 
 def test_every_built_in_dialect_is_sound() -> None:

@@ -11,7 +11,7 @@ from compare.streams.dialects import RecordedDialect
 from compare.streams.events import NOT_JSON, EventReader, read_stream
 from compare.streams.normal import NormalStream
 from contract.wire import dialect_of
-from tests.compare.streams.bodies import sse
+from tests.support.recorded_bodies import sse
 
 
 def read(text: str, body: bytes) -> NormalStream:

@@ -11,8 +11,8 @@ import pytest
 
 from compare.rules import texts
 from cutover.selftest.exchanges import Script, batch, exchange, store
-from tests.compare.streams.bodies import DIALECTS, PIECES, TOLD, Story
 from tests.support.commands import run_command, run_on_one_line
+from tests.support.recorded_bodies import DIALECTS, PIECES, TOLD, Story
 
 DATED = "[[replace]]\npattern = '\\d{4}-\\d\\d-\\d\\d'\nwith = '<date>'\n"
 IDLE = "[[ignore]]\npath = 'nowhere'\n"

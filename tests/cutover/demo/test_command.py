@@ -18,7 +18,7 @@ from cutover.cli import app
 from cutover.demo.client import BUNDLED
 from cutover.demo.story import RouterDidNotStart
 from loadtests.runner import child_environment
-from tests.e2e.deployment import captured
+from tests.support.deployment import captured
 
 
 def children(parent: int | None = None) -> set[int]:

@@ -15,7 +15,7 @@ from cutover.erasure import SubjectMatcher, erase_captures
 from effects.stores.values import DataSubject
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings
-from tests.router.captured import SPECS, a_run, batches, segments
+from tests.support.capture_files import SPECS, a_run, batches, segments
 
 ANN = SubjectMatcher(DataSubject("user", "ann@example.org"), b"key")
 LONG = "ab" * 40_000

@@ -18,9 +18,9 @@ from effects.stores.pauses.aes import AesEncryption
 from effects.stores.values import SubjectKind
 from graph_impl.threads import opened_threads
 from router.config import Settings, StoreSettings, parse_settings
-from tests.effects.memory.memories import Memories, entry
-from tests.flows.session.conversing import SESSION_ID, House, Place, hold
+from tests.support.memories import Memories, entry
 from tests.support.postgres import PLACES, empty_place
+from tests.support.session_turns import SESSION_ID, House, Place, hold
 
 ADDRESS = "STORE_ADDRESS"
 ENV = f"env:{ADDRESS}"

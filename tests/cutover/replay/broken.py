@@ -13,7 +13,7 @@ from contract.flow import Event, Flow
 from contract.ports import Effects
 from cutover.replay.play import NOTHING
 from legacy import FLOWS
-from tests.router.faulty import deaf
+from tests.support.faulty_stacks import deaf
 
 MARK = "blocks"
 """Message ids that begin so are those on which a broken stack breaks."""

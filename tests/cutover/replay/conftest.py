@@ -14,7 +14,7 @@ from router.capture.writer import (
     CaptureWriter,
 )
 from router.config import CaptureSettings, RedactionSettings
-from tests.e2e.planted import served
+from tests.support.planted_faults import served
 
 MANY = 140
 """More than one part of a replay takes; every kind of ending is among them."""

@@ -14,24 +14,24 @@ from contract.ports import Effects
 from contract.stores import Recall
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
-from tests.e2e import planted
-from tests.router.faulty import after, crash, short
+from tests.support import planted_faults
+from tests.support.faulty_stacks import after, crash, short
 
 Flows = Mapping[str, Flow]
 
 
-def _planted(plant: planted.Plant) -> Flows:
+def _planted(plant: planted_faults.Plant) -> Flows:
     with TemporaryDirectory() as folder:  # prompts are read when a flow is built
         return {"chat": plant(Path(folder))}
 
 
 SAME: Flows = GRAPH
 OLD: Flows = LEGACY
-CHANGED_PROMPT = _planted(planted.changed_prompt)
-CHANGED_ARGUMENT = _planted(planted.changed_argument)
-DROPPED_FRAME = _planted(planted.dropped_frame)
-WRONG_FINAL_TEXT = _planted(planted.wrong_final_text)
-FRAME_AFTER_END = _planted(planted.frame_after_end)
+CHANGED_PROMPT = _planted(planted_faults.changed_prompt)
+CHANGED_ARGUMENT = _planted(planted_faults.changed_argument)
+DROPPED_FRAME = _planted(planted_faults.dropped_frame)
+WRONG_FINAL_TEXT = _planted(planted_faults.wrong_final_text)
+FRAME_AFTER_END = _planted(planted_faults.frame_after_end)
 
 
 OLD_CRASHING: Flows = {"chat": after(LEGACY["chat"], 3, crash)}

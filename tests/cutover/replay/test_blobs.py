@@ -19,8 +19,8 @@ from router.capture.segments import (
     Sizes,
 )
 from tests.cutover.replay.conftest import store
-from tests.e2e.planted import PLAIN
-from tests.router.captured import runs, segments
+from tests.support.capture_files import runs, segments
+from tests.support.planted_faults import PLAIN
 
 LONG = "图" * 30_000
 

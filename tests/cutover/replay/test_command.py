@@ -13,7 +13,7 @@ from contract.records import RunRecord
 from cutover.cli import app
 from router.config import RedactionSettings
 from tests.cutover.replay.conftest import store
-from tests.e2e.planted import served, with_tools
+from tests.support.planted_faults import served, with_tools
 
 HERE = "tests.cutover.replay.stacks"
 FEW = 40

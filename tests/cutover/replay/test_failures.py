@@ -14,9 +14,9 @@ from cutover.selftest.cases import case
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from tests.cutover.replay import stacks
-from tests.e2e.planted import PLAIN
-from tests.router.faulty import after, crash
-from tests.router.house import House, Rules
+from tests.support.faulty_stacks import after, crash
+from tests.support.planted_faults import PLAIN
+from tests.support.router_world import House, Rules
 
 HERE = "tests.cutover.replay.stacks"
 

@@ -15,8 +15,8 @@ from cutover.replay.play import Feeder, Pace, PlayOptions, TapeClock, play
 from cutover.selftest.cases import case
 from effects.tape import Tape
 from effects.testing import World
-from tests.flows.playing import STACKS, record
-from tests.router.captured import a_run
+from tests.support.capture_files import a_run
+from tests.support.flow_runs import STACKS, record
 
 
 def recording(batch: list[RunRecord]) -> Recording:

@@ -20,7 +20,7 @@ from cutover.replay.replayer import Losses, Replayed, Replayer
 from cutover.replay.sides import Side, Sides, sides_of
 from cutover.wiring.stacks import StackNotLoaded
 from tests.cutover.replay.broken import MARK
-from tests.e2e.planted import served, with_tools
+from tests.support.planted_faults import served, with_tools
 
 HERE = "tests.cutover.replay.stacks"
 BROKEN = "tests.cutover.replay.broken"

@@ -31,9 +31,9 @@ from cutover.replay.sides import Side, Sides
 from cutover.selftest.cases import case
 from tests.cutover.replay.broken import MARK
 from tests.cutover.replay.conftest import MANY, store
-from tests.e2e.planted import served
-from tests.flows.playing import Case
-from tests.router.captured import runs
+from tests.support.capture_files import runs
+from tests.support.flow_runs import Case
+from tests.support.planted_faults import served
 
 BROKEN = "tests.cutover.replay.broken:NAMED"
 ALONE = Sides(Side("legacy", "legacy:FLOWS"), Side("graph", ""))

@@ -20,7 +20,7 @@ from cutover.server.connections import (
     ServerConnection,
 )
 from router.http.disconnect import ON_DISCONNECT, WRITE_NOW
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cutover.server.sockets import shared_listeners
 from cutover.server.workers import Supervisor, WorkerChannel
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 STOP_SECONDS = {"deaf": 0.5}
 """How long the supervisor waits; for workers that do stop, for as long as that takes."""

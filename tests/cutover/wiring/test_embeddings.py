@@ -23,8 +23,8 @@ from effects.memory.search import LongTermMemory
 from router.config import ConfigRefused, parse_settings
 from tests.cutover import test_doctor
 from tests.cutover.test_doctor import GOOD, doctor
-from tests.effects.memory.embedding_server import asked, hashing
 from tests.support.asgi import served
+from tests.support.embedding_server import asked, hashing
 from tests.support.postgres import own_schema
 
 READER = "pg_read_all_settings"

@@ -13,7 +13,7 @@ from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvid
 from cutover.wiring.flags import ProviderNotLoaded, open_flags
 from router.config import ConfigRefused, FlagSettings, Settings
 from router.routing import lookup
-from tests.e2e.deployment import Deployment, Setup, deployed
+from tests.support.deployment import Deployment, Setup, deployed
 
 MADE: list[dict[str, Any]] = []
 

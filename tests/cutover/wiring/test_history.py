@@ -21,9 +21,9 @@ from cutover.wiring.history import follow_history, owner
 from effects.stores import sqlite_file
 from router.admin.audit import History
 from router.config import SettingsWatcher
-from tests.e2e.deployment import Deployment, Setup, deployed, tasks, until
-from tests.patience import PATIENCE_S
-from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
+from tests.support.deployment import Deployment, Setup, deployed, tasks, until
+from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from router.admin.audit import HistoryEntry

@@ -15,7 +15,7 @@ from cutover.wiring import telemetry
 from cutover.wiring.telemetry import open_tracing
 from effects.extras import MissingExtra
 from router.config import ConfigRefused, TracingSettings
-from tests.e2e.deployment import Setup, deployed
+from tests.support.deployment import Setup, deployed
 
 ALL = "[tracing]\npercent = 100\n"
 NAMED = f'{ALL}endpoint_env = "COLLECTOR"\n'

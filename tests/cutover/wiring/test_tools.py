@@ -18,9 +18,9 @@ from cutover.wiring.tools import tool_server, tool_servers
 from effects.extras import MissingExtra
 from effects.model import Secret
 from router.config import ConfigRefused, Settings, parse_settings
-from tests.e2e.deployment import Setup, deployed, until
-from tests.effects.tools.mcp.tools_server import tools_server
 from tests.support.asgi import served
+from tests.support.deployment import Setup, deployed, until
+from tests.support.mcp_tools_server import tools_server
 
 if TYPE_CHECKING:
     from router.stack import StackName

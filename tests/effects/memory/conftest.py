@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effects.memory.memories import Memories
+from tests.support.memories import Memories
 from tests.support.postgres import own_schema
 
 

@@ -12,7 +12,7 @@ from effects.memory.embeddings import Vectors
 from effects.memory.fake import HashedEmbedder
 from effects.memory.search import BATCH, VectorBackfill
 from effects.memory.store import StoredEntry
-from tests.effects.memory.memories import Moody
+from tests.support.memories import Moody
 
 pytestmark = pytest.mark.virtual
 

@@ -10,7 +10,7 @@ import pytest
 from effects.memory.embeddings import Embedder, maker
 from effects.memory.fake import HashedEmbedder
 from effects.memory.local_embeddings import LocalEmbedder
-from tests.effects.memory.embedding_server import endpoint, hashing
+from tests.support.embedding_server import endpoint, hashing
 
 
 @pytest.fixture(

@@ -12,15 +12,7 @@ from starlette.responses import Response
 from contract.errors import EffectFailed, Fault
 from effects.memory.embeddings import EndpointEmbedder
 from effects.model import ModelEntry, Provider
-from tests.effects.memory.embedding_server import (
-    KEY,
-    Answer,
-    Noted,
-    endpoint,
-    hashing,
-    in_turn,
-    saying,
-)
+from tests.support.embedding_server import KEY, Answer, Noted, endpoint, hashing, in_turn, saying
 
 pytestmark = pytest.mark.sockets
 

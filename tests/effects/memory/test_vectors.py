@@ -12,7 +12,7 @@ from contract.errors import Fault
 from contract.stores import Recall
 from effects.memory.fake import HashedEmbedder
 from effects.stores.values import DataSubject
-from tests.effects.memory.memories import Compass, Memories, Moody, entry, told
+from tests.support.memories import Compass, Memories, Moody, entry, told
 
 OLD, NEW = HashedEmbedder(64, "old"), HashedEmbedder(128, "new")
 AWAY = Fault("model_unavailable", retryable=True)

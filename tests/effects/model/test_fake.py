@@ -9,7 +9,7 @@ import pytest
 from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, ImagePart, ImageUrl, ModelCall, TextPart, Usage, UserMessage
 from effects.model import Fail, ScriptedModel, Wait, by_last_text, in_turn, says
-from tests.effects.model.loopback import CALL, whole
+from tests.support.loopback_provider import CALL, whole
 
 
 def asking(*parts: str) -> ModelCall:

@@ -43,7 +43,7 @@ from effects.model import (
 )
 from effects.tape import TapeSession
 from effects.testing import World
-from tests.effects.model.loopback import (
+from tests.support.loopback_provider import (
     CALL,
     Wire,
     finish,
@@ -53,7 +53,7 @@ from tests.effects.model.loopback import (
     usage,
     whole,
 )
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 TRUNCATED = Fault("model_truncated", retryable=True, data={"malformed": 0})
 INFO = ModelInfo(model_id="m", model="loop-1")

@@ -16,7 +16,7 @@ from contract.errors import EffectFailed, Fault
 from contract.model import Chunk
 from effects.model import ModelEntry
 from effects.model.client import MAX_ERROR_BYTES
-from tests.effects.model.loopback import (
+from tests.support.loopback_provider import (
     CALL,
     KEY,
     Loopback,
@@ -32,7 +32,7 @@ from tests.effects.model.loopback import (
     usage,
     whole,
 )
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from effects.model.stream import StreamAssembler
 from tests.effects.model.accumulated import Accumulated, of_ours, of_the_sdk
-from tests.effects.model.loopback import CALL, Loopback, Wire, once, registry_of, serving
+from tests.support.loopback_provider import CALL, Loopback, Wire, once, registry_of, serving
 
 RECORDINGS = 36
 WITH_AN_ERROR_INSIDE = 2

@@ -22,7 +22,7 @@ from effects.model import (
     Secret,
 )
 from effects.model.stream import open_answer
-from tests.effects.model.loopback import (
+from tests.support.loopback_provider import (
     CALL,
     Wire,
     delta,

@@ -11,7 +11,9 @@ import pytest
 
 from contract.model import Usage
 from effects.model import AttemptLine, BreakerPolicy, ModelEntry, RescuePolicy
-from tests.effects.model.calling import (
+from tests.support.gateways import through_the_gateway
+from tests.support.loopback_provider import Answer, Loopback, Wire, in_turn, refusing, serving
+from tests.support.misbehaving_providers import (
     NO_WAIT,
     Caller,
     Calling,
@@ -24,8 +26,6 @@ from tests.effects.model.calling import (
     silence,
     through_the_port,
 )
-from tests.effects.model.loopback import Answer, Loopback, Wire, in_turn, refusing, serving
-from tests.router.gateway.gateways import through_the_gateway
 
 pytestmark = pytest.mark.sockets
 

@@ -9,9 +9,9 @@ import pytest
 
 from contract.model import Chunk
 from effects.model import AttemptLine, BreakerPolicy, RescuePolicy, RescuingModel
-from tests.effects.model.calling import NO_WAIT, reset, saying, silence, through_the_port
-from tests.effects.model.loopback import CALL, Wire, refusing, registry_of, serving, whole
-from tests.patience import PATIENCE_S
+from tests.support.loopback_provider import CALL, Wire, refusing, registry_of, serving, whole
+from tests.support.misbehaving_providers import NO_WAIT, reset, saying, silence, through_the_port
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

@@ -20,7 +20,7 @@ from effects.model.stream import (
     StreamAssembler,
     StreamDeadlines,
 )
-from tests.effects.model.loopback import delta, finish, sse, usage
+from tests.support.loopback_provider import delta, finish, sse, usage
 
 DONE = b"data: [DONE]\n\n"
 

@@ -21,9 +21,9 @@ from effects.stores import HttpConversations, MemoryConversations, SqlConversati
 from effects.stores.http import LARGEST_BODY, conversation_service
 from effects.stores.sqlite import SqliteDatabase
 from effects.stores.tables import CONVERSATIONS, StoreNotOpened
-from tests.e2e.deployment import until
-from tests.patience import PATIENCE_S
 from tests.support.asgi import served
+from tests.support.deployment import until
+from tests.support.patience import PATIENCE_S
 
 TURN = Turn(message_id="m1", role="user", content="你好", chat_id="c1")
 

@@ -15,7 +15,7 @@ from contract.errors import EffectFailed
 from effects.stores import LeasedLocks, MemoryLeases, ProcessLocks, ResilientLocks, SqlLeases
 from effects.stores.redis import RedisLeases
 from tests.effects.stores.shared import Keys, keys_in_redis
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 AnyLocks = ProcessLocks | LeasedLocks | ResilientLocks
 Owner = Callable[[], AnyLocks]

@@ -16,10 +16,10 @@ from effects.stores import SqlConversations
 from effects.stores.postgres import PostgresDatabase
 from effects.stores.tables import Schema, Step, StoreNotOpened
 from effects.stores.values import STORE_CODES
-from tests.e2e.deployment import until
-from tests.e2e.relay import relayed
-from tests.patience import PATIENCE_S
+from tests.support.deployment import until
+from tests.support.patience import PATIENCE_S
 from tests.support.postgres import own_schema
+from tests.support.relay import relayed
 
 STEPS: tuple[Step, ...] = (
     {"postgresql": ("ALTER TABLE things ADD COLUMN size integer",)},

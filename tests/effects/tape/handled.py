@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from contract.errors import EffectFailed, Fault, Fenced, TapeCut
 from contract.model import Chunk
 from effects.model import ScriptedModel
-from tests.effects.tape.calls import asking
+from tests.support.tape_calls import asking
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,7 +11,7 @@ from contract.model import Chunk, ToolCallDelta
 from effects.model import Wait, says
 from effects.tape import FRAMES_FACTOR, Budget, Tape
 from effects.testing import World
-from tests.effects.tape.calls import TURN, asking, live, said, turns
+from tests.support.tape_calls import TURN, asking, live, said, turns
 
 pytestmark = pytest.mark.virtual
 

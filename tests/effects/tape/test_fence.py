@@ -10,7 +10,7 @@ from contract.errors import Fenced
 from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import TURN, SlowStore, asking, chunks, live, said, tool, turns
+from tests.support.tape_calls import TURN, SlowStore, asking, chunks, live, said, tool, turns
 
 pytestmark = pytest.mark.virtual
 

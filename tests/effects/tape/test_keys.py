@@ -16,7 +16,7 @@ from effects.model import Wait, by_last_text, says
 from effects.tape import canonical
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import asking, said
+from tests.support.tape_calls import asking, said
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

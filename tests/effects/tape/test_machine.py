@@ -14,8 +14,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precon
 from contract.model import Chunk
 from effects.tape import Tape
 from effects.testing import VirtualLoop, World
-from tests.effects.tape.calls import turns
 from tests.effects.tape.handled import FAULT, Asked, HandledModel, Reader
+from tests.support.tape_calls import turns
 
 if TYPE_CHECKING:
     from effects.tape import Policy

@@ -12,7 +12,7 @@ from contract.model import Chunk, ToolResult
 from effects.model import Fail, Hang, Wait, says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import (
+from tests.support.tape_calls import (
     CONTEXT,
     TURN,
     ContextModel,

@@ -15,7 +15,7 @@ from effects.model import Hang, by_last_text, says
 from effects.tape import Exchange, Policy, Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import TURN, asking, live, said, tool, turns
+from tests.support.tape_calls import TURN, asking, live, said, tool, turns
 
 pytestmark = pytest.mark.virtual
 

@@ -17,7 +17,7 @@ from effects.model import says
 from effects.tape import Tape
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import TURN, said, tool
+from tests.support.tape_calls import TURN, said, tool
 
 if TYPE_CHECKING:
     from contract.ports import Effects

@@ -18,7 +18,7 @@ from contract.records import EntryRecord, FeedbackRecord, RunRecord, decode_run,
 from contract.stores import NewId
 from effects.tape import Tape, canonical
 from effects.testing import VirtualLoop, World
-from tests.struct_values import values
+from tests.support.struct_values import values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from effects.model import Step, Wait, says
 from effects.tape import Exchange, Tape
 from effects.testing import VirtualLoop, World
 from effects.tools.fake import ScriptedTools
-from tests.effects.tape.calls import SlowIds, asking, chunks, live, tool, turns
+from tests.support.tape_calls import SlowIds, asking, chunks, live, tool, turns
 
 
 @pytest.mark.virtual

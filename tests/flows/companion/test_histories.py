@@ -24,8 +24,8 @@ from legacy import FLOWS as LEGACY
 from router.problems import Problem
 from router.stack import StackName
 from rules.questions import NAME
-from tests.flows.companion.visits import FORM, MEMORIES, Place, calling, image, turn
-from tests.router.asking import Reply
+from tests.support.companion_turns import FORM, MEMORIES, Place, calling, image, turn
+from tests.support.pausing_flow import Reply
 
 T = TypeVar("T")
 Kind = Literal["plain", "tool", "ask"]

@@ -21,7 +21,8 @@ from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.problems import Problem
 from router.stack import StackName
-from tests.flows.companion.visits import (
+from tests.router.resume.test_pauses import BOTH
+from tests.support.companion_turns import (
     ASKING,
     FORM,
     STOP,
@@ -32,9 +33,8 @@ from tests.flows.companion.visits import (
     place,
     turn,
 )
-from tests.patience import PATIENCE_S
-from tests.router.asking import Reply
-from tests.router.resume.test_pauses import BOTH
+from tests.support.patience import PATIENCE_S
+from tests.support.pausing_flow import Reply
 
 pytestmark = [pytest.mark.virtual]
 both = pytest.mark.parametrize(("first", "then"), BOTH)

@@ -18,8 +18,8 @@ from contract.model import Chunk
 from contract.stores import MemoryEntry, Recall
 from effects.memory import InMemoryMemory
 from effects.model import Fail
-from tests.flows.companion.visits import STOP, Visit, calling, image, turn
-from tests.flows.playing import STACKS, play
+from tests.support.companion_turns import STOP, Visit, calling, image, turn
+from tests.support.flow_runs import STACKS, play
 
 pytestmark = pytest.mark.virtual
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graph_impl import postgres_threads, threads
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)

@@ -30,9 +30,9 @@ from legacy import FLOWS as LEGACY
 from router.serving.run import Run
 from router.serving.stack import LocalStack
 from router.stack import RunOutcome, StackName
-from tests.flows.playing import FOREVER, begin, record, replay
-from tests.flows.session.conversing import SESSION_ID, House, Saying, said, shown
+from tests.support.flow_runs import FOREVER, begin, record, replay
 from tests.support.postgres import own_schema
+from tests.support.session_turns import SESSION_ID, House, Saying, said, shown
 
 Result = TypeVar("Result")
 

@@ -20,8 +20,8 @@ from graph_impl import FLOWS as GRAPH
 from graph_impl.session import session
 from graph_impl.threads import MemoryThreads
 from router.serving.stack import LocalStack
-from tests.flows.playing import DIRECTIONS, STACKS, same_on_both
-from tests.flows.session.conversing import House, Saying, said, stored
+from tests.support.flow_runs import DIRECTIONS, STACKS, same_on_both
+from tests.support.session_turns import House, Saying, said, stored
 
 USERS = ("u-1", "u-1", "u-1", "u-2", None)
 SESSION = "s-1"

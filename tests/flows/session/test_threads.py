@@ -14,8 +14,9 @@ from contract.stores import MemoryEntry, Recall
 from effects.memory import InMemoryMemory
 from effects.stores.values import DataSubject
 from graph_impl.threads import opened_threads
-from tests.flows.playing import FOREVER, STACKS, begin, play, record
-from tests.flows.session.conversing import (
+from tests.support.flow_runs import FOREVER, STACKS, begin, play, record
+from tests.support.postgres import own_schema
+from tests.support.session_turns import (
     SECRET,
     SESSION_ID,
     House,
@@ -27,7 +28,6 @@ from tests.flows.session.conversing import (
     shown,
     turn,
 )
-from tests.support.postgres import own_schema
 
 FACTS = (
     '{"facts":["tea",{"text":"tea at five","confidence":0.29},'

@@ -15,7 +15,7 @@ from loadtests.simulator.prose import PHRASES, Language, language_of
 from loadtests.simulator.tasks import call_rounds
 from rules.memories import confident_facts
 from tests.loadtests.simulator.asking import ALL, asked, finish, text
-from tests.pictures import JPEG, PNG, WEBP, url
+from tests.support.pictures import JPEG, PNG, WEBP, url
 
 SCENES = [(language, scene) for language, bank in PHRASES.items() for scene in bank.scenes]
 JSON = {"type": "json_object"}

@@ -8,7 +8,7 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionToolUnionParam
 
 from loadtests.simulator import Profile, Served, running
 from tests.loadtests.simulator.asking import ALL
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

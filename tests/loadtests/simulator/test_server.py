@@ -11,7 +11,7 @@ import pytest
 
 from loadtests.simulator import RequestLedger, Served, running
 from loadtests.simulator.app import MAX_BODY
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

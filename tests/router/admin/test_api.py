@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from router.config import SettingsWatcher, load_settings
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
 
 pytestmark = pytest.mark.sockets
 

@@ -13,8 +13,8 @@ from contract.errors import EffectFailed, Fault
 from contract.human import Form, HumanAnswer, OpenQuestion
 from effects.stores import MemoryPauses, Pause, Waiting
 from router.resume.pauses import Pauses
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.router.admin.operating import ALICE, ENVIRON, MORE, Operator
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.operations_client import ALICE, ENVIRON, MORE, Operator
 
 pytestmark = pytest.mark.sockets
 

@@ -23,7 +23,7 @@ from router.capture.segments import CapturePlaceRefused, SegmentStore, Sizes
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings, RedactionSettings, patterns
 from tests.conftest import ROOT
-from tests.router.captured import BEGAN, SPECS, a_run, batches, runs, segments
+from tests.support.capture_files import BEGAN, SPECS, a_run, batches, runs, segments
 
 LONG = "ab" * 40_000
 
@@ -327,7 +327,7 @@ def test_a_torn_tail_is_seen_and_the_rest_is_whole(tmp_path: Path, lost: int) ->
 @pytest.mark.slow
 def test_kill_minus_nine_loses_the_last_batch_at_most(tmp_path: Path) -> None:
     """Everything that was flushed before is readable afterwards."""
-    code = "import sys; from tests.router.captured import main; main(sys.argv[1])"
+    code = "import sys; from tests.support.capture_files import main; main(sys.argv[1])"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

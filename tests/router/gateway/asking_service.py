@@ -9,7 +9,7 @@ from typing import Any
 
 from openai import APIError, AsyncOpenAI
 
-from tests.router.remote.service import Asked, Stream
+from tests.support.scripted_service import Asked, Stream
 
 
 @dataclass

@@ -11,14 +11,14 @@ from pathlib import Path
 from contract.records import RunRecord
 from effects.model import Rescued
 from router.telemetry import instruments as i
-from tests.e2e.deployment import Answer as Got
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.effects.model.calling import reset
-from tests.effects.model.loopback import Answer, Loopback, Wire, serving
 from tests.router.gateway.asking_service import AskingService
-from tests.router.gateway.gateways import client_of
-from tests.router.remote.service import serving as service_at
-from tests.router.telemetry.reading import samples
+from tests.support.deployment import Answer as Got
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.gateways import client_of
+from tests.support.loopback_provider import Answer, Loopback, Wire, serving
+from tests.support.metrics_page import samples
+from tests.support.misbehaving_providers import reset
+from tests.support.scripted_service import serving as service_at
 
 CONFIGURATION = """
 [metrics]

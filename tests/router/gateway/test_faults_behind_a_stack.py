@@ -18,12 +18,12 @@ from contract.model import Usage
 from contract.records import RunRecord
 from effects.model import Rescued
 from router.telemetry import instruments as i
-from tests.e2e.deployment import Answer as Got
-from tests.effects.model.calling import event, reset, said, saying, silence
-from tests.effects.model.loopback import Answer, Wire, in_turn, refusing
-from tests.patience import PATIENCE_S
 from tests.router.gateway.behind import House, opened
-from tests.router.telemetry.reading import samples
+from tests.support.deployment import Answer as Got
+from tests.support.loopback_provider import Answer, Wire, in_turn, refusing
+from tests.support.metrics_page import samples
+from tests.support.misbehaving_providers import event, reset, said, saying, silence
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.sockets, pytest.mark.asyncio(loop_scope="module")]
 

@@ -15,8 +15,8 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError, NotFoundError
 
 from effects.model import RescuingModel
-from tests.effects.model.calling import DONE, counted, pair, reset, said, saying
-from tests.effects.model.loopback import (
+from tests.support.gateways import MOST_BYTES, client_of, opened
+from tests.support.loopback_provider import (
     Answer,
     Loopback,
     Wire,
@@ -26,8 +26,8 @@ from tests.effects.model.loopback import (
     serving,
     sse,
 )
-from tests.patience import PATIENCE_S
-from tests.router.gateway.gateways import MOST_BYTES, client_of, opened
+from tests.support.misbehaving_providers import DONE, counted, pair, reset, said, saying
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

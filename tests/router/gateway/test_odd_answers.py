@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.effects.model.calling import counted, said
 from tests.router.gateway.test_gateway import HELLO, STREAMED, events, placed
+from tests.support.misbehaving_providers import counted, said
 
 pytestmark = pytest.mark.sockets
 

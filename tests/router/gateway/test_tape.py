@@ -15,9 +15,9 @@ from compare.comparison import Comparer
 from compare.input.pairing import Pair, pair_of
 from contract.errors import CutoverError
 from contract.flows.chat import CHAT
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.router.remote.service import HELLO, WHOLE, Asked, Service, Stream
-from tests.router.remote.service import serving as service_at
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.scripted_service import HELLO, WHOLE, Asked, Service, Stream
+from tests.support.scripted_service import serving as service_at
 
 pytestmark = pytest.mark.sockets
 

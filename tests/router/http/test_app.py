@@ -11,7 +11,7 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from contract.records import FeedbackRecord
-from tests.e2e.deployment import Deployment, Setup, captured, deployed
+from tests.support.deployment import Deployment, Setup, captured, deployed
 
 pytestmark = pytest.mark.sockets
 

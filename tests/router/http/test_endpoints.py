@@ -15,7 +15,7 @@ from contract.flows.chat import Accept, StartReply
 from cutover.wiring.stacks import load_stacks
 from router.http.app import create_app
 from router.serving.stack import LocalStack
-from tests.e2e.deployment import Setup, deployed, tasks, until
+from tests.support.deployment import Setup, deployed, tasks, until
 
 if TYPE_CHECKING:
     from contract.flow import Event

@@ -8,9 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.deployment import Answer as Got
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.router.remote.service import FRAMES, HELLO, WHOLE, Answer, Asked, Stream, says, serving
+from tests.support.deployment import Answer as Got
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.scripted_service import (
+    FRAMES,
+    HELLO,
+    WHOLE,
+    Answer,
+    Asked,
+    Stream,
+    says,
+    serving,
+)
 
 pytestmark = pytest.mark.sockets
 

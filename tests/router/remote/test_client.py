@@ -14,8 +14,8 @@ from router.remote.endpoint import Endpoint
 from router.remote.http1.client import Client, ConnectTimedOut, Unreachable
 from router.remote.http1.connection import Answer, AnswerLost
 from router.stack import IncomingRequest
-from tests.e2e.deployment import until
-from tests.router.remote.service import Asked, Service, Stream, says, serving
+from tests.support.deployment import until
+from tests.support.scripted_service import Asked, Service, Stream, says, serving
 
 pytestmark = pytest.mark.sockets
 

@@ -17,9 +17,9 @@ from contract.flows.declared import DeclaredFlow, declared_spec
 from contract.wire import Dialect, FrameReader, built_in, dialect_of
 from router.capture.redaction import Redactor
 from router.config import compile_patterns
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.router.captured import a_run
-from tests.router.remote.service import (
+from tests.support.capture_files import a_run
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.scripted_service import (
     EVENTS,
     LINES,
     Answer,

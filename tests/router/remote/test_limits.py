@@ -18,7 +18,7 @@ from router.remote.http1.connection import PATIENCE, Answer
 from router.remote.run import RemoteRun
 from router.serving.run import RunRequest
 from router.stack import RunOutcome
-from tests.router.remote.service import HEAD
+from tests.support.scripted_service import HEAD
 
 if TYPE_CHECKING:
     from router.remote.endpoint import Endpoint

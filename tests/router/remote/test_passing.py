@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.deployment import Setup, deployed, until
-from tests.router.remote.service import FRAMES, HELLO, WHOLE, Asked, Stream, serving, streams
+from tests.support.deployment import Setup, deployed, until
+from tests.support.scripted_service import FRAMES, HELLO, WHOLE, Asked, Stream, serving, streams
 
 pytestmark = pytest.mark.sockets
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.deployment import Deployment, Setup, deployed, until
-from tests.router.remote.service import HELLO, WHOLE, Asked, Service, Stream, serving, streams
+from tests.support.deployment import Deployment, Setup, deployed, until
+from tests.support.scripted_service import HELLO, WHOLE, Asked, Service, Stream, serving, streams
 
 pytestmark = pytest.mark.sockets
 

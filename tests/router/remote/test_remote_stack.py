@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from contract.wire.sse import SseDecoder
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.patience import PATIENCE_S
-from tests.router.remote.service import (
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.patience import PATIENCE_S
+from tests.support.scripted_service import (
     FRAMES,
     HELLO,
     WHOLE,

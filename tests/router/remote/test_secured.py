@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from yarl import URL
 
 from router.remote.http1.client import Client, Unreachable
-from tests.router.remote.service import says, serving
+from tests.support.scripted_service import says, serving
 
 pytestmark = pytest.mark.sockets
 

@@ -15,8 +15,8 @@ from effects.model import says
 from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
-from tests.router.asking import Ask, Desk, Done, FlakyPauses, Options, looping
 from tests.router.resume.test_pauses import world
+from tests.support.pausing_flow import Ask, Desk, Done, FlakyPauses, Options, looping
 
 pytestmark = pytest.mark.virtual
 

@@ -18,7 +18,7 @@ from effects.testing import World
 from effects.tools.fake import ScriptedTools
 from router.problems import Problem
 from router.serving.failure import CLAIM_LOST
-from tests.router.asking import Ask, Desk, FlakyPauses, Options, Reply, looping
+from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Reply, looping
 
 pytestmark = pytest.mark.virtual
 

@@ -17,7 +17,7 @@ from router.config import LimitSettings, Settings
 from router.problems import Problem
 from router.serving.stack import LocalStack
 from router.stack import Powers, StackName
-from tests.router.asking import Ask, Desk, FlakyPauses, Options, Said, looping
+from tests.support.pausing_flow import Ask, Desk, FlakyPauses, Options, Said, looping
 
 pytestmark = pytest.mark.virtual
 

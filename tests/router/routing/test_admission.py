@@ -13,10 +13,10 @@ from router.config import BreakerSettings, LimitSettings, RateSettings
 from router.problems import Problem
 from router.serving.stream import ServedStream
 from router.stack import StackName
-from tests.flows.playing import Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces
-from tests.router.faulty import after, crash, hang
-from tests.router.house import House, Rules, Served
+from tests.support.faulty_stacks import after, crash, hang
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Rules, Served
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, pieces
 
 pytestmark = pytest.mark.virtual
 

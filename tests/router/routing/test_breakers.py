@@ -16,10 +16,10 @@ from effects.model import Fail
 from router.config import BreakerSettings
 from router.problems import Problem
 from router.stack import StackName
-from tests.flows.playing import Case
-from tests.router.answering import CASE, FLOWS, both, other, pieces
-from tests.router.faulty import after, crash, hang
-from tests.router.house import House, Served
+from tests.support.faulty_stacks import after, crash, hang
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Served
+from tests.support.tool_replies import CASE, FLOWS, both, other, pieces
 
 pytestmark = pytest.mark.virtual
 

@@ -23,8 +23,8 @@ from router.routing.flags import (
 )
 from router.routing.lookup import REST_SECONDS, WAIT_SECONDS, LookupFailed
 from router.stack import IncomingRequest
-from tests.router.answering import CASE
-from tests.router.house import House, Rules
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE
 
 pytestmark = pytest.mark.virtual
 

@@ -20,7 +20,7 @@ from router.config import FLAG_KINDS, FlowSettings, parse_settings
 from router.routing.flags import Refused, Targeting, apply, defaults
 from router.routing.lookup import LookupFailed
 from router.routing.open_feature import FileProvider, OpenFeatureFlags
-from tests.e2e.deployment import until
+from tests.support.deployment import until
 
 if TYPE_CHECKING:
     from openfeature.evaluation_context import EvaluationContext

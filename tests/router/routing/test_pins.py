@@ -17,8 +17,8 @@ from router.routing.lookup import REST_SECONDS, WAIT_SECONDS
 from router.routing.pins import FRESH_SECONDS, Pins
 from router.routing.qa_header import sign
 from router.routing.rollout import bucket
-from tests.router.answering import CASE
-from tests.router.house import QA_KEY, WALL, House, Rules
+from tests.support.router_world import QA_KEY, WALL, House, Rules
+from tests.support.tool_replies import CASE
 
 pytestmark = pytest.mark.virtual
 

@@ -13,7 +13,7 @@ from contract.ports import Effects
 from contract.stores import MemoryEntry
 from effects.testing import World
 from router.serving.completion import STOP_SECONDS
-from tests.router.asking import SPEC, Ask, Desk, Done, Options, Said
+from tests.support.pausing_flow import SPEC, Ask, Desk, Done, Options, Said
 
 pytestmark = pytest.mark.virtual
 

@@ -17,10 +17,10 @@ from router.serving.completion import GRACE_SECONDS
 from router.serving.stream import PIECE_BYTES
 from router.stack import StackName
 from rules.chat import lock_key
-from tests.flows.playing import Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed
-from tests.router.faulty import after, dawdle, hang, instead
-from tests.router.house import House, Rules, memory
+from tests.support.faulty_stacks import after, dawdle, hang, instead
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Rules, memory
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, house, pieces, undisturbed
 
 pytestmark = pytest.mark.virtual
 

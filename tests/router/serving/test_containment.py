@@ -15,9 +15,9 @@ from effects.tape import Tape
 from effects.tasks import ExitContained, contained
 from effects.testing import World
 from router.stack import StackName
-from tests.effects.tape.calls import TURN
-from tests.router.answering import ASSIGNED, FLOWS, both, nothing_twice, other, undisturbed
-from tests.router.faulty import Act, after, hang
+from tests.support.faulty_stacks import Act, after, hang
+from tests.support.tape_calls import TURN
+from tests.support.tool_replies import ASSIGNED, FLOWS, both, nothing_twice, other, undisturbed
 
 pytestmark = pytest.mark.virtual
 

@@ -27,7 +27,7 @@ from effects.testing import World
 from router.serving.run import Run, RunRequest
 from router.serving.stack import LocalStack
 from router.stack import RunOutcome
-from tests.flows.playing import FOREVER
+from tests.support.flow_runs import FOREVER
 
 pytestmark = pytest.mark.virtual
 

@@ -17,8 +17,8 @@ from effects.tape import CALL_OVERHEAD, MAX_CALL_BYTES
 from router.serving.backpressure import TURN_FRAMES
 from router.serving.stack import UNPROMPTED_LIMIT
 from router.stack import StackName
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, undisturbed
-from tests.router.house import House, Rules
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, undisturbed
 
 pytestmark = pytest.mark.virtual
 

@@ -16,10 +16,10 @@ from router.http.disconnect import ABORT
 from router.http.endpoints import FlowEndpoint
 from router.serving.stream import ServedStream
 from router.stack import StackName
-from tests.flows.playing import Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces, undisturbed
-from tests.router.faulty import after, crash
-from tests.router.house import House, Rules, memory
+from tests.support.faulty_stacks import after, crash
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Rules, memory
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, pieces, undisturbed
 
 pytestmark = pytest.mark.virtual
 

@@ -17,19 +17,7 @@ from contract.model import Chunk, Usage
 from contract.records import ErrorRecord
 from effects.model import Fail, Hang, Step, Wait
 from router.stack import StackName
-from tests.flows.playing import Case
-from tests.router.answering import (
-    ASSIGNED,
-    CASE,
-    FLOWS,
-    both,
-    house,
-    nothing_twice,
-    other,
-    shouted,
-    undisturbed,
-)
-from tests.router.faulty import (
+from tests.support.faulty_stacks import (
     Boom,
     Tripwire,
     after,
@@ -41,7 +29,19 @@ from tests.router.faulty import (
     mapped,
     short,
 )
-from tests.router.house import STALL, House, Rules
+from tests.support.flow_runs import Case
+from tests.support.router_world import STALL, House, Rules
+from tests.support.tool_replies import (
+    ASSIGNED,
+    CASE,
+    FLOWS,
+    both,
+    house,
+    nothing_twice,
+    other,
+    shouted,
+    undisturbed,
+)
 
 pytestmark = pytest.mark.virtual
 

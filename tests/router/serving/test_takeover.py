@@ -6,9 +6,18 @@ import pytest
 
 from contract.records import RunRecord
 from router.stack import StackName
-from tests.router.answering import ASSIGNED, FLOWS, house, nothing_twice, undisturbed
-from tests.router.faulty import Act, Sleeper, Tripwire, after, cancelled, crash, dawdle, hang
-from tests.router.house import STALL, House, Served
+from tests.support.faulty_stacks import (
+    Act,
+    Sleeper,
+    Tripwire,
+    after,
+    cancelled,
+    crash,
+    dawdle,
+    hang,
+)
+from tests.support.router_world import STALL, House, Served
+from tests.support.tool_replies import ASSIGNED, FLOWS, house, nothing_twice, undisturbed
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
 

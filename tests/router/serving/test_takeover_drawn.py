@@ -10,10 +10,10 @@ from contract.flows.chat import CHAT
 from contract.grammar import GrammarCheck
 from cutover.selftest.cases import case
 from router.stack import StackName
-from tests.flows.playing import Case
-from tests.router.answering import FLOWS
-from tests.router.faulty import Act, after, crash, hang
-from tests.router.house import House, Rules, Served
+from tests.support.faulty_stacks import Act, after, crash, hang
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Rules, Served
+from tests.support.tool_replies import FLOWS
 
 pytestmark = [pytest.mark.virtual, pytest.mark.slow]
 

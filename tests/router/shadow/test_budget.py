@@ -14,8 +14,8 @@ from router.config import ShadowSettings
 from router.serving.stack import LocalStack
 from router.shadow.budget import ShadowBudget
 from router.stack import Powers
-from tests.router.answering import CASE, FLOWS
-from tests.router.house import House, Rules
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE, FLOWS
 
 if TYPE_CHECKING:
     from contract.flow import FlowSpec

@@ -17,10 +17,10 @@ from contract.flows.chat import ChatRequest
 from contract.ports import Effects
 from effects.testing import VirtualLoop
 from router.stack import StackName
-from tests.flows.playing import FOREVER
-from tests.router.answering import CASE, FLOWS
-from tests.router.faulty import Act, after, crash, deaf, hang, short
-from tests.router.house import House, Rules
+from tests.support.faulty_stacks import Act, after, crash, deaf, hang, short
+from tests.support.flow_runs import FOREVER
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE, FLOWS
 
 Fate = Literal["well", "refused", "leaves", "crashes", "hangs", "cut short", "twice", "large"]
 Candidate = Literal["well", "crashes", "hangs", "deaf", "cut short"]

@@ -13,8 +13,8 @@ from contract.model import Chunk, ModelCall, Usage
 from contract.records import RunRecord
 from effects.model import Fail, Hang, ScriptedModel, Step, in_turn
 from router.stack import StackName
-from tests.router.answering import ASSIGNED, CASE, called, pieces, undisturbed
-from tests.router.house import House, Rules
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import ASSIGNED, CASE, called, pieces, undisturbed
 
 pytestmark = pytest.mark.virtual
 

@@ -12,9 +12,8 @@ from contract.flows.session import SessionRequest
 from contract.records import OwnHistory, RunRecord
 from effects.model import Hang, ScriptedModel
 from router.stack import StackName
-from tests.router.answering import ASSIGNED
-from tests.router.house import House
-from tests.router.talking import (
+from tests.support.router_world import House
+from tests.support.session_conversations import (
     begun,
     free,
     hello,
@@ -31,6 +30,7 @@ from tests.router.talking import (
     turn,
     with_budget,
 )
+from tests.support.tool_replies import ASSIGNED
 
 pytestmark = pytest.mark.virtual
 

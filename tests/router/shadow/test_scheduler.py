@@ -19,8 +19,7 @@ from contract.ports import Effects
 from contract.records import RunRecord, decode_run, encode_run
 from cutover.selftest.cases import case
 from router.stack import StackName
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, shouted
-from tests.router.faulty import (
+from tests.support.faulty_stacks import (
     Act,
     Sleeper,
     Tripwire,
@@ -32,7 +31,8 @@ from tests.router.faulty import (
     mapped,
     short,
 )
-from tests.router.house import House, Rules, Served, each
+from tests.support.router_world import House, Rules, Served, each
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, shouted
 
 pytestmark = pytest.mark.virtual
 

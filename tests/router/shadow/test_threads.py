@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 import graph_impl
-from tests.router.house import House
-from tests.router.talking import Talk, free, say, served_by, shadows, talk
+from tests.support.router_world import House
+from tests.support.session_conversations import Talk, free, say, served_by, shadows, talk
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -12,10 +12,10 @@ from contract.model import Usage
 from effects.tasks import EXCHANGE
 from router.stack import StackName
 from router.telemetry.access_log import AccessLog
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both
-from tests.router.faulty import after, crash
-from tests.router.house import House, Rules
-from tests.router.listening import listening
+from tests.support.faulty_stacks import after, crash
+from tests.support.log_records import listening
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both
 
 pytestmark = pytest.mark.virtual
 

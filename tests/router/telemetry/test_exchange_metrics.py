@@ -11,11 +11,11 @@ from router.stack import StackName
 from router.telemetry import instruments as i
 from router.telemetry.labels import MOST_CODES, CodeLabels
 from router.telemetry.metrics import ExchangeMetrics, MetricValues
-from tests.flows.playing import Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other, pieces
-from tests.router.faulty import Boom, after, crash, hang
-from tests.router.house import House, Rules
-from tests.router.telemetry.reading import shown
+from tests.support.faulty_stacks import Boom, after, crash, hang
+from tests.support.flow_runs import Case
+from tests.support.metrics_page import shown
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other, pieces
 
 pytestmark = pytest.mark.virtual
 

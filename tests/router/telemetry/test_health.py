@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from router.telemetry.health import Heartbeat, Watchdog
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 USER = "what the user said"
 

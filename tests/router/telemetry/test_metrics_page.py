@@ -11,9 +11,9 @@ import pytest
 
 from router.telemetry import instruments as i
 from tests.conftest import ROOT
-from tests.e2e.deployment import Deployment, Setup, deployed
-from tests.router.remote.service import serving, streams
-from tests.router.telemetry.reading import samples
+from tests.support.deployment import Deployment, Setup, deployed
+from tests.support.metrics_page import samples
+from tests.support.scripted_service import serving, streams
 
 pytestmark = pytest.mark.sockets
 

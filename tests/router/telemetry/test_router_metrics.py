@@ -30,11 +30,11 @@ from router.telemetry.metrics import (
     MetricValues,
     RouterMetrics,
 )
-from tests.router.answering import CASE, FLOWS
-from tests.router.faulty import after, crash, hang
-from tests.router.house import House, Rules
-from tests.router.telemetry.reading import shown
 from tests.router.telemetry.standing import Written
+from tests.support.faulty_stacks import after, crash, hang
+from tests.support.metrics_page import shown
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE, FLOWS
 
 pytestmark = pytest.mark.virtual
 

@@ -15,11 +15,11 @@ from contract.operations import OPERATIONS
 from router.stack import IncomingRequest, StackName
 from router.telemetry.labels import safe_name
 from router.telemetry.tracing import EXCHANGE
-from tests.flows.playing import Case
-from tests.router.answering import ASSIGNED, CASE, FLOWS, both, other
-from tests.router.faulty import after, crash
-from tests.router.house import House, Rules
-from tests.router.telemetry.traced import Traced, identity, said, times
+from tests.support.faulty_stacks import after, crash
+from tests.support.flow_runs import Case
+from tests.support.recorded_spans import Traced, identity, said, times
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import ASSIGNED, CASE, FLOWS, both, other
 
 pytestmark = pytest.mark.virtual
 

@@ -13,7 +13,7 @@ import pytest
 
 from router.telemetry import instruments as i
 from tests.conftest import ROOT
-from tests.router.telemetry.reading import samples
+from tests.support.metrics_page import samples
 
 pytestmark = pytest.mark.slow
 

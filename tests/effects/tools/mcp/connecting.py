@@ -18,7 +18,7 @@ from effects.tools.mcp import (
     open_session,
 )
 from effects.tools.mcp.client import connect_session
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -15,7 +15,6 @@ from effects.testing import World
 from effects.tools import ToolRegistry, builtin_tools
 from effects.tools.mcp import McpConnection, McpServer
 from effects.tools.mcp.connection import CHECK_SECONDS, reconnect_wait
-from tests.effects.tape.calls import turns
 from tests.effects.tools.mcp.connecting import (
     FakeServer,
     Mode,
@@ -26,7 +25,8 @@ from tests.effects.tools.mcp.connecting import (
     tools_of,
     until,
 )
-from tests.effects.tools.mcp.tools_server import tools_server
+from tests.support.mcp_tools_server import tools_server
+from tests.support.tape_calls import turns
 
 pytestmark = pytest.mark.virtual
 

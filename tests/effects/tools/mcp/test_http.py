@@ -14,9 +14,9 @@ from contract.model import ToolResult
 from effects.model import Secret
 from effects.tools.mcp import McpServer
 from tests.effects.tools.mcp.connecting import names, run, tools_of, until, why_not
-from tests.effects.tools.mcp.tools_server import tools_server
-from tests.patience import PATIENCE_S
 from tests.support.asgi import served
+from tests.support.mcp_tools_server import tools_server
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.sockets
 

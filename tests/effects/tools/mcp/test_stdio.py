@@ -14,7 +14,7 @@ import pytest
 from contract.model import ToolResult
 from effects.tools.mcp import McpServer
 from tests.effects.tools.mcp.connecting import names, run, tools_of, until, why_not
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ from effects.model import ModelEntry, ModelRegistry, RescuePolicy, RescuingModel
 from effects.model.errors import Facts
 from router.gateway import Gateway, add_gateway
 from router.http.app import create_app
-from tests.e2e.deployment import listening
-from tests.effects.model.calling import NO_WAIT, Heard
-from tests.effects.model.loopback import registry_of
-from tests.router.answering import CASE
-from tests.router.house import House, Rules
+from tests.support.deployment import listening
+from tests.support.loopback_provider import registry_of
+from tests.support.misbehaving_providers import NO_WAIT, Heard
+from tests.support.router_world import House, Rules
+from tests.support.tool_replies import CASE
 
 MOST_BYTES = 65_536
 

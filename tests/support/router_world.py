@@ -30,7 +30,7 @@ from router.serving.failure import NotServed
 from router.serving.stack import LocalStack
 from router.serving.stream import ServedStream
 from router.stack import StackName
-from tests.flows.playing import FOREVER
+from tests.support.flow_runs import FOREVER
 
 
 class Situation(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from tests.e2e.deployment import Deployment
+    from tests.support.deployment import Deployment
 
 VARIABLE = "CUTOVER_TEST_TOKENS"
 ALICE = "alices-own-token-0123456789"

@@ -23,8 +23,8 @@ from effects.tools import ScriptedTools
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from rules.questions import NAME
-from tests import pictures
-from tests.router.asking import Desk, Reply
+from tests.support import pictures
+from tests.support.pausing_flow import Desk, Reply
 
 PNG = pictures.url(pictures.PNG)
 FORM = (

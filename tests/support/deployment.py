@@ -21,7 +21,7 @@ from cutover.server.serve import Server, server
 from cutover.server.sockets import address, listen
 from loadtests.simulator import Profile, Served, running
 from router.config import SettingsWatcher
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

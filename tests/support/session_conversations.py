@@ -13,7 +13,7 @@ from effects.model import ScriptedModel, Step, Wait
 from effects.testing import World
 from router.config import Settings
 from router.stack import StackName
-from tests.router.house import House, Rules, Served
+from tests.support.router_world import House, Rules, Served
 
 TOKENS = Usage(10, 20, 30)
 

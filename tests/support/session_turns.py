@@ -26,7 +26,7 @@ from graph_impl import FLOWS
 from graph_impl.session import session
 from graph_impl.threads import Threads
 from router.serving.stack import LocalStack
-from tests.flows.playing import record
+from tests.support.flow_runs import record
 
 SESSION_ID = "s-1"
 SECRET = "quinces"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.e2e.deployment import Answer, Setup
-from tests.pictures import PNG, url
+from tests.support.deployment import Answer, Setup
+from tests.support.pictures import PNG, url
 
 if TYPE_CHECKING:
     import aiohttp

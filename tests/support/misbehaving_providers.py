@@ -10,7 +10,7 @@ from typing import Protocol
 from contract.errors import EffectFailed, Fault
 from contract.model import Chunk, Usage
 from effects.model import ModelEntry, RescuePolicy, RescuingModel
-from tests.effects.model.loopback import CALL, Answer, Loopback, Wire, registry_of, sse
+from tests.support.loopback_provider import CALL, Answer, Loopback, Wire, registry_of, sse
 
 NO_WAIT = RescuePolicy(first_wait=1.0)
 DONE = b"data: [DONE]\n\n"

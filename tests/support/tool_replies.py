@@ -13,8 +13,8 @@ from effects.model import Step, Wait
 from graph_impl import FLOWS as GRAPH
 from legacy import FLOWS as LEGACY
 from router.stack import StackName
-from tests.flows.playing import Case
-from tests.router.house import House, Rules
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Rules
 
 FLOWS: dict[StackName, Flow] = {"legacy": LEGACY["chat"], "graph": GRAPH["chat"]}
 ASSIGNED: list[StackName] = ["legacy", "graph"]

@@ -23,9 +23,9 @@ from graph_impl.chat import chat
 from graph_impl.templates import FOLDER
 from router.capture.writer import CaptureWriter
 from router.config import CaptureSettings
-from tests.flows.playing import Case
-from tests.router.faulty import mapped
-from tests.router.house import House, Rules
+from tests.support.faulty_stacks import mapped
+from tests.support.flow_runs import Case
+from tests.support.router_world import House, Rules
 
 PLAIN = 12
 """A seed whose case calls tools and ends well on both stacks."""

@@ -28,7 +28,7 @@ from router.serving.failure import NotServed
 from router.serving.stack import LocalStack
 from router.serving.stream import ServedStream
 from router.stack import StackName
-from tests.router.house import Captured, each
+from tests.support.router_world import Captured, each
 
 DAY = 86_400.0
 

@@ -19,7 +19,7 @@ from cutover.server.serve import server
 from cutover.wiring.composition import Services
 from router.config import SettingsWatcher
 from router.routing.rollout import assign
-from tests.e2e.deployment import listening, tasks, until
+from tests.support.deployment import listening, tasks, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PORTS = ("9001", "9002")
