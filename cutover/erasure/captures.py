@@ -51,7 +51,7 @@ class Removed:
     blobs: set[bytes] = field(default_factory=set)
 
 
-class CaptureSegment:
+class SegmentEdit:
     """A segment below an fsspec place; `local` ones are replaced while none is appended to."""
 
     def __init__(self, system: Any, path: str, *, local: bool) -> None:
@@ -178,7 +178,7 @@ def erase_captures(place: str, subject: SubjectMatcher) -> ErasedCaptures:
     began = time.time()
     folder = _Folder(place)
     exchanges: set[str] = set()
-    concerned: list[CaptureSegment] = []
+    concerned: list[SegmentEdit] = []
     for segment in folder.segments():
         found = segment.exchanges(subject.matches)
         if found or segment.damaged or _FEEDBACK in segment.path:
@@ -200,11 +200,11 @@ class _Folder:
         self._system, self._root = fsspec.core.url_to_fs(place)
         self._local = on_disk(self._system)
 
-    def segments(self) -> Iterator[CaptureSegment]:
+    def segments(self) -> Iterator[SegmentEdit]:
         """Yield the segments there are, runs and feedback; a pipe or a device holds none."""
         for path in sorted(files_below(self._system, self._root)):
             if path.endswith(_PACKED) and not (self._local and no_file(path)):
-                yield CaptureSegment(self._system, path, local=self._local)
+                yield SegmentEdit(self._system, path, local=self._local)
 
     def remove_blobs(self, digests: set[bytes], began: float) -> int:
         """Remove the blobs that no line names any more, unused since; returns how many."""

@@ -34,7 +34,7 @@ class Targeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFlag:
     """Stands where a value would: the source has one, and it cannot be used."""
 
     code: str
@@ -117,7 +117,7 @@ def apply(name: str, flow: FlowSettings, values: Mapping[str, object]) -> Applie
     taken: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for flag, value in values.items():
-        if isinstance(value, Refused):
+        if isinstance(value, RefusedFlag):
             key, why = f"{name}.{flag}", f"the provider reports {value.code}"
             refused[key] = str(ConfigRefused(WHERE, key, why))
             continue

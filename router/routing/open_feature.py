@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from effects.extras import MissingExtra
 from router.config import FLAG_KINDS, Settings
-from router.routing.flags import Changed, Refused, Targeting, defaults
+from router.routing.flags import Changed, RefusedFlag, Targeting, defaults
 from router.routing.lookup import LookupFailed
 
 try:
@@ -139,7 +139,7 @@ def _value(found: FlagEvaluationDetails[Any]) -> object:
         return None
     if code in _WHOLE:
         raise LookupFailed(code.value)
-    return Refused(code.value)
+    return RefusedFlag(code.value)
 
 
 class FileProvider(AbstractProvider):

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from router.config import FLAG_KINDS, FlowSettings
-from router.routing.flags import Refused, apply, defaults
+from router.routing.flags import RefusedFlag, apply, defaults
 
 FILE = FlowSettings(
     enable_langgraph=True,
@@ -64,7 +64,7 @@ def test_a_flag_takes_the_place_of_the_file_s_value(
         ("force_graph", "a", "= 'a': must be a valid frozenset"),
         ("force_graph", [1], "= 1: must be a valid string"),
         ("force_legacy", ["a"], "also in force_legacy"),
-        ("langgraph_fallback", Refused("PARSE_ERROR"), "the provider reports PARSE_ERROR"),
+        ("langgraph_fallback", RefusedFlag("PARSE_ERROR"), "the provider reports PARSE_ERROR"),
     ],
 )
 def test_what_cannot_be_used_leaves_the_file_s_value(flag: str, value: object, why: str) -> None:

@@ -17,7 +17,7 @@ from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvid
 
 from contract.flows.chat import CHAT
 from router.config import FLAG_KINDS, FlowSettings, parse_settings
-from router.routing.flags import Refused, Targeting, apply, defaults
+from router.routing.flags import RefusedFlag, Targeting, apply, defaults
 from router.routing.lookup import LookupFailed
 from router.routing.open_feature import FileProvider, OpenFeatureFlags
 from tests.support.deployment import until
@@ -143,8 +143,8 @@ async def test_a_value_of_the_wrong_type_is_refused(open_flags: Open) -> None:
         }
     )
     found = await values(open_flags(provider))
-    assert found["enable_langgraph"] == Refused("TYPE_MISMATCH")
-    assert found["langgraph_percent"] == Refused("PARSE_ERROR")
+    assert found["enable_langgraph"] == RefusedFlag("TYPE_MISMATCH")
+    assert found["langgraph_percent"] == RefusedFlag("PARSE_ERROR")
     assert found["force_graph"] == ["x"]
     assert apply("chat", FILE, found).flow.force_graph == {"x"}
 
