@@ -143,7 +143,7 @@ def postgres_dsn() -> str:
 def pgvector_dsn() -> Iterator[str]:
     """Return the address of a PostgreSQL with pgvector, one for all workers.
 
-    For root it runs as somebody else, to whom pytest closes its own folders.
+    For root it runs as another user, for whom pytest closes its own folders.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     with pgvector_server(Path(gettempdir()) / f"cutover-pgvector-{run}") as dsn:

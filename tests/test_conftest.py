@@ -92,7 +92,7 @@ def test_no_garbage_is_looked_for_while_the_suite_is_read() -> None:
 
 @pytest.fixture
 def followed_again() -> Iterator[None]:
-    """See that whoever followed the lines before the test does so after it."""
+    """The tracer from before the test is active after it."""
     before = sys.gettrace(), threading.gettrace()
     yield
     assert (sys.gettrace(), threading.gettrace()) == before

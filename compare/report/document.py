@@ -49,7 +49,7 @@ TITLES: Mapping[str, str] = {
     "call_skipped": "Call not made by {candidate}",
     "call_extra": "Call made by {candidate} only",
     "site_changed": "Call made under another site",
-    "call_unplayed": "Recorded call nobody asked for",
+    "call_unplayed": "Recorded call that was not played",
 }
 
 

@@ -1,4 +1,4 @@
-"""Who may import whom; the arrows themselves are in pyproject.toml, `[tool.importlinter]`."""
+"""The import contracts hold; they are in pyproject.toml, `[tool.importlinter]`."""
 
 import subprocess
 import sys
@@ -81,7 +81,7 @@ def test_a_pure_package_needs_two_libraries_at_most(package: str) -> None:
 
 @pytest.mark.untraced
 def test_the_graph_engine_is_named_in_one_place() -> None:
-    """Outside graph_impl/ and its own tests nobody imports LangGraph, tests included."""
+    """No module outside graph_impl/ and its tests imports LangGraph, tests included."""
     others = [package for package in PACKAGES if package != "graph_impl"]
     leaks = [
         f"{path}:{line} imports {module}"

@@ -10,7 +10,7 @@ import pytest
 from tests.support.project import PACKAGES, ROOT, sources
 
 SAYS_NOTHING = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
-# A folder of somebody's machine: nothing in the project may depend on where it lies.
+# A folder of one machine: nothing in the project may depend on where it lies.
 SOMEBODYS_FOLDER = re.compile(r"(?<![\w.:/}-])/(?:home|root|Users|work|opt)/[\w.-]")
 
 

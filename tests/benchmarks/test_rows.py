@@ -19,7 +19,7 @@ def test_targets_are_met_at_the_target() -> None:
 
 
 def test_no_verdict_is_told_where_one_was_wanted() -> None:
-    """A target nobody can judge is no pass; a figure without one needs no verdict."""
+    """A target without a verdict is no pass; a figure without a target needs none."""
     row = at_most("a", 1.0, "ms", 2.0, "")
     assert "cannot tell" in verdict(msgspec.structs.replace(row, ok=None))
     assert verdict(reported("a", 1.0, "ms", "")) == ""

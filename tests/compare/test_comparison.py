@@ -37,7 +37,7 @@ def test_a_fault_is_one_finding_on_its_layer(fault: RunFault) -> None:
 @pytest.mark.parametrize("served", ["legacy", "graph"])
 @pytest.mark.parametrize("script", [Script(), SOUND], ids=["plain", "tools"])
 def test_equal_runs_have_no_findings(script: Script, served: str) -> None:
-    """Whoever served, with tools or without."""
+    """Whichever stack served, with tools or without."""
     assert found(script, script, served=served) == ()
 
 
@@ -106,7 +106,7 @@ def test_a_changed_prompt_is_found_once_though_every_round_repeats_it() -> None:
 
 
 def test_messages_of_one_prompt_are_one_finding_that_names_their_roles() -> None:
-    """Whoever accepts another system prompt has not accepted what else differs beside it."""
+    """A waiver for the system prompt does not cover other differences beside it."""
     both, *others = found(SOUND, SOUND.but(system="冷", user="?"))
     assert (both.path, both.graph) == ("model.stream@reply[0].messages[0].system+user", "冷")
     assert [(f.path, f.graph) for f in others] == [

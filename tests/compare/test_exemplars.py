@@ -25,7 +25,7 @@ def rows(runs: tuple[RunRecord, ...]) -> list[tuple[str, str | None, str | None]
 
 
 def test_cumulative_text_is_shown_by_what_it_adds() -> None:
-    """Nobody wants to read the same beginning fifty times."""
+    """The same beginning is not repeated fifty times."""
     said = rows(exchange(Script(pieces=("你好", "世界"))))
     assert said[2:5] == [
         ("same", "你好", "你好"),

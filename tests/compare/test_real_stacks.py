@@ -169,7 +169,7 @@ async def test_a_wrong_final_text_is_found_in_the_text(final: str) -> None:
 
 
 async def test_a_frame_after_the_end_is_found_by_the_grammar() -> None:
-    """Nobody may hear of it, and still the stack sent it."""
+    """The client may not receive it, but the stack sent it."""
 
     async def rewrite(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
         async for event in events:

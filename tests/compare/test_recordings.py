@@ -69,7 +69,7 @@ def test_times_give_latencies(tmp_path: Path) -> None:
 
 
 def test_other_times_than_events_are_damage(tmp_path: Path) -> None:
-    """Nobody can tell which is whose."""
+    """The sides could not be told apart."""
     tally = rows(tmp_path, [{"id": 1, "body": body(), "times": [1]}], [{"id": 1, "body": body()}])
     assert tally.damage == {"broken": 1}
     assert tally.named[0].detail == "1 times for 12 events"

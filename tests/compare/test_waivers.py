@@ -63,7 +63,7 @@ def test_parity_is_said_only_when_no_unwaived_cause_is_left() -> None:
 
 
 def test_causes_that_were_not_kept_cannot_be_waived() -> None:
-    """Beyond the bound nobody knows what there is."""
+    """What lies beyond the bound is unknown."""
     tally = tally_of(COLD)
     tally.clusters.overflow = 1
     assert verdict_on(tally, waivers(*ids(tally))).label == "different"
@@ -156,7 +156,7 @@ def test_any_words_can_be_written(reason: str) -> None:
 
 
 def test_a_second_waiver_needs_to_be_asked_for() -> None:
-    """Whoever waived first is named."""
+    """The first owner is named."""
     with pytest.raises(DeclarationRefused, match="'Bo' has waived it until 2026-12-31"):
         with_waiver(FILE, "f", "0123456789ab", WAIVER, replace=False)
 

@@ -48,7 +48,7 @@ def test_an_interval_covers_what_it_promises(n: int, p: float) -> None:
 
 
 def test_too_few_values_leave_an_end_open() -> None:
-    """Nobody can bound P95 from above with twenty values."""
+    """Twenty values do not bound P95 from above."""
     found = percentile_with_interval(list(range(20)), 0.95)
     assert found.low is not None
     assert found.high is None

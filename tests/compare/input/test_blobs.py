@@ -54,7 +54,7 @@ def test_a_difference_in_a_long_prompt_is_shown_as_text(tmp_path: Path) -> None:
 
 
 def test_equal_long_prompts_need_no_blob(tmp_path: Path) -> None:
-    """What nobody looks into is not fetched."""
+    """A blob that is not read is not fetched."""
     captured(tmp_path, exchange(Script(system=LONG)))
     for path in (tmp_path / "blobs").iterdir():
         path.unlink()

@@ -40,14 +40,14 @@ def captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_who_compares_is_refused(captures: Path) -> None:
-    """The others would be called equal, and nobody would know of what was not looked at."""
+    """Otherwise the rest would be called equal, with files left out silently."""
     with pytest.raises(CapturesUnreadable, match=r"Permission denied.*session"):
         find_segments(str(captures))
     assert len(find_segments(str(captures / "flow=chat"))) == 1
 
 
 def test_who_forgets_is_refused(captures: Path) -> None:
-    """That there was nothing of somebody would not be true."""
+    """Otherwise `forget` would report that there was nothing."""
     with pytest.raises(PermissionError):
         erase_captures(str(captures), ANN)
 
@@ -61,7 +61,7 @@ def test_what_is_not_there_is_empty(tmp_path: Path) -> None:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
-    """Give a folder with a device and a pipe nobody writes to, called like captures."""
+    """Return a folder with a device and an unwritten pipe, named like captures."""
     device, pipe = (tmp_path / name for name in NOT_FILES)
     device.symlink_to("/dev/zero")
     os.mkfifo(pipe)
@@ -95,6 +95,6 @@ def test_pipes_and_devices_are_counted_and_passed_over(
 
 
 def test_who_forgets_passes_them_over(tmp_path: Path) -> None:
-    """They keep nothing of anybody."""
+    """They hold no data of users."""
     (tmp_path / "device.jsonl.zst").symlink_to("/dev/full")
     assert not erase_captures(str(tmp_path), ANN).exchanges

@@ -70,7 +70,7 @@ def test_lines_that_are_no_recording_are_damage(tmp_path: Path) -> None:
 
 
 def test_half_a_character_is_damage_wherever_it_stands(tmp_path: Path) -> None:
-    """In keys nobody asks for, too: a file that is no text is not what was recorded."""
+    """In unused keys, too: a file that is no text is no recording."""
     (tmp_path / "a.jsonl").write_bytes(
         b'{"id":"x","body":"1","note":"\xe5\x8c"}\n{"id":"y","body":"2","note":"\xe5\x8c\x97"}\n'
     )
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
 
 
 def test_devices_called_like_files_are_damage(tmp_path: Path) -> None:
-    """Nobody knows whether there is an end to them; in a folder, and named themselves."""
+    """They may never end; in a folder, and named themselves."""
     for name in ("a.jsonl", "b.sse"):
         (tmp_path / name).symlink_to("/dev/null")
     told = [Recordings(place).damage for place in (tmp_path, tmp_path / "b.sse")]

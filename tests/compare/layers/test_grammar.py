@@ -165,7 +165,7 @@ ENDED_OTHERWISE: dict[Outcome, ErrorRecord | None] = {
 
 @pytest.mark.parametrize("outcome", ENDED_OTHERWISE)
 def test_no_end_is_due_of_runs_that_say_why_there_is_none(outcome: Outcome) -> None:
-    """A human is asked, nobody was let in, an honest failure: both alike, that is no breach."""
+    """A pause, a refusal, an honest failure on both sides: no violation."""
     short = SOUND.but(spoil=drop(12, 13), outcome=outcome, error=ENDED_OTHERWISE[outcome])
     assert not findings(*exchange(short, short))
 

@@ -105,7 +105,7 @@ def test_legacy_that_differs_on_one_tape_is_named(tmp_path: Path) -> None:
 
 
 def test_the_check_is_a_function_of_pairs() -> None:
-    """Whoever has two legacy runs on one tape can ask."""
+    """Two legacy runs on one tape are enough to check it."""
     serving, _, again = owning_tape(replayed())
     pair = Pair(serving.exchange, "chat", serving, again, serving.tape or ())
     assert control_check([pair, pair], FLOWS) == ControlCheck(2, 0)

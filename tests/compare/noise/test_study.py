@@ -138,6 +138,6 @@ def test_needed_numbers_are_those_of_the_books() -> None:
 
 
 def test_the_method_names_its_sources() -> None:
-    """Whoever reads a report can look them up."""
+    """The report names them."""
     said = " ".join(METHOD)
     assert all(name in said for name in ("Pitman", "Holm", "Efron", "Phipson", "Cohen", "Myers"))

@@ -153,7 +153,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_the_name_of_a_stack_is_no_markup() -> None:
-    """Whoever wrote the captures named it."""
+    """Its name comes from the captures."""
     serving, shadow = exchange()
     named = f"graph\n\n# {HOSTILE}"
     text = markdown(report((msgspec.structs.replace(serving, stack=named), shadow)))

@@ -140,7 +140,7 @@ def test_each_rule_counts_the_pairs_in_which_the_sides_differed() -> None:
 
 
 def test_the_verdict_says_what_is_equal_by_the_rules_only() -> None:
-    """Nobody is told of parity that is none."""
+    """The verdict does not claim parity."""
     dated = Script(system=Script().system.replace("21", "22"))
     tally = compared(DATED, exchange(Script(), dated), exchange(number=1))
     assert verdict_on(tally).reasons == ("all 2 pairs are equal, 1 of them by the rules",)
