@@ -435,9 +435,9 @@ def _log_world_failure(context: ExchangeContext, stream: ServedStream) -> None:
         return
     fault = stream.run.session.fault
     log.warning(
-        "%s exchange %s failed: %s %s",
+        "%s exchange %s failed: %s%s",
         context.spec.name,
         context.exchange,
         outcome.error.code if outcome.error else outcome.kind,
-        dict(fault.data) if fault else "",
+        f" {dict(fault.data)}" if fault else "",
     )
