@@ -14,11 +14,12 @@ import pytest
 from contract.model import ToolResult
 from effects.tools.mcp import McpServer
 from tests.effects.tools.mcp.connecting import names, run, tools_of, until, why_not
+from tests.support import mcp_tools_server
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).with_name("tools_server.py")
+SCRIPT = Path(mcp_tools_server.__file__)
 CHILD = McpServer(
     "child",
     "child__",
