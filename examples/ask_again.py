@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from compare.input.damage import Damage
@@ -26,21 +27,24 @@ def _serving(captures: str) -> Iterator[RunRecord]:
                     yield run
 
 
-def ask(run: RunRecord, router: str) -> None:
-    """Ask the same, byte for byte, and read the answer to its end."""
+def ask(run: RunRecord, router: str) -> bool:
+    """Ask the same, byte for byte, and read the answer to its end; False where it is refused."""
     assert run.request is not None  # noqa: S101 - `_serving` has looked
     path = run.request.path or SPECS[run.flow].path
     said = {"content-type": "application/json"}
-    with urlopen(Request(router + path, bytes(run.request.body), said)) as answer:  # noqa: S310 - whose URL it is, asks
-        answer.read()
+    try:
+        with urlopen(Request(router + path, bytes(run.request.body), said)) as answer:  # noqa: S310 - whose URL it is, asks
+            answer.read()
+    except HTTPError:
+        return False
+    return True
 
 
 def main(captures: str, router: str) -> None:
     """Ask everything once."""
-    runs = asked(captures)
-    for run in runs:
-        ask(run, router)
-    print(f"{len(runs)} asked again")
+    answered = [ask(run, router) for run in asked(captures)]
+    refused = f", {answered.count(False)} refused" if False in answered else ""
+    print(f"{answered.count(True)} asked again{refused}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ async def recorded(folder: Path, stack: StackName, captures: Path | None = None)
             for number in range(MESSAGES):
                 answer = await place.ask({"message_id": f"m{number}", "content": "Hello"})
                 assert answer.status == 200
+            assert (await place.ask({"message_id": "unknown"})).status == 404
         else:
             await asyncio.to_thread(run_path(str(SCRIPT))["main"], str(captures), place.url)
         await place.lines()
@@ -46,7 +47,7 @@ async def test_what_was_asked_is_asked_again(
     graph = await recorded(tmp_path / "graph", "graph")
     legacy = await recorded(tmp_path / "legacy", "legacy", graph)
     again = await recorded(tmp_path / "again", "legacy", graph)
-    assert capsys.readouterr().out == f"{MESSAGES} asked again\n" * 2
+    assert capsys.readouterr().out == f"{MESSAGES} asked again, 1 refused\n" * 2
     places = [str(place) for place in (graph, legacy, again)]
     said = CliRunner().invoke(app, ["noise", *places, "-o", str(tmp_path / "out")])
     assert said.exit_code == 3, said.output
