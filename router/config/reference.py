@@ -1,6 +1,6 @@
 """The reference in docs/configuration.md, generated from the schema: run with `--check` by a test.
 
-python -m router.config.reference docs/configuration.md
+python -m router.config.reference [--check] [docs/configuration.md]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from router.config.schema import FlowSettings, McpServerSettings, Section, Settings
 
+PAGE = Path("docs/configuration.md")
 BEGIN = "<!-- generated from router/config/schema.py: python -m router.config.reference -->"
 END = "<!-- end of what is generated -->"
 
@@ -112,7 +113,8 @@ def generated(page: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` return 1 where it is not up to date."""
-    check, (path,) = "--check" in arguments, [Path(one) for one in arguments if one != "--check"]
+    check = "--check" in arguments
+    path = next((Path(one) for one in arguments if one != "--check"), PAGE)
     page = path.read_text("utf-8")
     if check:
         return int(generated(page) != page)
