@@ -29,7 +29,7 @@ from langgraph.errors import GraphInterrupt, NodeCancelledError, NodeError
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import Command, Durability, interrupt
+from langgraph.types import Command, Durability, StreamMode, interrupt
 
 from contract.errors import EffectFailed, Fault
 from contract.flow import Event
@@ -166,6 +166,8 @@ async def _drive(
     """Run the graph to its end, through any number of questions."""
     config: RunnableConfig = {"recursion_limit": steps}
     durability: Durability | None = None
+    # Updates carry the questions to a human; other graphs would pay for them and read nothing.
+    modes: list[StreamMode] = ["updates"] if HUMAN in graph.nodes else []
     if thread is not None:
         config["configurable"] = {"thread_id": thread}
         durability = "sync"  # the thread is stored before the node that ends the stream
@@ -178,9 +180,9 @@ async def _drive(
         while todo is not None:
             questions: tuple[Any, ...] = ()
             async for update in graph.astream(
-                todo, config, context=context, stream_mode="updates", durability=durability
+                todo, config, context=context, stream_mode=modes, durability=durability
             ):
-                questions = update.get(_INTERRUPT, ())
+                questions = update[1].get(_INTERRUPT, ())  # type: ignore[index] # (mode, update)
             while context.interrupts:
                 _clear(context.interrupts.pop())
             answers = {one.id: await _answer(context, one.value) for one in questions}
