@@ -58,7 +58,7 @@ ValuePath: TypeAlias = tuple[str | int, ...]
 
 _FUNCTION = "keep the compiled Jinja2 template behind a function"
 _COMPUTE = "compute it in Python and pass the text as a variable"
-TODO: Mapping[StayKind, str] = {
+REMEDIES: Mapping[StayKind, str] = {
     "attribute": "pass the value itself as a variable of its own name",
     "autoescape": "switch autoescape off, or escape the value in Python and pass it",
     "block": "write the block's text where it is used",
@@ -133,7 +133,7 @@ class Caution(msgspec.Struct, frozen=True, order=True):
 
 def reason(file: str, line: int, kind: StayKind, detail: str) -> StayReason:
     """Return a reason with what to do about its kind."""
-    return StayReason(file, line, kind, detail, TODO[kind])
+    return StayReason(file, line, kind, detail, REMEDIES[kind])
 
 
 @dataclass(slots=True)
