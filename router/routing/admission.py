@@ -3,55 +3,69 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, OrderedDict
 from collections.abc import Callable
-
-import msgspec
+from dataclasses import dataclass, field
 
 from contract.flow import USER, Body, FlowSpec
 from router.config import RateSettings, Settings
 from router.problems import Problem
 from router.routing.breakers import Breakers, Choice
-from router.routing.limits import OpenStreams, StreamSlot, TokenBuckets
 from router.stack import RunOutcome, StackName
 
 RETRY_SECONDS = 1
 """When a client whose request was shed may try again."""
 
-_FULL = {
-    "router": "too many streams are open",
-    "flow": "too many streams of this service are open",
-    "stack": "too many streams of this service are open",
-}
+
+@dataclass(slots=True)
+class OpenStreams:
+    """The streams being served: in all, by flow, and by the stack that serves them now."""
+
+    total: int = 0
+    flows: Counter[str] = field(default_factory=Counter)
+    stacks: Counter[StackName] = field(default_factory=Counter)
 
 
-class Admitted(msgspec.Struct, frozen=True):
+@dataclass(slots=True, eq=False)
+class Admitted:
     """A request that was taken: which stack tries first, which may take over, and its slot."""
 
     choice: Choice
-    slot: StreamSlot
+    _streams: OpenStreams
+    _flow: str
+    _stack: StackName
+    _released: bool = False
 
     def fell_back(self, outcome: RunOutcome | None, stack: StackName) -> None:
-        """Another stack serves now; the outcome of the first one counts at once."""
-        self._record(outcome)
-        self.slot.move(stack)
-
-    def release(self, outcome: RunOutcome | None) -> None:
-        """Release the slot; `outcome` is that of the stack that was tried first."""
-        self._record(outcome)
-        self.slot.release()
-
-    def _record(self, outcome: RunOutcome | None) -> None:
+        """Another stack serves now, full or not; the outcome of the first one counts at once."""
         if self.choice.attempt is not None:
             self.choice.attempt.record(outcome)
+        if not self._released:
+            self._streams.stacks[self._stack] -= 1
+            self._streams.stacks[stack] += 1
+            self._stack = stack
+
+    def release(self, outcome: RunOutcome | None) -> None:
+        """Release the slot; `outcome` is that of the stack that was tried first. Idempotent."""
+        if self.choice.attempt is not None:
+            self.choice.attempt.record(outcome)
+        if not self._released:
+            self._released = True
+            self._streams.total -= 1
+            self._streams.flows[self._flow] -= 1
+            self._streams.stacks[self._stack] -= 1
 
 
 class Admission:
-    """Takes requests, or raises the `Problem` they are shed with; `shed` counts by code."""
+    """Takes requests, or raises the `Problem` they are shed with; `shed` counts by code.
+
+    Limits that are 0 are none.
+    """
 
     def __init__(self, settings: Callable[[], Settings], monotonic: Callable[[], float]) -> None:
-        self.breakers = Breakers(lambda: settings().breaker, monotonic)
+        self.breakers = Breakers(settings, monotonic)
         self.streams = OpenStreams()
-        self.shed: dict[str, int] = {}
+        self.shed: Counter[str] = Counter()
         self._settings = settings
         self._monotonic = monotonic
         self._rate: RateSettings | None = None
@@ -59,10 +73,11 @@ class Admission:
 
     def check_slot(self, flow: str) -> None:
         """Raise `Problem` 503 where no stream of a flow may open, before its request is read."""
-        settings = self._settings()
-        full = self.streams.full(settings.limits, flow, settings.flows[flow].max_streams)
-        if full is not None:
-            raise self._overloaded(full)
+        settings, streams = self._settings(), self.streams
+        if 0 < settings.limits.streams <= streams.total:
+            raise self._overloaded()
+        if 0 < settings.flows[flow].max_streams <= streams.flows[flow]:
+            raise self._overloaded(of=" of this service")
 
     def check(self, spec: FlowSpec, body: Body, session: str = "") -> None:
         """Raise `Problem` 429 or 503 where a request is shed before it is assigned."""
@@ -83,25 +98,66 @@ class Admission:
     def admit(self, flow: str, assigned: StackName, fallback: StackName | None) -> Admitted:
         """Take a request and a slot for it; raises `Problem` 503."""
         self.check_slot(flow)
-        settings = self._settings()
+        settings, streams = self._settings(), self.streams
         try:
             choice = self.breakers.choose(flow, settings.flows[flow], assigned, fallback)
         except Problem as problem:
             raise self.count_shed(problem) from None
-        stack = choice.primary
+        stack, limits = choice.primary, settings.limits
+        most = limits.graph_streams if stack == "graph" else limits.legacy_streams
         # A request that the assigned stack cannot serve is not refused for a full fallback.
-        if stack == assigned and self.streams.stack_full(settings.limits, stack):
+        if stack == assigned and 0 < most <= streams.stacks[stack]:
             if choice.attempt is not None:
                 choice.attempt.record(None)
-            full = "stack"
-            raise self._overloaded(full)
-        return Admitted(choice, self.streams.take(flow, stack))
+            raise self._overloaded(of=" of this service")
+        streams.total += 1
+        streams.flows[flow] += 1
+        streams.stacks[stack] += 1
+        return Admitted(choice, streams, flow, stack)
 
     def count_shed(self, problem: Problem) -> Problem:
         """Count a problem that a request is shed with, and return it."""
-        self.shed[problem.code] = self.shed.get(problem.code, 0) + 1
+        self.shed[problem.code] += 1
         return problem
 
-    def _overloaded(self, full: str) -> Problem:
-        problem = Problem(503, "overloaded", _FULL[full], retry_after=RETRY_SECONDS)
-        return self.count_shed(problem)
+    def _overloaded(self, *, of: str = "") -> Problem:
+        why = f"too many streams{of} are open"
+        return self.count_shed(Problem(503, "overloaded", why, retry_after=RETRY_SECONDS))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at: float
+
+
+class TokenBuckets:
+    """A rate limit per key: `burst` requests at once and `per_second` on average.
+
+    Holds at most `keys` buckets, the least recently used dropped first; a new one is full.
+    """
+
+    def __init__(self, per_second: float, burst: int, keys: int) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._keys = keys
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, key: str, now: float) -> float:
+        """Take a token and return 0, or take none and return the seconds until there is one."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(self._burst, now)
+            if len(self._buckets) > self._keys:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+        filled = bucket.tokens + (now - bucket.at) * self._per_second
+        bucket.tokens, bucket.at = min(filled, self._burst), now
+        if bucket.tokens < 1:
+            return (1 - bucket.tokens) / self._per_second
+        bucket.tokens -= 1
+        return 0.0

@@ -1,44 +1,223 @@
-"""The circuit breakers of a router, one per flow and stack, and which stack is tried first."""
+"""The circuit breakers of a router, one per flow and stack, and which stack is tried first.
+
+Routers that share their state report to each other which breakers are open, and probe one at a
+time (`BreakerSync`).
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 
-from effects.circuit_breaker import Permit, Result, State
-from effects.stores import BreakerNote, NoteUpdate
-from router.config import BreakerSettings, FlowSettings
+from effects.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, Result, State
+from effects.stores import BreakerNote, BreakerPhase, NoteUpdate
+from router.config import BreakerSettings, FlowSettings, Settings
 from router.problems import Problem
-from router.routing.shared_breaker import BreakerSync, StackBreaker
 from router.stack import RunOutcome, StackName
 
+LEAST_CLAIM_SECONDS: Final = 5.0
+"""A claim to probe holds at least so long: longer than a report is under way."""
+YIELD_SECONDS: Final = 2.0
+"""The router that probed last leaves the next claim to others for so long."""
 _STACKS: Mapping[str, StackName] = {"legacy": "legacy", "graph": "graph"}
 
 log = logging.getLogger(__name__)
 
 
+class StackBreaker:
+    """The breaker of a flow on a stack, which routers that share their state probe one at a time.
+
+    `wanted` is whether a request could have probed but for that; `reported` whether another router
+    opened it.
+    """
+
+    def __init__(self, settings: BreakerSettings) -> None:
+        self.settings = settings
+        self.circuit = CircuitBreaker(
+            BreakerPolicy(
+                window=settings.window_seconds,
+                calls=settings.least_requests,
+                ratio=settings.failure_ratio,
+                rest=settings.open_seconds,
+                probes=settings.probes,
+            )
+        )
+        self.wanted = self.reported = False
+        self._claim = (0, -math.inf)
+
+    def permit(self, now: float, *, alone: bool = True) -> Permit | None:
+        """Permit a try; unless the router is `alone`, a probe needs a claim."""
+        circuit = self.circuit
+        if circuit.closed:
+            return circuit.permit(now)
+        if not alone and circuit.wait(now) == 0 and not self.claimed(now):
+            self.wanted = True
+            return None
+        permit = circuit.permit(now)
+        self.wanted = self.wanted and permit is None
+        return permit
+
+    def record(self, permit: Permit, result: Result, now: float) -> State | None:
+        """Record the result of a try; returns the new state if it changed."""
+        state = self.circuit.record(permit, result, now)
+        if state is not None:
+            self.reported = False
+            self.wanted = self.wanted and state != "closed"
+        return state
+
+    def reset(self) -> None:
+        """Close it and forget everything, results still to come included."""
+        self.circuit.reset()
+        self.wanted = self.reported = False
+
+    def open_until(self, until: float, successes: int) -> None:
+        """Open as another router reports it, with as many probes already successful."""
+        self.reported = self.reported or self.circuit.closed
+        self.circuit.open_until(until, successes)
+
+    def claimed(self, now: float) -> bool:
+        """Whether this router, and no other, probes."""
+        era, until = self._claim
+        return era == self.circuit.era and now < until
+
+    def claim(self, until: float) -> None:
+        """This router, and no other, probes until then, or until the breaker's state changes."""
+        self._claim = (self.circuit.era, until)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    update: NoteUpdate
+    era: int
+
+
+class BreakerSync:
+    """What one router knows of the shared note on one breaker.
+
+    What is due follows from how breaker and note differ, so a lost update loses nothing: it is due
+    until it is confirmed. `me` is unique among routers, and begins the marks of its own notes.
+    """
+
+    def __init__(self, key: str, me: str) -> None:
+        self._key = key
+        self._me = f"{me}:"
+        self._count = 0
+        self._note: BreakerNote | None = None
+        self._until = 0.0
+        self._era = 0
+        self._sent: _Sent | None = None
+        self._force = False
+
+    def reset(self) -> None:
+        """The breaker was closed by hand: that holds whatever the shared note says."""
+        self._force, self._sent = True, None
+
+    def replaced(self) -> None:
+        """A new breaker takes the place, as after an edit; it has nothing to report yet."""
+        self._era, self._sent, self._force = 0, None, False
+
+    def due(self, breaker: StackBreaker, now: float) -> NoteUpdate | None:
+        """Return what is to be reported now; the same again until it is confirmed."""
+        if self._sent is None and (note := self._news(breaker, now)) is not None:
+            expected = None if self._force else self._note.mark if self._note else ""
+            update = NoteUpdate(self._key, note, expected)
+            self._sent = _Sent(update, breaker.circuit.era)
+        return self._sent.update if self._sent else None
+
+    def hear(
+        self, note: BreakerNote | None, breaker: StackBreaker, requested: float, now: float
+    ) -> bool:
+        """Take the shared note, requested at `requested`; returns whether another router opened it.
+
+        Whatever was due has reached the shared state by then, and was taken or not.
+        """
+        sent, self._sent = self._sent, None
+        if note is None:
+            self._note = None  # the store has forgotten it: an open breaker is reported anew
+            return False
+        if sent is not None and note.mark == sent.update.note.mark:
+            self._confirm(note, sent, breaker, requested)
+            return False
+        if self._note is not None and note.mark == self._note.mark:
+            return False
+        if self._force:
+            self._note = note  # another router was faster: what was done by hand comes after it
+            return False
+        return self._adopt(note, breaker, now)
+
+    def _news(self, breaker: StackBreaker, now: float) -> BreakerNote | None:
+        circuit = breaker.circuit
+        if self._force or circuit.era != self._era or (self._note is None and not circuit.closed):
+            if circuit.closed:
+                return self._make("closed")
+            return self._make("open", circuit.wait(now), circuit.successes)
+        if self._note is None or circuit.closed:
+            return None
+        return self._claim(self._note, breaker, now)
+
+    def _claim(self, note: BreakerNote, breaker: StackBreaker, now: float) -> BreakerNote | None:
+        """Claim to probe, or to go on probing."""
+        circuit = breaker.circuit
+        seconds = max(circuit.policy.rest, LEAST_CLAIM_SECONDS)
+        left = self._until - now
+        if note.phase == "probing" and note.mark.startswith(self._me):
+            goes_on = circuit.successes > note.well or (circuit.running and left <= seconds / 2)
+            wanted = goes_on or (breaker.wanted and left <= -YIELD_SECONDS)
+        else:
+            wanted = breaker.wanted and left <= 0
+        return self._make("probing", seconds, circuit.successes) if wanted else None
+
+    def _make(self, phase: BreakerPhase, left: float = 0.0, successes: int = 0) -> BreakerNote:
+        self._count += 1
+        return BreakerNote(f"{self._me}{self._count}", phase, left, successes)
+
+    def _confirm(
+        self, note: BreakerNote, sent: _Sent, breaker: StackBreaker, requested: float
+    ) -> None:
+        """The own report is stored; what has happened to the breaker since is still due."""
+        self._force = False
+        self._note, self._until, self._era = note, requested + note.left, sent.era
+        if note.phase == "probing" and breaker.circuit.era == sent.era:
+            breaker.claim(self._until)
+
+    def _adopt(self, note: BreakerNote, breaker: StackBreaker, now: float) -> bool:
+        """Follow another router's report; its time ends late rather than early."""
+        opened = breaker.circuit.closed and note.phase != "closed"
+        self._note, self._until = note, now + note.left
+        if note.phase == "closed":
+            breaker.reset()
+        else:
+            breaker.open_until(self._until, note.well)
+        self._era = breaker.circuit.era
+        return opened
+
+
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One try of a stack by a request that is served; its first result counts."""
 
-    def __init__(
-        self, breakers: Breakers, name: str, breaker: StackBreaker, permit: Permit
-    ) -> None:
-        self._breakers = breakers
-        self._name = name
-        self._breaker = breaker
-        self._permit: Permit | None = permit
+    _breakers: Breakers
+    _name: str
+    _breaker: StackBreaker
+    _permit: Permit | None
 
     def record(self, outcome: RunOutcome | None) -> None:
         """Record how it ended; only the stack's own failures count against it."""
         permit, self._permit = self._permit, None
         if permit is None:
             return
-        now = self._breakers.monotonic()
-        state = self._breaker.record(permit, result_of(outcome), now)
+        result: Result = "success"
+        if outcome is None or outcome.kind == "cancelled" or outcome.blame == "world":
+            result = "ignored"
+        elif outcome.blame == "stack":
+            result = "failure"
+        state = self._breaker.record(permit, result, self._breakers.monotonic())
         if state is not None:
             log.warning("the breaker of %s is %s", self._name, state)
             self._breakers.on_change()
@@ -59,11 +238,9 @@ class Breakers:
     is called when other routers are to be told.
     """
 
-    def __init__(
-        self, settings: Callable[[], BreakerSettings], monotonic: Callable[[], float]
-    ) -> None:
+    def __init__(self, settings: Callable[[], Settings], monotonic: Callable[[], float]) -> None:
         self.alone = True
-        self.on_change: Callable[[], None] = _ignore
+        self.on_change: Callable[[], None] = lambda: None
         self.monotonic = monotonic
         self._me = uuid4().hex
         self._settings = settings
@@ -73,7 +250,7 @@ class Breakers:
         self, flow: str, settings: FlowSettings, assigned: StackName, fallback: StackName | None
     ) -> Choice:
         """Return which stack is tried first; raises `Problem` 503 where none may be."""
-        if not self._settings().enabled:
+        if not self._settings().breaker.enabled:
             return Choice(assigned, fallback, None)
         attempt = self._attempt(flow, assigned)
         if attempt is not None:
@@ -102,7 +279,7 @@ class Breakers:
 
     def due(self) -> list[NoteUpdate]:
         """Return what other routers are to be told."""
-        if not self._settings().enabled:
+        if not self._settings().breaker.enabled:
             return []
         now = self.monotonic()
         current = [self._of(*which) for which in tuple(self._breakers)]
@@ -113,7 +290,7 @@ class Breakers:
         self, notes: Mapping[str, BreakerNote], flows: Collection[str], requested: float
     ) -> None:
         """Take what other routers report of these flows; `requested` is when it was asked for."""
-        if not self._settings().enabled:
+        if not self._settings().breaker.enabled:
             return
         named = {one for key in notes if (one := _which(key, flows))}
         for which in {*self._breakers, *named}:
@@ -129,7 +306,7 @@ class Breakers:
             yield flow, stack, self.of(flow, stack).circuit.state(now)
 
     def _attempt(self, flow: str, stack: StackName) -> Attempt | None:
-        breaker = self.of(flow, stack)
+        breaker, _ = self._of(flow, stack)
         wanted = breaker.wanted
         permit = breaker.permit(self.monotonic(), alone=self.alone)
         if permit is not None:
@@ -139,7 +316,7 @@ class Breakers:
         return None
 
     def _of(self, flow: str, stack: StackName) -> tuple[StackBreaker, BreakerSync]:
-        settings = self._settings()
+        settings = self._settings().breaker
         found = self._breakers.get((flow, stack))
         if found is None:
             found = StackBreaker(settings), BreakerSync(_key(flow, stack), self._me)
@@ -151,13 +328,6 @@ class Breakers:
         return found
 
 
-def result_of(outcome: RunOutcome | None) -> Result:
-    """Return what the outcome of a run says of its stack."""
-    if outcome is None or outcome.kind == "cancelled" or outcome.blame == "world":
-        return "ignored"
-    return "failure" if outcome.blame == "stack" else "success"
-
-
 def _key(flow: str, stack: StackName) -> str:
     return f"{stack}:{flow}"
 
@@ -167,7 +337,3 @@ def _which(key: str, flows: Collection[str]) -> tuple[str, StackName] | None:
     stack, _, flow = key.partition(":")
     name = _STACKS.get(stack)
     return (flow, name) if name is not None and flow in flows else None
-
-
-def _ignore() -> None:
-    return

@@ -11,8 +11,6 @@ from router.stack import StackName
 BUCKETS = 100_000
 
 _SEPARATOR = "\x1f"
-_SHADOW = "/shadow"
-_CAPTURE = "/capture"
 
 
 def bucket(salt: str, key: str) -> int:
@@ -48,15 +46,10 @@ def shadowed(flow: FlowSettings, salt: str, key: str) -> bool:
     `key` is the exchange id, or the route key where whole conversations are wanted. The salt is
     the rollout's with `/shadow` appended, so that mirroring is independent of splitting.
     """
-    return flow.enable_langgraph and _below(flow.shadow_thousandths, salt + _SHADOW, key)
+    thousandths = flow.shadow_thousandths if flow.enable_langgraph else 0
+    return thousandths > 0 and bucket(f"{salt}/shadow", key) < thousandths
 
 
 def captured(thousandths: int, salt: str, exchange: str) -> bool:
     """Whether an exchange is captured; `/capture` is appended to the salt."""
-    return _below(thousandths, salt + _CAPTURE, exchange)
-
-
-def _below(thousandths: int, salt: str, key: str) -> bool:
-    if thousandths <= 0 or thousandths >= BUCKETS:
-        return thousandths > 0  # none or all: the bucket does not matter
-    return bucket(salt, key) < thousandths
+    return thousandths >= BUCKETS or bucket(f"{salt}/capture", exchange) < thousandths

@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import EffectFailed, Fault
 from effects.stores import BreakerNote, MemorySharedState, NoteUpdate, Spending
-from router.config import BreakerSettings, ShadowSettings
+from router.config import BreakerSettings, Settings, ShadowSettings
 from router.routing.breakers import Breakers
 from router.shadow.budget import ShadowBudget
 from router.state_sync import INTERVAL_SECONDS, TIMEOUT_SECONDS, StateSync
@@ -23,6 +23,7 @@ from tests.support.tool_replies import CASE, FLOWS, both
 pytestmark = pytest.mark.virtual
 
 RULES = BreakerSettings(least_requests=2, open_seconds=10.0, probes=1)
+SETTINGS = Settings(breaker=RULES)
 WALL = 1_790_000_000.0
 SOON = 1.5 * INTERVAL_SECONDS
 MEANWHILE = "breakers and the shadow's budget are this router's own"
@@ -73,7 +74,7 @@ class Purse:
     def at(cls, wall: Wall, limits: ShadowSettings, clock: Sequence[float]) -> Purse:
         """Make one that looks at a board."""
         budget = ShadowBudget(lambda: limits, lambda *_: None, lambda: clock[0])
-        breakers = Breakers(lambda: RULES, now)
+        breakers = Breakers(lambda: SETTINGS, now)
         return cls(budget, StateSync(wall, breakers, budget, lambda: ("chat",)))
 
 
@@ -142,7 +143,7 @@ async def test_a_board_that_is_away_is_told_and_what_is_known_holds() -> None:
 async def test_one_that_never_answers_is_away() -> None:
     """So is one that raises anything unexpected; each router goes on alone."""
     wall = Wall()
-    breakers = Breakers(lambda: RULES, now)
+    breakers = Breakers(lambda: SETTINGS, now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     news = StateSync(wall, breakers, budget, lambda: ("chat",))
     alone = [breakers.alone]
@@ -160,7 +161,7 @@ async def test_one_that_never_answers_is_away() -> None:
 async def test_it_is_looked_at_each_second_and_not_more_often_while_it_is_away() -> None:
     """Whatever a router has to tell."""
     wall = Wall()
-    breakers = Breakers(lambda: RULES, now)
+    breakers = Breakers(lambda: SETTINGS, now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     async with StateSync(wall, breakers, budget, lambda: ("chat",)).running():
         await asyncio.sleep(10 * INTERVAL_SECONDS + 0.5)
@@ -253,18 +254,18 @@ async def test_without_the_board_each_router_finds_out_by_itself() -> None:
 
 async def test_news_of_flows_one_does_not_have_are_passed_over() -> None:
     """Nor does what is no stack's name make a breaker, nor anything while they are switched off."""
-    wall, rules = Wall(), [RULES]
-    breakers = Breakers(lambda: rules[0], now)
+    wall, settings = Wall(), [SETTINGS]
+    breakers = Breakers(lambda: settings[0], now)
     budget = ShadowBudget(ShadowSettings, lambda *_: None, lambda: WALL)
     news = StateSync(wall, breakers, budget, lambda: ("chat",))
     keys = ("graph:other", "new:chat", "chat", "graph:chat")
     await wall.update_notes(
         [NoteUpdate(key, BreakerNote(f"x:{key}", "open", 60.0)) for key in keys]
     )
-    rules[0] = BreakerSettings(enabled=False)
+    settings[0] = Settings(breaker=BreakerSettings(enabled=False))
     await news.exchange()
     assert list(breakers.states()) == []
-    rules[0] = RULES
+    settings[0] = SETTINGS
     await news.exchange()
     assert list(breakers.states()) == [("chat", "graph", "open")]
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from effects.stores import MemorySharedState
 from router.config import BreakerSettings
-from router.routing.shared_breaker import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
+from router.routing.breakers import LEAST_CLAIM_SECONDS, BreakerSync, StackBreaker
 
 if TYPE_CHECKING:
     from effects.circuit_breaker import Permit, Result
