@@ -5,13 +5,13 @@ from effects.tape.resume import (
     PauseOrigin,
     PausingHuman,
     interrupted_tape,
-    paused_request,
     read_paused,
     resume,
 )
 from effects.tape.session import (
     CALL_OVERHEAD,
     MAX_CALL_BYTES,
+    NodeTimes,
     Play,
     Policy,
     TapeSession,
@@ -26,7 +26,6 @@ from effects.tape.tape import (
     UnknownOperation,
     canonical,
 )
-from effects.tape.taped_ports import NodeTimes, taped
 
 __all__ = [
     "CALL_OVERHEAD",
@@ -49,8 +48,6 @@ __all__ = [
     "canonical",
     "interrupted_tape",
     "model_exchange",
-    "paused_request",
     "read_paused",
     "resume",
-    "taped",
 ]

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 
 from contract.errors import CutoverError, EffectFailed, Fault, Paused
 from contract.operations import HUMAN_ANSWER, LOCK_ACQUIRE, LOCK_RELEASE, TOOLS_RUN, Operation
-from contract.ports import Effects, Model, Tools
+from contract.ports import Effects, Model
 from contract.stores import Acquire, Release, Released
 from effects.tape.tape import Entry, Tape
-from effects.tape.taped_ports import call_live, stream_live
 from effects.tasks import ANYTHING, CANCELLED, contain, exchange_context
 
 log = logging.getLogger(__name__)
@@ -74,18 +73,16 @@ class Exchange:
         """Return the stamp of a moment, in seconds of the exchange's clock."""
         return int((moment - self._began) * 1_000_000)
 
-    def start(
-        self, operation: Operation, site: str, arguments: msgspec.Struct, args: bytes
-    ) -> Entry:
+    def start(self, operation: Operation, site: str, arguments: Any, args: bytes) -> Entry:
         """Open an entry and let a pump perform the call."""
         entry = self.tape.add(operation, site, args, self.stamp())
         if self._closing:
             entry.close("cut", self.stamp())
             return entry
-        if operation is TOOLS_RUN:
-            read = _read_only(self._live.tools, arguments)
-        else:
-            read = operation.kind == "read"
+        read = operation.kind == "read"
+        if operation is TOOLS_RUN:  # live tools may say, beyond their port, which change nothing
+            read_only = getattr(self._live.tools, "read_only", None)
+            read = read_only is not None and read_only(arguments.name)
         pumps = self._reads if read else self._writes
         pump = asyncio.get_running_loop().create_task(
             self._pump(entry, arguments, read=read),
@@ -107,7 +104,7 @@ class Exchange:
     async def read_answer(self, site: str, arguments: msgspec.Struct, args: bytes) -> Entry:
         """Read a human's answer; raises `Paused`, and records nothing, while there is none."""
         try:
-            answer = await call_live(self._live, HUMAN_ANSWER, site, arguments)
+            answer = await _call_live(self._live, HUMAN_ANSWER, site, arguments)
         except (Paused, *CANCELLED):
             raise
         except ANYTHING as error:  # whatever an adapter raises ends on the tape
@@ -219,7 +216,8 @@ class Exchange:
         operation, live = entry.operation, self._live
         try:
             if operation.streams:
-                async for item in stream_live(live, operation, entry.site, arguments):
+                stream = getattr(getattr(live, operation.port), operation.name)
+                async for item in stream(entry.site, arguments):
                     # A copy: an adapter may reuse the object, and records do not change.
                     entry.append(replace(item, at=self.stamp()))
                     if self.tape.usage.overflowed:
@@ -229,7 +227,7 @@ class Exchange:
             if operation is LOCK_RELEASE:
                 result: Any = Released()  # only recorded: the exchange releases its locks itself
             else:
-                call = call_live(live, operation, entry.site, arguments)
+                call = _call_live(live, operation, entry.site, arguments)
                 result = await (self._within_deadline(call) if operation.kind == "write" else call)
             self._complete(entry, result)
         except CANCELLED:
@@ -266,6 +264,22 @@ class Exchange:
             raise EffectFailed(Fault("deadline", data={"seconds": seconds})) from None
 
 
+async def _call_live(live: Effects, operation: Operation, site: str, arguments: Any) -> Any:
+    """Perform an operation that has one result, and return that as an item of the tape."""
+    method = getattr(getattr(live, operation.port), operation.name)
+    if operation.whole:
+        value = await method(site, arguments)
+    else:
+        fields = msgspec.structs.asdict(arguments)
+        named = {}
+        for name in operation.named:
+            named[name] = fields.pop(name)
+        value = await method(site, *fields.values(), **named)
+    if operation.result == "":
+        return value
+    return (operation.wrap or operation.item)(value)
+
+
 def _held_locks(tape: Tape) -> tuple[Acquire, ...]:
     """Return what was acquired and not released, in the order of acquiring."""
     locks: dict[str, Acquire] = {}
@@ -276,12 +290,6 @@ def _held_locks(tape: Tape) -> tuple[Acquire, ...]:
         elif entry.operation is LOCK_RELEASE:
             locks.pop(msgspec.json.decode(entry.args, type=Release).key, None)
     return tuple(locks.values())
-
-
-def _read_only(tools: Tools, call: Any) -> bool:
-    """Whether a tool changes nothing outside, as live tools may declare beyond their port."""
-    declared = getattr(tools, "read_only", None)
-    return declared is not None and bool(declared(call.name))
 
 
 def _report_exit(label: str, error: BaseException) -> None:

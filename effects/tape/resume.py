@@ -161,7 +161,7 @@ class PausingHuman:
 
 
 def read_paused(tape: bytes) -> PausedTape:
-    """Read the tape of a pause, whole or not at all; fault `pause_outdated`."""
+    """Read the tape of a pause, and the request it is of; fault `pause_outdated`."""
     try:
         version = msgspec.json.decode(tape, type=_Numbered).v
         if version in {1, VERSION}:
@@ -169,11 +169,6 @@ def read_paused(tape: bytes) -> PausedTape:
     except msgspec.DecodeError as failure:
         raise _outdated(reason="tape") from failure
     raise _outdated(version=version, known=VERSION)
-
-
-def paused_request(pause: Pause) -> RequestRecord:
-    """Return the request of the paused flow; fault `pause_outdated` if the tape is not readable."""
-    return read_paused(pause.tape).request
 
 
 def resume(pause: Pause, answer: HumanAnswer, *, limit: int = 4 << 20) -> tuple[Tape, Entry]:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
-from contract.errors import (
-    CutoverError,
-    EffectFailed,
-    Fault,
-    Fenced,
-    Paused,
-    TapeCut,
-    TapeMiss,
-)
+from contract.errors import CutoverError, EffectFailed, Fault, Fenced, Paused, TapeCut, TapeMiss
 from contract.human import AwaitAnswer
-from contract.operations import HUMAN_ANSWER, Operation
+from contract.operations import HUMAN_ANSWER, OPERATIONS, Operation
 from contract.ports import Effects
 from contract.records import How, OwnHistory, PlayRecord
 from effects.tape.exchange import Exchange
 from effects.tape.tape import Entry, Signal, canonical, label
-from effects.tape.taped_ports import NodeTimes, taped
 
 Policy = Literal["live", "nearest", "fail", "resume"]
 """What happens when a call is not on the tape.
@@ -88,6 +81,23 @@ class Play:
         )
 
 
+@dataclass(slots=True, eq=False)
+class NodeTimes:
+    """Collects how long a run's nodes took, in microseconds, summed by name."""
+
+    spent: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def node(self, name: str) -> Iterator[None]:
+        """Time one node."""
+        began = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            took = (time.perf_counter_ns() - began) // 1000
+            self.spent[name] = self.spent.get(name, 0) + took
+
+
 class TapeSession:
     """One run's way through an exchange: the ports its stack gets and the calls it made.
 
@@ -127,7 +137,8 @@ class TapeSession:
 
     def effects(self) -> Effects:
         """Bundle the ports through which this run's stack reaches the world."""
-        return taped(self.call, self.stream, self.trace, rehearsal=not self._records)
+        ports: Any = {name: port(self) for name, port in _PORTS.items()}
+        return Effects(**ports, trace=self.trace, rehearsal=not self._records)
 
     def context(self) -> Context:
         """Make a context for the task that drives the run."""
@@ -166,7 +177,7 @@ class TapeSession:
         if len(self.plays) % _CALLS_PER_TURN == _CALLS_PER_TURN - 1:
             await self.give_way()
         play = self._begin(operation, site, canonical(arguments))
-        entry = play.entry or await self._obtain(play, arguments)
+        entry = await self._obtain(play, arguments)
         if entry.end == "open":
             while entry.end == "open":
                 await self._wait(entry.changed)
@@ -187,7 +198,7 @@ class TapeSession:
         `args` are the encoded arguments, where the caller has them.
         """
         play = self._begin(operation, site, canonical(arguments) if args is None else args)
-        entry = play.entry or await self._obtain(play, arguments)
+        entry = await self._obtain(play, arguments)
         items, position = entry.items, 0
         gives_way = entry.end != "open" or not self._records
         while True:
@@ -231,7 +242,7 @@ class TapeSession:
             self.waiting -= 1
 
     def _begin(self, operation: Operation, site: str, args: bytes) -> Play:
-        """Note a call, with its entry if that is on the tape."""
+        """Note a call."""
         self._check()
         self.touched = self.stamp()
         self._call_bytes += CALL_OVERHEAD + len(args)
@@ -243,44 +254,29 @@ class TapeSession:
         self._counts[key], self._ordinals[place] = n + 1, ordinal + 1
         play = Play(operation, site, args, self.touched, n, ordinal)
         self.plays.append(play)
-        self._look_up(play)
         return play
 
-    def _look_up(self, play: Play) -> None:
-        entry = self._tape.find(play.operation, play.site, play.args, play.n)
-        if entry is not None:
-            self._assign(play, "exact", entry)
-
-    def _assign(self, play: Play, how: How, entry: Entry) -> Entry:
-        play.how, play.entry = how, entry
-        self._played.add(entry.seq)
-        return entry
-
     async def _obtain(self, play: Play, arguments: msgspec.Struct) -> Entry:
-        """Get the entry of a call that is not on the tape, or not yet."""
-        while play.entry is None and self._tape.recording and not self._records:
+        """Get the entry of a call: its own or, where the tape has none, as the policy says."""
+        how: How = "exact"
+        key = play.operation, play.site, play.args, play.n
+        while (entry := self._tape.find(*key)) is None:
+            if self._records or not self._tape.recording:
+                break
             await self._wait(self._tape.changed)
             self._check()
             self.touch()
-            self._look_up(play)
         try:
-            return play.entry or await self._miss(play, arguments)
+            if entry is None and self._records and (self._policy == "live" or self.past_answer):
+                how, entry = "live", await self._perform(play, arguments)
+            elif entry is None:
+                how, entry = "nearest", self._stand_in(play, arguments)
         except Paused:
             self.plays.remove(play)  # a question is not a call that went wrong
             raise
-
-    async def _miss(self, play: Play, arguments: msgspec.Struct) -> Entry:
-        policy = self._policy
-        if policy == "live" or (policy == "resume" and self.past_answer):
-            return self._assign(play, "live", await self._perform(play, arguments))
-        near = self._nearest(play)
-        found = self._repeated(play) or near
-        if policy == "nearest" and found is not None:
-            return self._assign(play, "nearest", found)
-        if policy != "resume" and near is None and isinstance(arguments, AwaitAnswer):
-            raise Paused(arguments.hitl_id)  # the tape ends in this question
-        code = "resume_mismatch" if policy == "resume" else "tape_miss"
-        raise TapeMiss(play.label, None if near is None else near.label, code=code)
+        play.how, play.entry = how, entry
+        self._played.add(entry.seq)
+        return entry
 
     async def _perform(self, play: Play, arguments: msgspec.Struct) -> Entry:
         operation, site, args = play.operation, play.site, play.args
@@ -293,6 +289,18 @@ class TapeSession:
             return await self._exchange.perform(operation, site, arguments, args)
         finally:
             self.waiting -= 1
+
+    def _stand_in(self, play: Play, arguments: msgspec.Struct) -> Entry:
+        """Return the entry that is played instead of a missing one; raises `TapeMiss`."""
+        resumes = self._policy == "resume"
+        near = self._nearest(play)
+        found = self._repeated(play) or near
+        if self._policy == "nearest" and found is not None:
+            return found
+        if not resumes and near is None and isinstance(arguments, AwaitAnswer):
+            raise Paused(arguments.hitl_id)  # the tape ends in this question
+        code = "resume_mismatch" if resumes else "tape_miss"
+        raise TapeMiss(play.label, None if near is None else near.label, code=code)
 
     def _repeated(self, play: Play) -> Entry | None:
         """Return the entry of the call made just before, if that was the same one.
@@ -323,3 +331,33 @@ class TapeSession:
             self.fault = entry.fault
             raise EffectFailed(entry.fault)
         raise TapeCut(entry.label)
+
+
+@dataclass(slots=True, eq=False)
+class _Port:
+    """A port of a run: its methods, one for each operation, are made from the table."""
+
+    session: TapeSession
+
+
+def _method(operation: Operation) -> Callable[..., Any]:
+    if operation.streams:
+        return lambda self, site, arguments: self.session.stream(operation, site, arguments)
+    whole, pack, result = operation.whole, operation.arguments, operation.result
+
+    async def method(self: _Port, site: str, *args: Any, **named: Any) -> Any:
+        arguments = args[0] if whole else pack(*args, **named)
+        item = await self.session.call(operation, site, arguments)
+        if not result:
+            return item if result == "" else None
+        return getattr(item, result)
+
+    return method
+
+
+def _port(name: str) -> type[_Port]:
+    methods = {op.name: _method(op) for op in OPERATIONS.values() if op.port == name}
+    return type(f"Taped{name.capitalize()}", (_Port,), {"__slots__": (), **methods})
+
+
+_PORTS: Final = {name: _port(name) for name in dict.fromkeys(port for port, _ in OPERATIONS)}

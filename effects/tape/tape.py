@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +20,8 @@ FRAMES_FACTOR: Final = 8
 _AHEAD: Final = 1_024
 """Items an overflowed tape holds that its reader has not read; one within its bounds holds all."""
 
-_canonical = msgspec.json.Encoder(order="sorted")
+canonical: Final = msgspec.json.Encoder(order="sorted").encode
+"""Encodes arguments once: defaults omitted, keys sorted; snapshot and key in one."""
 _plain = msgspec.json.Encoder()
 _raw_items = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 
@@ -31,23 +33,16 @@ class UnknownOperation(CutoverError, msgspec.ValidationError):
         super().__init__(f"entry {record.seq}: no operation {record.port!r}.{record.op!r}")
 
 
-def canonical(arguments: msgspec.Struct) -> bytes:
-    """Encode arguments once: defaults omitted, keys sorted; snapshot and key in one."""
-    return _canonical.encode(arguments)
-
-
 def label(operation: Operation, site: str, args: bytes) -> str:
     """Name a call, its arguments shortened, for messages."""
     return f"{operation.label}({site!r}) {args[:200].decode('utf-8', 'replace')}"
 
 
+@dataclass(slots=True, eq=False)
 class Signal:
     """Wakes every task that waits for a change; costs nothing while none waits."""
 
-    __slots__ = ("_waiters",)
-
-    def __init__(self) -> None:
-        self._waiters: list[asyncio.Future[None]] = []
+    _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def wake(self) -> None:
         """Wake all tasks that wait now."""
@@ -64,28 +59,24 @@ class Signal:
         await waiter
 
 
+@dataclass(slots=True, eq=False)
 class Budget:
     """Bytes that all tapes of a process, and the frames stored with them, may still take."""
 
-    __slots__ = ("left",)
-
-    def __init__(self, total: int) -> None:
-        self.left = total
+    left: int
 
 
+@dataclass(slots=True, eq=False)
 class TapeUsage:
     """Bytes on one tape and of the frames stored with it; `changed` is woken when it overflows."""
 
-    __slots__ = ("_budget", "_changed", "_charged", "frames", "limit", "overflowed", "size")
-
-    def __init__(self, limit: int, changed: Signal) -> None:
-        self.limit = limit
-        self.size = 0
-        self.frames = 0
-        self.overflowed = False
-        self._budget: Budget | None = None
-        self._charged = 0
-        self._changed = changed
+    limit: int
+    changed: Signal
+    size: int = 0
+    frames: int = 0
+    overflowed: bool = False
+    _budget: Budget | None = None
+    _charged: int = 0
 
     @property
     def frames_overflowed(self) -> bool:
@@ -123,55 +114,29 @@ class TapeUsage:
         too_much = self.size > self.limit or self.frames > FRAMES_FACTOR * self.limit
         if too_much or (budget is not None and budget.left < 0):
             self.overflowed = True
-            self._changed.wake()  # a run that waits for a call not yet made would wait for ever
+            self.changed.wake()  # a run that waits for a call not yet made would wait for ever
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One call on the tape: appended to by its pump, read by any number of runs.
 
     It is the `n`-th call with its key; `seq` counts all calls of the tape.
     """
 
-    __slots__ = (
-        "_dropped",
-        "_usage",
-        "args",
-        "at",
-        "changed",
-        "end",
-        "ended",
-        "fault",
-        "items",
-        "n",
-        "operation",
-        "seq",
-        "site",
-    )
-
-    def __init__(
-        self,
-        usage: TapeUsage,
-        operation: Operation,
-        site: str,
-        args: bytes,
-        *,
-        seq: int,
-        n: int,
-        at: int,
-    ) -> None:
-        self._usage = usage  # not the tape: the two would be a reference cycle
-        self.operation = operation
-        self.site = site
-        self.args = args
-        self.seq = seq
-        self.n = n
-        self.at = at
-        self.ended = 0
-        self.end: EntryEnd = "open"
-        self.fault: Fault | None = None
-        self.items: list[Any] = []
-        self.changed = Signal()
-        self._dropped = 0
+    _usage: TapeUsage  # not the tape: the two would be a reference cycle
+    operation: Operation
+    site: str
+    args: bytes
+    seq: int
+    n: int
+    at: int
+    ended: int = 0
+    end: EntryEnd = "open"
+    fault: Fault | None = None
+    items: list[Any] = field(default_factory=list)
+    changed: Signal = field(default_factory=Signal)
+    _dropped: int = 0
 
     def append(self, item: Any) -> None:
         """Record one item and wake the readers."""
@@ -263,7 +228,7 @@ class Tape:
         """Open a new entry for a call made now."""
         same = self._by_key.setdefault((operation, site, args), [])
         seq, n = len(self.entries), len(same)
-        entry = Entry(self.usage, operation, site, args, seq=seq, n=n, at=at)
+        entry = Entry(self.usage, operation, site, args, seq, n, at)
         same.append(entry)
         self._by_site.setdefault((operation, site), []).append(entry)
         self.entries.append(entry)

@@ -22,7 +22,7 @@ from effects.tape import (
     PausingHuman,
     Tape,
     interrupted_tape,
-    paused_request,
+    read_paused,
     resume,
 )
 from router.context import ExchangeContext
@@ -74,7 +74,7 @@ class ResumedPause:
         """Read what a pause holds; raises `Problem` 409 where another version wrote it."""
         pause = claim.pause
         try:
-            request = spec.request_of(paused_request(pause))
+            request = spec.request_of(read_paused(pause.tape).request)
             tape, answer = resume(pause, _answer(pause), limit=limit)
         except EffectFailed as failure:
             raise _unavailable(failure) from failure
@@ -89,7 +89,7 @@ class ResumedPause:
         """Encode the tape so far; None where it has outgrown its bounds."""
         if self.tape.overflowed:
             return None
-        return interrupted_tape(paused_request(self.claim.pause), self.tape, self.answer)
+        return interrupted_tape(read_paused(self.claim.pause.tape).request, self.tape, self.answer)
 
     async def lock(self, exchange: Exchange) -> None:
         """Take the locks again that were held; raises `Problem` 404, 409, 410 or 503."""

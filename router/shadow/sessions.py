@@ -46,10 +46,6 @@ class LiveSession(ShadowSession):
         super().fence()
         self._own.cancel()
 
-    def _look_up(self, play: Play) -> None:
-        if play.operation is not ops.MODEL_STREAM:
-            super()._look_up(play)
-
     async def _obtain(self, play: Play, arguments: msgspec.Struct) -> Entry:
         if play.operation is not ops.MODEL_STREAM:
             return await super()._obtain(play, arguments)

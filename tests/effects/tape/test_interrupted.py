@@ -23,7 +23,6 @@ from effects.tape import (
     Tape,
     TapeSession,
     interrupted_tape,
-    paused_request,
     read_paused,
     resume,
 )
@@ -152,7 +151,7 @@ class Shell:
         if outcome is not None:
             assert await self.store.finish(hitl_id, owner)
             return outcome
-        done = interrupted_tape(paused_request(pause), tape, answer)
+        done = interrupted_tape(read_paused(pause.tape).request, tape, answer)
         assert await self.store.release(hitl_id, owner, done)
         return hitl_id
 

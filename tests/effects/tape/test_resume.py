@@ -13,7 +13,7 @@ from contract.errors import EffectFailed, Fault, Paused, TapeMiss
 from contract.human import AwaitAnswer, HumanAnswer
 from contract.model import ToolCall
 from effects.stores import MemoryPauses, SqlPauses
-from effects.tape import Tape, canonical, paused_request, resume
+from effects.tape import Tape, canonical, read_paused, resume
 from effects.testing import World
 from tests.effects.tape.pausing import REQUEST, STACKS, Asked, Desk, Said, prompt, question
 
@@ -83,7 +83,7 @@ async def test_the_question_and_its_tape_are_stored_before_it_is_sent(desk: Desk
         assert (pause.exchange, pause.flow, pause.session_id) == ("e-1", "book", "s-1")
         assert (pause.question, pause.state) == (question(0), "open")
         assert (pause.answer_site, pause.answer_key) == ("ask", '{"hitl_id":"hitl-1"}')
-        assert paused_request(pause) == REQUEST
+        assert read_paused(pause.tape).request == REQUEST
         stored, answer = resume(pause, YES)
         assert [(entry.operation.label, entry.end) for entry in stored.entries] == [
             ("ids.new", "complete"),
@@ -270,7 +270,7 @@ async def test_a_foreign_tape_is_refused(
     """What another version stored is not guessed at."""
     await desk.begin("looping")
     pause = await desk.paused("hitl-1")
-    for call in (lambda one: resume(one, YES), paused_request):
+    for call in (lambda one: resume(one, YES), lambda one: read_paused(one.tape)):
         with pytest.raises(EffectFailed) as failed:
             call(msgspec.structs.replace(pause, tape=foreign))
         assert (failed.value.fault.code, failed.value.fault.data) == ("pause_outdated", data)
