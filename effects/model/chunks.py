@@ -14,7 +14,8 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, Literal, assert_never
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -25,12 +26,8 @@ from contract.model import (
     Message,
     ModelCall,
     PassedCall,
-    SystemMessage,
     ToolCallDelta,
-    ToolMessage,
-    ToolSpec,
     Usage,
-    UserMessage,
 )
 
 REPLACEMENT: Final = "\ufffd"
@@ -43,48 +40,7 @@ _HIGH: Final = re.compile("[\ud800-\udbff]\\Z")
 _LAST_BYTES: Final = re.compile("[\udc80-\udcff]{1,3}\\Z")
 
 
-class _Function(msgspec.Struct, frozen=True):
-    name: str
-    arguments: str
-
-
-class _Call(msgspec.Struct, frozen=True, tag="function", tag_field="type"):
-    id: str
-    function: _Function
-
-
-class _Calling(msgspec.Struct, frozen=True, tag="assistant", tag_field="role"):
-    content: str | None
-    tool_calls: list[_Call]
-
-
-class _Tool(msgspec.Struct, frozen=True, tag="function", tag_field="type"):
-    function: ToolSpec
-
-
-class _StreamOptions(msgspec.Struct, frozen=True):
-    include_usage: bool
-
-
-class _Format(msgspec.Struct, frozen=True):
-    type: Literal["json_object"]
-
-
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    model: str
-    messages: list[Message | _Calling]
-    stream: bool
-    stream_options: _StreamOptions
-    temperature: float | None = None
-    max_tokens: int | None = None
-    tools: list[_Tool] | None = None
-    tool_choice: str | None = None
-    response_format: _Format | None = None
-
-
 _encode: Final = msgspec.json.Encoder().encode
-_WITH_USAGE: Final = _StreamOptions(include_usage=True)
-_JSON_OBJECT: Final = _Format("json_object")
 
 
 def encode_call(call: ModelCall | PassedCall, model: str) -> bytes:
@@ -93,37 +49,47 @@ def encode_call(call: ModelCall | PassedCall, model: str) -> bytes:
         options = call.more.get("stream_options") or {}
         if isinstance(options, msgspec.Raw):
             options = msgspec.json.decode(options)
-        passed = {
-            "model": model,
-            "messages": call.messages,
-            **call.more,
-            "stream": True,
-            "stream_options": {**options, "include_usage": True},
-        }
-        return _encode(passed)
-    body = _Body(
-        model=model,
-        messages=[_message(message) for message in call.messages],
-        stream=True,
-        stream_options=_WITH_USAGE,
-        temperature=call.temperature,
-        max_tokens=call.max_tokens,
-        tools=[_Tool(tool) for tool in call.tools] or None,
-        tool_choice=call.tool_choice,
-        response_format=_JSON_OBJECT if call.json_object else None,
-    )
+        return _encode(
+            {
+                "model": model,
+                "messages": call.messages,
+                **call.more,
+                "stream": True,
+                "stream_options": {**options, "include_usage": True},
+            }
+        )
+    body = {
+        "model": model,
+        "messages": [_message(message) for message in call.messages],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if call.temperature is not None:
+        body["temperature"] = call.temperature
+    if call.max_tokens is not None:
+        body["max_tokens"] = call.max_tokens
+    if call.tools:
+        body["tools"] = [{"type": "function", "function": tool} for tool in call.tools]
+    if call.tool_choice is not None:
+        body["tool_choice"] = call.tool_choice
+    if call.json_object:
+        body["response_format"] = {"type": "json_object"}
     return _encode(body)
 
 
-def _message(message: Message) -> Message | _Calling:
-    match message:
-        case AssistantMessage(content, calls) if calls:
-            functions = [_Call(call.id, _Function(call.name, call.arguments)) for call in calls]
-            return _Calling(content, functions)
-        case SystemMessage() | UserMessage() | AssistantMessage() | ToolMessage():
-            return message
-        case _:
-            assert_never(message)
+def _message(message: Message) -> object:
+    """Return a message as providers have it: ours encode so, but for an assistant's calls."""
+    if not isinstance(message, AssistantMessage) or not message.tool_calls:
+        return message
+    calls = [
+        {
+            "type": "function",
+            "id": call.id,
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content, "tool_calls": calls}
 
 
 class WireDelta(msgspec.Struct):
@@ -172,15 +138,13 @@ class _OnlyError(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(WireChunk).decode
 
 
+@dataclass(slots=True, eq=False)
 class CallIndexes:
     """Finds the index of a tool-call delta that comes without one."""
 
-    __slots__ = ("_by_id", "_last", "_next")
-
-    def __init__(self) -> None:
-        self._by_id: dict[str, int] = {}
-        self._last = 0
-        self._next = 0
+    _by_id: dict[str, int] = field(default_factory=dict)
+    _last: int = 0
+    _next: int = 0
 
     def of(self, index: object, call_id: str) -> int:
         """Return the given index; else the one of that id, a fresh one for a new id, the last."""
@@ -303,14 +267,14 @@ def mend(text: str) -> str:
     return _LONE.sub(REPLACEMENT, text)
 
 
+@dataclass(slots=True, eq=False)
 class Halves:
     """Holds the half at the end of each track back until the next delta of that track.
 
     `held` are the halves by track: text, reasoning, or the index of a tool call.
     """
 
-    def __init__(self) -> None:
-        self.held: dict[object, str] = {}
+    held: dict[object, str] = field(default_factory=dict)
 
     def join(self, chunk: Chunk, *, last: bool = False) -> Chunk:
         """Make a chunk of whole characters; its last halves are held back unless it is the last.

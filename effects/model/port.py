@@ -38,7 +38,7 @@ from contract.model import (
 from contract.ports import Effects, Model
 from effects.circuit_breaker import Result
 from effects.model.chunks import encode_call
-from effects.model.registry import ModelRegistry
+from effects.model.registry import ModelEntry, ModelRegistry
 from effects.model.retry import (
     CallModel,
     GiveUp,
@@ -52,7 +52,7 @@ from effects.model.retry import (
     blames_provider,
 )
 from effects.model.splice import AnswerMismatch, SentAnswer
-from effects.model.stream import RawAssembler, StreamAssembler, open_answer, total_deadline
+from effects.model.stream import RawAssembler, StreamAssembler, read_answer, total_deadline
 
 Rescued = Literal["retried", "failed_over", "spliced", "not_spliced", "given_up"]
 
@@ -86,14 +86,12 @@ class RescueLine(NamedTuple):
     then: str = ""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class RescueCounts:
     """Attempts and rescues since the start: failed attempts are no completions, but not hidden."""
 
-    __slots__ = ("attempts", "followed")
-
-    def __init__(self) -> None:
-        self.attempts: Counter[AttemptLine] = Counter()
-        self.followed: Counter[RescueLine] = Counter()
+    attempts: Counter[AttemptLine] = dataclasses.field(default_factory=Counter)
+    followed: Counter[RescueLine] = dataclasses.field(default_factory=Counter)
 
     @property
     def rescues(self) -> Counter[Rescued]:
@@ -150,58 +148,62 @@ class RescuingModel:
         A call that is passed on is answered in `RawChunk`s, but for those a splice has cut.
         Closing the generator, or cancelling the task that reads it, drops everything at once.
         """
-        assembler = RawAssembler if isinstance(call, PassedCall) else StreamAssembler
+        now = asyncio.get_running_loop().time
+        raw = isinstance(call, PassedCall)
         named = self._registry.entry(call.model_id)
-        ends = total_deadline(named.provider.limits, _now())
+        ends = total_deadline(named.provider.limits, now())
         rescue = Rescue(named, self._registry.entries, self._means, ends.when)
         sent = SentAnswer()
         failed: _Attempt | None = None
-        step: RetryStep = rescue.next(_now())
+        step: RetryStep = rescue.next(now())
         while True:
             while isinstance(step, RetryAfter):
                 await self._sleep(step.seconds)
-                step = rescue.next(_now())
+                step = rescue.next(now())
             if isinstance(step, GiveUp):
                 raise EffectFailed(step.fault)
             entry, splice = step.entry, sent.splice()
             by = "" if entry.model_id == call.model_id else entry.model_id
-            attempt = _Attempt(step)
+            attempt = _Attempt(entry)
             try:
                 body = encode_call(call, entry.model)
-                async with open_answer(self._registry, entry, body, ends, assembler) as answer:
+                assembler = RawAssembler() if raw else StreamAssembler()
+                answer = read_answer(self._registry, entry, body, ends, assembler)
+                async with aclosing(answer) as pieces:
                     # Chunks are yielded here, and not by a stream inside a stream: each of them
                     # would pay for that.
-                    while (chunks := await answer.next()) is not None:
-                        if splice is not None:
-                            chunks = splice.feed(chunks)
+                    async for piece in pieces:
+                        chunks = piece if splice is None else splice.feed(piece)
                         sent.note(chunks)
                         if by and chunks:
-                            chunks = [msgspec.structs.replace(chunks[0], by=by), *chunks[1:]]
+                            chunks[0] = msgspec.structs.replace(chunks[0], by=by)
                             by = ""
                         for chunk in chunks:
                             yield chunk
                     if splice is not None:
                         splice.end()
-                attempt.succeeded()
-            except (EffectFailed, AnswerMismatch) as error:
-                attempt.failed(error)
+                attempt.outcome, attempt.result = _COMPLETED, "success"
+            except AnswerMismatch:
+                attempt.outcome = "unlike"
+            except EffectFailed as error:
+                attempt.fault, attempt.outcome = error.fault, error.fault.code
+                if blames_provider(error.fault):
+                    attempt.result = "failure"
             finally:
-                self._record(attempt)
+                self.breakers.of(entry).record(step.permit, attempt.result, now())
+                line = AttemptLine(
+                    entry.model_id, entry.provider.name, entry.model, attempt.outcome
+                )
+                self.counts.attempts[line] += 1
             if attempt.outcome == _COMPLETED:
                 if splice is not None and failed is not None:
                     self._count(failed, "spliced", entry.model_id)
                 return
             failed, step = attempt, self._after(rescue, attempt, sent)
 
-    def _record(self, attempt: _Attempt) -> None:
-        entry = attempt.call.entry
-        self.breakers.of(entry).record(attempt.call.permit, attempt.result, _now())
-        line = AttemptLine(entry.model_id, entry.provider.name, entry.model, attempt.outcome)
-        self.counts.attempts[line] += 1
-
     def _after(self, rescue: Rescue, attempt: _Attempt, sent: SentAnswer) -> RetryStep:
         """Decide what follows a failed attempt; count and log it."""
-        fault, entry = attempt.fault, attempt.call.entry
+        fault, entry = attempt.fault, attempt.entry
         step = rescue.mismatched() if fault is None else rescue.failed(fault, _now(), sent.extent)
         rescued: Rescued
         match step:
@@ -230,34 +232,21 @@ class RescuingModel:
         return step
 
     def _count(self, attempt: _Attempt, rescued: Rescued, then: str) -> None:
-        line = RescueLine(attempt.call.entry.model_id, rescued, attempt.outcome, then)
+        line = RescueLine(attempt.entry.model_id, rescued, attempt.outcome, then)
         self.counts.followed[line] += 1
 
 
+@dataclasses.dataclass(slots=True)
 class _Attempt:
-    """One attempt and its end; `left` until it has succeeded or failed.
+    """One attempt and its end; `left` until it has completed or failed.
 
     `fault` is None where the attempt completed, or its answer was unlike the first one.
     """
 
-    __slots__ = ("call", "fault", "outcome", "result")
-
-    def __init__(self, call: CallModel) -> None:
-        self.call = call
-        self.fault: Fault | None = None
-        self.outcome = "left"
-        self.result: Result = "ignored"
-
-    def succeeded(self) -> None:
-        self.outcome, self.result = _COMPLETED, "success"
-
-    def failed(self, error: EffectFailed | AnswerMismatch) -> None:
-        if isinstance(error, AnswerMismatch):
-            self.outcome = "unlike"
-            return
-        self.fault, self.outcome = error.fault, error.fault.code
-        if blames_provider(error.fault):
-            self.result = "failure"
+    entry: ModelEntry
+    outcome: str = "left"
+    result: Result = "ignored"
+    fault: Fault | None = None
 
 
 def _now() -> float:

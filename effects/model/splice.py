@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -27,14 +28,12 @@ class AnswerMismatch(CutoverError):
         super().__init__("the second answer does not begin with what was sent of the first")
 
 
+@dataclass(slots=True, eq=False)
 class SentAnswer:
     """What was sent of an answer."""
 
-    __slots__ = ("_chunks", "_many")
-
-    def __init__(self) -> None:
-        self._chunks: list[Chunk] = []
-        self._many = False
+    _chunks: list[Chunk] = field(default_factory=list)
+    _many: bool = False
 
     @property
     def extent(self) -> Extent:

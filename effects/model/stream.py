@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
@@ -98,6 +98,7 @@ class StreamDeadlines:
         return stage if stage.when < self._ends.when else self._ends
 
 
+@dataclass(eq=False)
 class StreamAssembler:
     """Turns the bytes of one response, cut anywhere, into chunks; sans I/O.
 
@@ -106,31 +107,18 @@ class StreamAssembler:
     or after `[DONE]`, is ignored. `malformed` counts events that were passed over.
     """
 
-    __slots__ = (
-        "_bytes",
-        "_calls",
-        "_event_bytes",
-        "_finish",
-        "_halves",
-        "_model",
-        "_sse",
-        "_usage",
-        "done",
-        "fault",
-        "malformed",
-        "spoke",
-    )
-
-    def __init__(self) -> None:
-        self._sse = SseDecoder()
-        self._bytes = self._event_bytes = 0
-        self._calls = CallIndexes()
-        self._halves = Halves()
-        self._model = self._finish = ""
-        self._usage: Usage | None = None
-        self.done = self.spoke = False
-        self.fault: Fault | None = None
-        self.malformed = 0
+    done: bool = False
+    spoke: bool = False
+    fault: Fault | None = None
+    malformed: int = 0
+    _sse: SseDecoder = field(default_factory=SseDecoder)
+    _calls: CallIndexes = field(default_factory=CallIndexes)
+    _halves: Halves = field(default_factory=Halves)
+    _bytes: int = 0
+    _event_bytes: int = 0
+    _model: str = ""
+    _finish: str = ""
+    _usage: Usage | None = None
 
     @property
     def complete(self) -> bool:
@@ -202,14 +190,11 @@ class StreamAssembler:
         return chunk
 
 
+@dataclass(eq=False)
 class RawAssembler(StreamAssembler):
     """Stores with each chunk the data of the events it came in."""
 
-    __slots__ = ("_raw",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._raw: list[bytes] = []
+    _raw: list[bytes] = field(default_factory=list)
 
     def _read(self, event: SseEvent) -> Chunk | None:
         malformed = self.malformed
@@ -224,79 +209,22 @@ class RawAssembler(StreamAssembler):
         return RawChunk(**({} if chunk is None else msgspec.structs.asdict(chunk)), raw=raw)
 
 
-class ProviderAnswer:
-    """One answer while it comes."""
-
-    __slots__ = ("_assembler", "_deadlines", "_entry", "_now", "_pieces")
-
-    def __init__(
-        self,
-        entry: ModelEntry,
-        pieces: AsyncIterator[bytes],
-        deadlines: StreamDeadlines,
-        assembler: StreamAssembler,
-    ) -> None:
-        self._entry = entry
-        self._pieces = pieces
-        self._deadlines = deadlines
-        self._assembler = assembler
-        self._now = asyncio.get_running_loop().time
-
-    async def next(self) -> list[Chunk] | None:
-        """Wait for bytes, return the chunks they complete; None at the end of a whole answer.
-
-        Raises `EffectFailed`, always after all that came before it has been returned.
-        """
-        assembler = self._assembler
-        piece = await self._piece() if assembler.fault is None else None
-        if piece is None:
-            if assembler.malformed:
-                log.warning(
-                    "passed over %d malformed chunks of %r at %r",
-                    assembler.malformed,
-                    self._entry.model,
-                    self._entry.provider.name,
-                )
-            if (fault := assembler.end()) is not None:
-                raise EffectFailed(fault)
-            return None
-        chunks = assembler.feed(piece)
-        now = self._now()
-        self._deadlines.heard(now, spoke=assembler.spoke)
-        if assembler.complete:
-            self._deadlines.finished(now, done=assembler.done)
-        return chunks
-
-    async def _piece(self) -> bytes | None:
-        """Wait for bytes; None when no more will come or, of a complete answer, matter."""
-        deadline = self._deadlines.next()
-        limit = asyncio.timeout_at(deadline.when)
-        try:
-            async with limit:
-                return await anext(self._pieces, None)
-        except TimeoutError:
-            if limit.expired() and not self._assembler.complete:
-                raise EffectFailed(deadline.fault) from None
-        except BROKEN as error:
-            # Whether anything is missing is the assembler's to say.
-            log.debug("a model's connection broke: %s", type(error).__name__)
-        return None
-
-
-@asynccontextmanager
-async def open_answer(
+async def read_answer(
     registry: ModelRegistry,
     entry: ModelEntry,
     body: bytes,
     ends: CallDeadline | None = None,
-    assembler: type[StreamAssembler] = StreamAssembler,
-) -> AsyncIterator[ProviderAnswer]:
-    """Call one entry once; leaving drops the connection, or keeps it for the next request.
+    assembler: StreamAssembler | None = None,
+) -> AsyncGenerator[list[Chunk], None]:
+    """Call one entry once; yield the chunks that come together, as they come.
 
-    `ends` is when the whole must have ended, if not after the provider's own total limit. Raises
-    `EffectFailed` where there is no answer to read.
+    Closing the generator drops the connection, or keeps it for the next request. `ends` is when
+    the whole must have ended, if not after the provider's own total limit. Raises `EffectFailed`
+    where the answer is not whole, always after all that came of it.
     """
-    deadlines = StreamDeadlines(entry.provider.limits, asyncio.get_running_loop().time(), ends)
+    now = asyncio.get_running_loop().time
+    assembler = assembler or StreamAssembler()
+    deadlines = StreamDeadlines(entry.provider.limits, now(), ends)
     async with registry.clients.lease(entry.provider) as client:
         response = await _respond(client, body, deadlines)
         # Bytes as they come, decompressed where they were compressed all the same.
@@ -305,9 +233,43 @@ async def open_answer(
         pieces = response.aiter_raw() if plain else response.aiter_bytes()
         try:
             async with aclosing(pieces):
-                yield ProviderAnswer(entry, pieces, deadlines, assembler())
+                while (piece := await _next_piece(pieces, deadlines, assembler)) is not None:
+                    chunks = assembler.feed(piece)
+                    deadlines.heard(now(), spoke=assembler.spoke)
+                    if assembler.complete:
+                        deadlines.finished(now(), done=assembler.done)
+                    yield chunks
         finally:
             await response.aclose()
+    if assembler.malformed:
+        log.warning(
+            "passed over %d malformed chunks of %r at %r",
+            assembler.malformed,
+            entry.model,
+            entry.provider.name,
+        )
+    if (fault := assembler.end()) is not None:
+        raise EffectFailed(fault)
+
+
+async def _next_piece(
+    pieces: AsyncGenerator[bytes, None], deadlines: StreamDeadlines, assembler: StreamAssembler
+) -> bytes | None:
+    """Wait for bytes; None when no more will come or, of this answer, matter."""
+    if assembler.fault is not None:
+        return None
+    deadline = deadlines.next()
+    limit = asyncio.timeout_at(deadline.when)
+    try:
+        async with limit:
+            return await anext(pieces, None)
+    except TimeoutError:
+        if limit.expired() and not assembler.complete:
+            raise EffectFailed(deadline.fault) from None
+    except BROKEN as error:
+        # Whether anything is missing is the assembler's to say.
+        log.debug("a model's connection broke: %s", type(error).__name__)
+    return None
 
 
 async def _respond(client: ModelClient, body: bytes, deadlines: StreamDeadlines) -> httpx2.Response:

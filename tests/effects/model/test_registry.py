@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ from effects.model import (
     Provider,
     Secret,
 )
-from effects.model.stream import open_answer
+from effects.model.stream import read_answer
 from tests.support.loopback_provider import (
     CALL,
     Wire,
@@ -167,8 +168,8 @@ async def test_an_idle_client_is_closed_at_once() -> None:
 async def test_a_client_asked_for_after_its_removal_is_not_kept() -> None:
     """A rescue may still hold the old entry."""
     async with serving(held) as loopback, registry_of() as registry:
-        async with open_answer(registry, loopback.entry(), b"{}") as answer:
-            assert await answer.next()
+        async with aclosing(read_answer(registry, loopback.entry(), b"{}")) as answer:
+            assert await anext(answer)
         assert len(registry.clients) == 0
 
 
@@ -176,8 +177,8 @@ async def test_a_server_that_needs_no_key_gets_a_placeholder() -> None:
     """The SDK insists on sending one."""
     async with serving(held) as loopback, registry_of() as registry:
         provider = replace(loopback.entry().provider, key=Secret())
-        async with open_answer(registry, ModelEntry("m", provider, "m"), b"{}") as answer:
-            assert await answer.next()
+        async with aclosing(read_answer(registry, ModelEntry("m", provider, "m"), b"{}")) as answer:
+            assert await anext(answer)
     assert loopback.requests[0].headers["authorization"] == "Bearer no-key"
 
 
